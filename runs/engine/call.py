@@ -16,7 +16,6 @@ at which a process may die: see docs/step-protocol.md.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -150,10 +149,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel
         call.intended_at = visit.journal.now()
         stored["intended_at"] = call.intended_at.isoformat()
     if tool.answers_later:
-        if (token := call.derived_token()) is None:
-            token = stored["callback_token"] = secrets.token_urlsafe(32)
-        call.token = token
-        stored["callback_base"] = call.callback_base
+        stored |= {"callback_base": call.callback_base} | call.make_token()
         detail = {"tool": tool.name, "title": tool.title}
         wait = call.wait("webhook", 0, detail=detail, within=timedelta(days=14), token=call.token)
     event = e.ToolInvoked(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -262,11 +263,20 @@ class LogicalCall:
         url = self.callback_base + self.token if self.token else None
         return ToolCall(visit.run_id, visit.trace_id, tool.name, self.slot, self.attempt, self.key, url, tool.timeout)
 
-    def derived_token(self) -> str | None:
-        """Return its callback token; None in a run whose tokens are drawn and stored."""
-        if self.secret is None:
-            return None
-        return callback_token(self.visit.run_id, self.slot, self.attempt, self.secret)
+    def make_token(self) -> dict[str, str]:
+        """Give it a callback token. Return what its intent stores of that: the token, if it can't be derived again."""
+        if self.secret is not None:
+            self.token = callback_token(self.visit.run_id, self.slot, self.attempt, self.secret)
+            return {}
+        self.token = secrets.token_urlsafe(32)
+        return {"callback_token": self.token}
+
+    def take_keys(self, stored: dict[str, Any]) -> None:
+        """Continue with the key and the callback address of its intent."""
+        self.key, self.token = stored.get("key"), stored.get("callback_token")
+        if "callback_base" in stored and self.token is None and self.secret is not None:
+            self.make_token()
+        self.callback_base = stored.get("callback_base", self.callback_base)
 
     def wait(
         self,
