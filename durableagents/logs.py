@@ -6,9 +6,11 @@ import json
 import logging
 import re
 import time
+import traceback
 from typing import Any
 
 from ledger import context
+from ledger.redacted import masked_text
 
 
 class NotReadyIsAnAnswer(logging.Filter):
@@ -31,21 +33,24 @@ class OutagesAreSaidElsewhere(logging.Filter):
 
 
 class LinksStaySecret(logging.Filter):
-    """Removes one-time links (set-up, invitation, reset) from log messages, such as Django's error lines."""
+    """Removes one-time links (set-up, invitation, reset), callback tokens and idempotency keys from log messages, such
+    as Django's error lines, and the last two from tracebacks."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         said = record.getMessage()
         if (told := without_secrets(said)) != said:
             record.msg, record.args = told, None
+        if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
+            record.exc_text = masked_text("".join(traceback.format_exception(*record.exc_info)).rstrip("\n"))
         return True
 
 
-_LINK = re.compile(r"/(setup|invited|reset|callbacks)/[^\s'\"<>]+")
+_LINK = re.compile(r"/(setup|invited|reset)/[^\s'\"<>]+")
 
 
 def without_secrets(text: str) -> str:
-    """Return text without the secrets of one-time links and callback addresses."""
-    return _LINK.sub(r"/\1/…", text)
+    """Return text without the secrets of one-time links, and with masked idempotency keys and callback addresses."""
+    return masked_text(_LINK.sub(r"/\1/…", text))
 
 
 class Context(logging.Filter):
@@ -97,7 +102,7 @@ class OneObject(OneLine):
             **getattr(record, "context", {}),
         }
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
+            told["exception"] = record.exc_text or self.formatException(record.exc_info)
         if record.stack_info:
             told["stack"] = record.stack_info
         return json.dumps(told, default=str)

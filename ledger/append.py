@@ -27,6 +27,7 @@ from ledger.events import Event, encode_clear
 from ledger.keys import code_key
 from ledger.models import ActRecord, Head, OverrideRecord
 from ledger.models import Event as Row
+from ledger.redacted import masked_key
 
 _hearing: ContextVar[list[dict[str, Any]] | None] = ContextVar("hearing", default=None)
 MAX_JUSTIFICATION = 4000
@@ -87,7 +88,7 @@ def _fact(entry: Entry) -> tuple[Any, ...]:
         entry.fact,
         entry.tool,
         entry.replay_class,
-        entry.key,
+        masked_key(entry.key),  # the whole key is in the intent's payload, which is encrypted
         entry.input_hash,
         entry.external_id,
         entry.digest,

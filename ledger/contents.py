@@ -241,7 +241,7 @@ class _ContentAttribute(DeferredAttribute):
 class ContentField(_Field):
     """Base of the fields. `run` is the path from the row to its run's id; empty for
     content that belongs to no run. A value is encrypted when its instance is
-    saved; set it anew to change it. Updates by query sets store what they are given, so they must not be used."""
+    saved; set it anew to change it. Updates by query sets are refused: they don't know whose key to use."""
 
     descriptor_class = _ContentAttribute
     substitute: Any = None
@@ -280,6 +280,14 @@ class ContentField(_Field):
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:
         return self.from_row(self.stored_in(model_instance))
+
+    def get_db_prep_save(self, value: Any, connection: Any) -> Any:
+        if value is not None and not isinstance(value, Stored):
+            raise TypeError(
+                f"{self.model._meta.label}.{self.name} holds content of runs, which an update() or bulk_update() would "
+                "store in the clear: set the attribute and save the object"
+            )
+        return super().get_db_prep_save(value, connection)
 
     def get_prep_value(self, value: Any) -> Any:
         return super().get_prep_value(value.raw if isinstance(value, Stored) else value)

@@ -6,5 +6,7 @@ of its own protocol or of the next one, so that a release can replace the one be
 derived one way stays so for a run's life: its first event names the protocol of the code that started it.
 """
 
-# 1: the first. 2: runs name their protocol, and a worker's claim takes only runs of protocols that it knows.
+# 1: the first. 2: runs name their protocol, and a worker's claim takes only runs of protocols that it knows;
+# idempotency keys and callback tokens are derived with a secret.
 PROTOCOL = 2
+SECRET_KEYS = 2  # the first protocol with those

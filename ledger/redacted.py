@@ -1,7 +1,8 @@
-"""Fields of tools' arguments and results that pages and exports leave out."""
+"""What pages, exports and logs leave out: fields of tools' arguments and results, idempotency keys, callback tokens."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -9,9 +10,25 @@ from ledger.events import ApprovalRequested
 
 MASK = "…"
 Pattern = tuple[str, ...]
+# Whoever has a callback token can answer the call; whoever has an idempotency key and access to the other system can
+# take the call's place there.
+_TOKEN = re.compile(r"(/api/v1/callbacks/)[^\s\"'?#/<>]+")
+_KEY = re.compile(r"(?<![0-9A-Za-z])(da-[0-9a-f]{8})[0-9a-f]{32}(?![0-9A-Za-z])")
 
 # By tool. Tools of the same name in several agents share their fields.
 _declared: dict[str, frozenset[Pattern]] = {}
+
+
+def masked_key(key: str | None) -> str | None:
+    """Return the beginning of an idempotency key, by which people find the call in the other system."""
+    return None if key is None else _KEY.sub(rf"\g<1>{MASK}", key)
+
+
+def masked_text(text: str) -> str:
+    """Return a text with masked idempotency keys, and without the tokens of callback addresses."""
+    if "/callbacks/" in text:
+        text = _TOKEN.sub(rf"\g<1>{MASK}", text)
+    return _KEY.sub(rf"\g<1>{MASK}", text) if "da-" in text else text
 
 
 def pattern_of(path: str) -> Pattern:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import connection, models, transaction
+
+from ledger.contents import ContentField, Stored
 
 
 @contextmanager
@@ -31,3 +33,12 @@ def run_sql(statement: str, *values: Any) -> list[Any]:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         return cursor.fetchall() if cursor.description else []
+
+
+def as_stored(model: type[models.Model], **values: Any) -> dict[str, Any]:
+    """Return values for `update`, in which content is stored as it is, past the application."""
+    fields = {name: model._meta.get_field(name) for name in values}
+    return {
+        name: Stored(fields[name], value) if isinstance(fields[name], ContentField) else value
+        for name, value in values.items()
+    }

@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import httpx
 
 from durableagents.env import EnvironmentProblem
+from ledger.redacted import masked_key
 from runs.certification import observing
 
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s'\"<>|]+")
@@ -174,7 +175,7 @@ def _effect(row: dict[str, Any]) -> Effect | None:
     tool, key, run = first("tool", "operation"), first("key", "idempotency_key"), first("run", "run_id")
     return Effect(
         str(tool or ""),
-        None if key is None else str(key),
+        None if key is None else masked_key(str(key)),
         None if run is None else str(run),
         first("result", "receipt"),
     )

@@ -214,6 +214,7 @@ class Family:
         return Runtime(
             guards=GUARDS,
             hasher=HASHER,
+            call_secret=b"durableagents.testing",
             request_model=self.minds.request,
             retry=RETRY,
             hit=self._hit,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -17,15 +16,12 @@ from ledger.codec import MOST_DEEP, Cut, is_too_deep, read_json, size_of, unpack
 from ledger.erasure import Erased
 from ledger.models import Event, OverrideRecord
 from ledger.redacted import MASK as MASK
-from ledger.redacted import without_redacted
+from ledger.redacted import masked_text, without_redacted
 from ledger.verification.registers import Listed
 from ledger.verification.runs import Verification
 from ledger.web.seeing.payloads import is_open
 
 MOST_PROBLEMS = 200
-# A callback token is a capability: whoever holds it can complete the call. It is stored, since a repeat must
-# send the same bytes, and it is shown to nobody.
-_OUR_CALLBACK = re.compile(r"(/api/v1/callbacks/)[^\s\"'?#/]+")
 _COLUMNS = ("kind", "slot", "attempt")
 
 
@@ -79,13 +75,12 @@ def payload_of(event: Event, *, is_head: bool = False) -> Any:
 
 
 def masked(value: Any) -> Any:
-    """Return the value without the tokens of callback addresses."""
+    """Return the value without the tokens of callback addresses, and with masked idempotency keys."""
     if isinstance(value, dict):
         return {name: masked(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [masked(inner) for inner in value]
-    if isinstance(value, str) and "/callbacks/" in value:
-        text = _OUR_CALLBACK.sub(rf"\g<1>{MASK}", value)
+    if isinstance(value, str) and (text := masked_text(value)) is not value:
         return Cut(text, value.size) if isinstance(value, Cut) else text
     return value
 

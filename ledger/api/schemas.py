@@ -44,7 +44,7 @@ class EntryRow(Shape):
     fact: str = Field(description="pending, committed, failed, unknown, reconciled or compensated.")
     tool: ToolName
     replay_class: ReplayClass
-    key: str | None = Field(description="Idempotency key; also null if the caller may not read it.")
+    key: str | None = Field(description="Beginning of the idempotency key; also null if the caller may not read it.")
     external_id: str | None = Field(description="Id that the upstream system gave; null: none.")
     digest: str | None = Field(description="SHA-256 of the arguments or of the result; null: none.")
     actor: ActorName

@@ -17,6 +17,7 @@ from ledger.api.schemas import EntryPage, EntryRow, EventPage, OverridePage, Ver
 from ledger.append import is_recorded
 from ledger.errors import NotFound
 from ledger.models import Event, LedgerEntry, OverrideRecord
+from ledger.redacted import masked_key
 from ledger.spans import span_id
 from ledger.verification.registers import verify_registers
 from ledger.verification.runs import Verification, verify, verify_all
@@ -52,12 +53,15 @@ class Entries(ApiView):
 
     @described("List a run's side effects", EntryPage, query=("after", "limit"))
     def get(self, request: Request, run_id: UUID) -> Response:
-        hidden = {} if reads(run_id) else {"key": None}
-        return by_id(request, run_id, LedgerEntry.objects.all(), lambda row: EntryRow.of(row, **hidden, **_span(row)))
+        is_read = reads(run_id)
+        return by_id(request, run_id, LedgerEntry.objects.all(), lambda row: EntryRow.of(row, **_masked(row, is_read)))
 
 
-def _span(row: LedgerEntry) -> dict[str, str]:
-    return {"span_id": span_id(str(row.run_id), row.slot, row.attempt, "call")}
+def _masked(row: LedgerEntry, is_read: bool) -> dict[str, str | None]:
+    return {
+        "key": masked_key(row.key) if is_read else None,
+        "span_id": span_id(str(row.run_id), row.slot, row.attempt, "call"),
+    }
 
 
 class Overrides(ApiView):

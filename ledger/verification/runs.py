@@ -31,6 +31,7 @@ from ledger.erasure import Erased, Erasure, erasure_of
 from ledger.errors import NotFound
 from ledger.keys import code_key
 from ledger.models import ActRecord, Event, Head
+from ledger.redacted import masked_text
 from ledger.verification import archives
 
 # A row and its event read the clock one after the other in one transaction.
@@ -428,6 +429,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, (set, frozenset)):
         return " or ".join(sorted(_shown(each) for each in value)) or "nothing that fits"
     text = value.hex() if isinstance(value, bytes) else value.isoformat() if isinstance(value, datetime) else str(value)
+    text = masked_text(text)
     return text if len(text) <= 80 else text[:77] + "…"
 
 

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from ledger.redacted import masked_key
 from runs import failpoints
 from runs.engine.agents import registry
 from runs.engine.canonical import digest_of, plain, printable
@@ -76,7 +77,7 @@ def _note(path: Path, what: str, args: BaseModel, call: ToolCall, **more: Any) -
     line = {
         "what": what,
         "tool": call.tool,
-        "key": call.key,
+        "key": masked_key(call.key),
         "run": call.run_id,
         "slot": call.slot,
         "attempt": call.attempt,

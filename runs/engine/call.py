@@ -16,7 +16,6 @@ at which a process may die: see docs/step-protocol.md.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -143,15 +142,14 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel
         if not visit.meter.counts_reads:  # otherwise a pool counts it in TX1
             return None
     if not tool.is_unsafe and not tool.is_pure:
-        call.key = idempotency_key(visit.run_id, call.slot, call.attempt)
+        call.key = idempotency_key(visit.run_id, call.slot, call.attempt, call.secret)
     wait = None
     stored: dict[str, Any] = {"arguments": call.arguments, "key": call.key} | call.marks
     if tool.key_ttl is not None:
         call.intended_at = visit.journal.now()
         stored["intended_at"] = call.intended_at.isoformat()
     if tool.answers_later:
-        call.token = stored["callback_token"] = secrets.token_urlsafe(32)
-        stored["callback_base"] = call.callback_base
+        stored |= {"callback_base": call.callback_base} | call.make_token()
         detail = {"tool": tool.name, "title": tool.title}
         wait = call.wait("webhook", 0, detail=detail, within=timedelta(days=14), token=call.token)
     event = e.ToolInvoked(

@@ -341,7 +341,19 @@ def keyed_hasher(key: bytes) -> Hasher:
     return digest
 
 
-def idempotency_key(run_id: str, slot: str, attempt: int) -> str:
-    """Return the key of one attempt, derived from run, slot and attempt alone, so that it never changes."""
-    digest = hashlib.sha256(f"{run_id}|{slot}|{attempt}".encode()).hexdigest()
-    return f"da-{digest[:40]}"
+def idempotency_key(run_id: str, slot: str, attempt: int, secret: bytes | None) -> str:
+    """Return the key of one attempt. It depends on these alone, so that it never changes: nobody can guess it without
+    the secret. None is for runs from before there was one."""
+    call = f"{run_id}|{slot}|{attempt}".encode()
+    digest = hashlib.sha256(call) if secret is None else hmac.new(secret, b"idempotency key\x00" + call, "sha256")
+    return f"da-{digest.hexdigest()[:40]}"
+
+
+def callback_token(run_id: str, slot: str, attempt: int, secret: bytes) -> str:
+    """Return the token by which one attempt is answered later. It is stored nowhere: see `idempotency_key`."""
+    return hmac.new(secret, f"callback token\x00{run_id}|{slot}|{attempt}".encode(), "sha256").hexdigest()
+
+
+def token_digest(token: str) -> bytes:
+    """Return the digest by which a callback's wait is found."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

@@ -7,18 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from ledger.errors import DurableAgentsError
+from ledger.redacted import masked_text
 from ledger.scrubbing import scrubbed_error
 from runs.engine.canonical import printable
 
 
 def brief(error: BaseException, most: int = 500) -> str:
-    """Return an error's type and text, without values of secrets."""
-    return str(printable(scrubbed_error(f"{type(error).__name__}: {error}")[:most]))
+    """Return an error's type and text, without values of secrets and keys."""
+    return str(printable(masked_text(scrubbed_error(f"{type(error).__name__}: {error}"))[:most]))
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return an error's traceback, without values of secrets."""
-    return str(printable(scrubbed_error("".join(traceback.format_exception(error)))[-8000:]))
+    """Return an error's traceback, without values of secrets and keys."""
+    return str(printable(masked_text(scrubbed_error("".join(traceback.format_exception(error))))[-8000:]))
 
 
 # --- raised by tools --------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,8 +13,9 @@ from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
 from ledger.kinds import CONTENT_REFUSED
+from ledger.protocol import SECRET_KEYS
 from runs.engine.amending import arguments_of, editable_of, moved_along
-from runs.engine.canonical import as_recorded, digest_of, has_at_most
+from runs.engine.canonical import as_recorded, callback_token, digest_of, has_at_most, token_digest
 from runs.engine.content.hooks import MOST_FOR_TOOL
 from runs.engine.errors import POLICY_DENIED, PolicyDenied, ToolFailure, brief
 from runs.engine.gating.documents import Document, made
@@ -85,6 +86,7 @@ class LogicalCall:
         # What is sent, and when it may be sent again.
         self.key: str | None = None
         self.token: str | None = None
+        self.secret = visit.runtime.call_secret if visit.created.protocol >= SECRET_KEYS else None
         # Stored with the intent: a repeat must send the same bytes even after the installation's address changed.
         self.callback_base = visit.runtime.callback_url("") if tool.answers_later else ""
         self.intended_at: datetime | None = None  # by the database's clock; only if the tool's keys expire
@@ -261,6 +263,21 @@ class LogicalCall:
         url = self.callback_base + self.token if self.token else None
         return ToolCall(visit.run_id, visit.trace_id, tool.name, self.slot, self.attempt, self.key, url, tool.timeout)
 
+    def make_token(self) -> dict[str, str]:
+        """Give it a callback token. Return what its intent stores of that: the token, if it can't be derived again."""
+        if self.secret is not None:
+            self.token = callback_token(self.visit.run_id, self.slot, self.attempt, self.secret)
+            return {}
+        self.token = secrets.token_urlsafe(32)
+        return {"callback_token": self.token}
+
+    def take_keys(self, stored: dict[str, Any]) -> None:
+        """Continue with the key and the callback address of its intent."""
+        self.key, self.token = stored.get("key"), stored.get("callback_token")
+        if "callback_base" in stored and self.token is None and self.secret is not None:
+            self.make_token()
+        self.callback_base = stored.get("callback_base", self.callback_base)
+
     def wait(
         self,
         kind: str,
@@ -271,7 +288,7 @@ class LogicalCall:
         token: str | None = None,
     ) -> WaitSpec:
         """Return a wait of the call, from now."""
-        hashed = hashlib.sha256(token.encode()).digest() if token else None
+        hashed = token_digest(token) if token else None
         deadline = self.visit.journal.now() + within
         return WaitSpec(self.visit.run_id, self.slot, self.attempt, kind, n, deadline, detail or {}, hashed)
 

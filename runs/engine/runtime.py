@@ -72,6 +72,7 @@ async def _not_known(graph_id: str, fingerprint: str) -> None:
 @dataclass(frozen=True)
 class Runtime:
     """Services that the engine gets from outside.
+    Idempotency keys and callback tokens are derived from `call_secret`, which is the same for a run's whole life.
     `hit` is called at each named crash point with the point and the tool; `is_fenced` says that this process lost its
     place among the workers, and must send nothing until it has it back. `hand_in` takes a result that this process may
     no longer record, `keep` a node's progress messages (see steps/telling.py). `models` are those for an assistant's
@@ -87,6 +88,7 @@ class Runtime:
     """
 
     hasher: Hasher
+    call_secret: bytes = field(repr=False)
     request_model: Callable[..., Coroutine[Any, Any, ModelTurn]]
     callback_url: Callable[[str], str]
     guards: Sequence[Guard]

@@ -61,8 +61,8 @@ class ToolCall:
     tool: str
     slot: str
     attempt: int
-    key: str | None
-    callback_url: str | None
+    key: str | None = field(repr=False)
+    callback_url: str | None = field(repr=False)
     timeout: float
     secrets: Mapping[str, str] | None = field(default=None, repr=False)
 

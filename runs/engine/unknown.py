@@ -164,8 +164,7 @@ async def resume(call: LogicalCall, intent: e.Event) -> Settled | None:
 def _take_intent(call: LogicalCall, intent: e.Event) -> None:
     """Continue with what an intent says was to be sent."""
     stored = payload_of(intent)
-    call.key, call.token = stored.get("key"), stored.get("callback_token")
-    call.callback_base = stored.get("callback_base", call.callback_base)
+    call.take_keys(stored)
     call.take(stored["arguments"])
 
 

@@ -1,4 +1,5 @@
-"""The keyed digest of arguments and plans, for comparing calls and binding approvals."""
+"""What the engine derives from the installation's master key: the keyed digest of arguments and plans, for comparing
+calls and binding approvals, and the secret of idempotency keys and callback tokens."""
 
 from __future__ import annotations
 
@@ -15,6 +16,13 @@ from runs.engine.canonical import Hasher, keyed_hasher
 def hasher() -> Hasher:
     """Return the installation's hasher. Raises OSError if the master key can't be read."""
     return hasher_of(Path(settings.DURABLEAGENTS_MASTER_KEY_FILE).read_bytes().strip())
+
+
+@lru_cache(maxsize=1)
+def call_secret() -> bytes:
+    """Return the secret of idempotency keys and callback tokens. Raises OSError if the master key can't be read."""
+    master = Path(settings.DURABLEAGENTS_MASTER_KEY_FILE).read_bytes().strip()
+    return hashlib.sha256(b"durableagents idempotency keys and callback tokens\x00" + master).digest()
 
 
 def hasher_of(master: bytes) -> Hasher:

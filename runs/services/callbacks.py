@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from dataclasses import replace
 from datetime import datetime
@@ -18,6 +17,7 @@ from ledger.codec import unpack
 from ledger.errors import InvalidInput, NotFound
 from ledger.models import Event, Head
 from ledger.web import misfit
+from runs.engine.canonical import token_digest
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Intent
 from runs.engine.tape import Tape
@@ -45,11 +45,7 @@ def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
 
 
 def is_awaited(token: str) -> bool:
-    return Wait.objects.filter(token_hash=_digest(token)).exists()
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+    return Wait.objects.filter(token_hash=token_digest(token)).exists()
 
 
 @transaction.atomic
@@ -57,7 +53,7 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
     """Take the answer to an accepted call; the token works once, and a repeat gets the same reply.
     Early answers are kept; late ones are recorded but are no result. Raises NotFound, and InvalidInput for a body that
     doesn't fit the call: nothing is recorded then, and a valid one may still come."""
-    digest = _digest(token)
+    digest = token_digest(token)
     run_id = Wait.objects.filter(token_hash=digest).values_list("run_id", flat=True).first()
     if run_id is None:
         raise NotFound("callback for the token", token[:8] + "…")

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ledger.api.present import masked
+from ledger.redacted import masked_key
 from runs.engine.gating.fields import NO_TOOL
 from runs.engine.tape import CALLED_BACK
 from runs.story.findings import Findings
@@ -94,7 +95,7 @@ class Effect:
                 self.arguments = line.get("arguments")
             else:
                 self.arguments = masked(line.get("arguments", self.arguments))
-                self.key = line.get("key") or line.get("idempotency_key")
+                self.key = masked_key(line.get("key") or line.get("idempotency_key"))
         if answer := lines.get(self.answered):
             is_settled = answer.kind == "ToolReconciled"
             self.result = (

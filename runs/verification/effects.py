@@ -9,6 +9,7 @@ from typing import Any
 from ledger import events as e
 from ledger.actors import OUTSIDE
 from ledger.models import LedgerEntry
+from ledger.redacted import masked_key
 from ledger.verification.runs import Line, ReadJournal, compared
 from runs.engine.canonical import digest_of
 from runs.engine.tape import payload_of
@@ -144,7 +145,7 @@ class Effects:
         columns = {
             "tool": intent.tool,
             "replay_class": intent.replay_class,
-            "key": key,
+            "key": {key, masked_key(key)},  # older versions stored the whole key
             "input_hash": intent.requested_hash,
             "actor": self._actor(line),
             "external_id": _external_ids(event),

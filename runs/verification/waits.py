@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,10 +12,12 @@ from uuid import UUID
 from ledger import events as e
 from ledger.actors import OUTSIDE
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared
+from runs.engine.canonical import callback_token, token_digest
 from runs.engine.gating.fields import BROUGHT
 from runs.engine.journal import WaitSpec, detail_of
 from runs.engine.tape import payload_of
 from runs.engine.undo import WITH_PARENT
+from runs.journal.digests import call_secret
 from runs.models import Wait
 from runs.services.halts.standing import could_be_put_off, stood_still
 
@@ -108,9 +109,12 @@ class Waits:
             known.also += to
 
     def _intent(self, line: Line, event: e.ToolInvoked) -> None:
-        token = payload_of(event).get("callback_token")
+        told = payload_of(event)
+        token = told.get("callback_token")
+        if token is None and "callback_base" in told and event.slot is not None:
+            token = callback_token(str(self.journal.run_id), event.slot, event.attempt, call_secret())
         if isinstance(token, str):
-            self.tokens[event.slot, event.attempt] = hashlib.sha256(token.encode()).digest()
+            self.tokens[event.slot, event.attempt] = token_digest(token)
         granted = self.known.get(self.grants[event.grant]) if event.grant in self.grants else None
         if granted is not None:
             granted.consumed, granted.used_by = line.seq, (event.slot, event.attempt)

@@ -13,7 +13,7 @@ from runs.engine.thinking.request import request_model
 from runs.engine.threads import ToolThreads
 from runs.journal.asked.policies import InForce
 from runs.journal.asked.queues import QUEUES, Asked
-from runs.journal.digests import hasher
+from runs.journal.digests import call_secret, hasher
 from runs.journal.libpq import Pool
 from runs.services.budgets import prices
 from runs.services.screening import installed
@@ -30,6 +30,7 @@ def runtime(threads: ToolThreads | None = None, pool: Pool | None = None) -> Run
     return Runtime(
         guards=GUARDS,
         hasher=hasher(),
+        call_secret=call_secret(),
         request_model=request_model,
         callback_url=callback_url,
         hit=failpoints.hit,

@@ -371,6 +371,7 @@ class _Visit(Visit):
     ) -> None:
         runtime = Runtime(
             hasher=hasher,
+            call_secret=b"durableagents replays",
             request_model=_no_model,
             callback_url=lambda token: f"https://replay.invalid/{token}",
             guards=(FORK_FENCE,),  # it knows what people refused; the others would ask anew

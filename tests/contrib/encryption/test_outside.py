@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from django.db import connection
+import pytest
+from django.db import connection, transaction
+from django.db.models import Value
 from django.test.utils import CaptureQueriesContext
 from pydantic import BaseModel
 
@@ -190,3 +192,20 @@ def test_a_list_says_that_a_master_key_is_missing(stage: Stage, tools: Toolbox, 
     cold()
     answer = Api(issue_key(person("olga", "operator", "approver_finance"), "test")).get("approvals")
     assert (answer.status_code, answer.json()["code"]) == (503, "key-unavailable")
+
+
+def test_updates_of_query_sets_refuse_content(stage: Stage, tools: Toolbox) -> None:
+    run, case, _ = told(stage, tools)
+    before = copied()
+    rows = Approval.objects.filter(pk=case.pk)
+    case.title = "in the clear"
+    for tried in (
+        lambda: rows.update(title="in the clear"),
+        lambda: rows.update(evidence=[{"text": "in the clear"}]),
+        lambda: rows.update(title=Value("in the clear")),
+        lambda: Approval.objects.bulk_update([case], ["title"]),
+        lambda: Run.objects.filter(pk=run.pk).update(about="in the clear"),
+    ):
+        with pytest.raises(TypeError, match=r"holds content of runs.*set the attribute and save"), transaction.atomic():
+            tried()
+    assert copied() == before

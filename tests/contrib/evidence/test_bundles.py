@@ -24,7 +24,10 @@ from durableagents.contrib.evidence.leaving_out import Choice
 from durableagents.contrib.seals.witnesses import deliver
 from durableagents.seal_witness import SealWitness
 from ledger.errors import InvalidInput, NotFound
+from runs.engine.canonical import callback_token
+from runs.journal.digests import call_secret
 from runs.models import Run
+from runs.services import lifecycle
 from tests.contrib.evidence.conftest import Saved, bundle_of, verified, verified_alone
 from tests.contrib.evidence.rewriting import events_of, files_of
 from tests.integration.approvals.setup import buying, say, somebody
@@ -143,6 +146,26 @@ def test_runs_stored_in_the_clear_are_proven_too(stage: Stage, tools: Toolbox, s
 
 
 def test_tokens_of_callbacks_are_never_in_a_bundle(stage: Stage, tools: Toolbox, saved: Saved) -> None:
+    slow = tools._plain("slow", ReplayClass.IDEMPOTENT_WITH_KEY, answers_later=True, output=Done)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(slow, Item(name="po"))).ref)
+
+    run = stage.start(agent_of(node, tools=[slow]))
+    stage.drive()
+    files = files_of(bundle := bundle_of(run.pk))
+    (sent,) = [each for each in events_of(files, run.pk) if '"kind":"ToolInvoked"' in each["clear"]]
+    token = callback_token(str(run.pk), "0.1/1", 0, call_secret())
+    assert "stored" in sent and "left_out" not in sent and len(token) == 64
+    assert token.encode() not in b"".join(files.values())
+    said = verified(saved(bundle))
+    assert "4 of 4 contents are what the sealed bytes hold" in said.text
+
+
+def test_stored_tokens_of_older_runs_are_left_out(
+    stage: Stage, tools: Toolbox, saved: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "PROTOCOL", 1)
     slow = tools._plain("slow", ReplayClass.IDEMPOTENT_WITH_KEY, answers_later=True, output=Done)
 
     async def node(state: Notes, ctx: Context) -> End:

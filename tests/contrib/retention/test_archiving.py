@@ -31,6 +31,7 @@ from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import Stage, at_once, calling, fresh
 from tests.integration.runs.test_children import everything
 from tests.integration.runs.test_migrating import go, parked
+from tests.tampering import as_stored
 from tests.tiers import many
 from tests.world import OLGA, Asked, Done, Notes, Toolbox, agent_of
 
@@ -237,7 +238,7 @@ def test_a_run_that_moves_meanwhile_stays(stage: Stage, tools: Toolbox, monkeypa
 
     def touched(point: str, tool: str = "", run: str = "") -> None:
         if point == "RP2":
-            Run.objects.filter(pk=run).update(about="something else")
+            Run.objects.filter(pk=run).update(**as_stored(Run, about="something else"))
 
     monkeypatch.setattr(failpoints, "hit", touched)
     (problem,) = archiving.run().problems

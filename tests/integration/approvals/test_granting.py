@@ -40,6 +40,7 @@ from tests.integration.approvals.granting import allowed, asks, given, paid, pay
 from tests.integration.approvals.setup import WHY, away, boss, limited, say, somebody, sound
 from tests.integration.approvals.test_rule_changes import agreed, anna, bert, guarded, proposed
 from tests.integration.runs.stage import Stage, at_once, dump, events
+from tests.tampering import as_stored
 from tests.world import Notes, Toolbox, agent_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.every(3)]
@@ -611,7 +612,7 @@ def test_a_question_that_was_made_to_look_the_same_is_not(
     assert any("same says" in problem for problem in verify(case.run_id).problems)
     with pgtrigger.ignore("approvals.Approval:question_is_frozen"):
         plan, its = bytes(grant.approval.plan), grant.approval.plan_hash
-        Approval.objects.filter(pk=case.pk).update(plan=plan, plan_hash=its)
+        Approval.objects.filter(pk=case.pk).update(**as_stored(Approval, plan=plan), plan_hash=its)
     swept()
     while stage.drive() not in ("idle", "waiting_human"):
         pass

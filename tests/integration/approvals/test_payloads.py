@@ -18,9 +18,11 @@ from approvals.models import Approval
 from durableagents import Assistant, Context, End, Failure, KeyRejected, TransportError
 from durableagents.identity import own_tags, rights
 from durableagents.identity.auth import issue_key
+from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import JustificationRequired, NotFound
 from ledger.models import AccountRecord, ActRecord, LedgerEntry
+from ledger.redacted import masked_key
 from ledger.web.page_base import SharedPage
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, ROLES
 from ledger.web.seeing.viewers import EVERYTHING, READ_PAYLOADS, Viewer, viewer_of
@@ -34,8 +36,9 @@ from tests.cases import each_case
 from tests.integration.approvals.setup import WHY, signed_in, somebody
 from tests.integration.approvals.timing import timing
 from tests.integration.runs.situations import Situations
-from tests.integration.runs.stage import Stage
+from tests.integration.runs.stage import Stage, events
 from tests.integration.scale.test_statements import is_read, named
+from tests.tampering import as_stored
 from tests.tiers import many
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
@@ -154,10 +157,12 @@ def words(runs: list[Run], client: Client, key: str, only: Set[str] | None = Non
     keys = set(
         LedgerEntry.objects.filter(run_id__in=[r.pk for r in runs], key__isnull=False).values_list("key", flat=True)
     )
-    assert keys
+    whole = {x.payload["key"] for run in runs for x in events(run, e.ToolInvoked)} - {None}
+    assert keys and keys == {masked_key(each) for each in whole} and not keys & whole
     found: dict[str, set[str]] = {}
     for name, text, status in pages(runs, client, key, only):
         assert status in (200, 403, 404), (name, status, text[:500])
+        assert not [each for each in whole if each in text], name
         for word in EVERYWHERE | AT_FINANCE | AT_LEGAL | keys:
             if word in text:
                 found.setdefault("a key" if word in keys else word, set()).add(name)
@@ -233,7 +238,7 @@ def test_why_a_run_waits_is_told_without_the_payload(stage: Stage, tools: Toolbo
     runs = _runs(stage, tools, outside, SHOP)
     asleep = Situations(stage, tools).make("asleep")
     Wait.objects.filter(run=asleep).update(
-        detail={"tool": "pay", "title": "Pay", "limit": "tool:pay", "why": "breaker", "error": ERROR}
+        **as_stored(Wait, detail={"tool": "pay", "title": "Pay", "limit": "tool:pay", "why": "breaker", "error": ERROR})
     )
     readers = sight(OPERATOR)
     rights.let_role_read_payloads(OPERATOR, False, by=boss, justification=WHY)

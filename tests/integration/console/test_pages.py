@@ -26,6 +26,7 @@ from tests.cases import each_case
 from tests.integration.api.test_fleet_acts import lose
 from tests.integration.console.conftest import OLGA, Reader, start, text_of
 from tests.integration.console.stage import settled, working
+from tests.tampering import as_stored
 
 pytestmark = pytest.mark.django_db(transaction=True)
 POSE = (
@@ -217,7 +218,7 @@ def test_the_overview_names_whom_a_stuck_run_is_about_letter_by_letter(operator:
     run = start(ending="unknown")
     with working():
         settled(run, "waiting_human")
-    Run.objects.filter(pk=run.pk).update(about=about)
+    Run.objects.filter(pk=run.pk).update(**as_stored(Run, about=about))
     assert f"Settle an unknown outcome {about or run.graph_id} " in operator.read("/")
 
 

@@ -36,6 +36,7 @@ class Onboarding:
         self.runtime = Runtime(
             guards=GUARDS,
             hasher=keyed_hasher(b"test"),
+            call_secret=b"test",
             request_model=request_model,
             callback_url=lambda token: f"{self.receiver.url}?{token}",
             hit=self._hit,

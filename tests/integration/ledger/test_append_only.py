@@ -18,6 +18,7 @@ from runs.engine.journal import Entry
 from tests.cases import each_case
 from tests.conftest import database_urls
 from tests.integration.ledger.conftest import Journal
+from tests.tampering import as_stored
 from tests.world import OLGA, SHOP
 
 pytestmark = pytest.mark.django_db
@@ -44,6 +45,7 @@ def written(journal: Journal) -> UUID:
     return run_id
 
 
+OTHER = as_stored(OverrideRecord, justification="other")
 ATTEMPTS: dict[str, Callable[[UUID], Any]] = {
     "update by query": lambda run_id: Event.objects.filter(run_id=run_id).update(kind="Another"),
     "save": lambda run_id: Event.objects.get(run_id=run_id, seq=1).save(),
@@ -52,7 +54,9 @@ ATTEMPTS: dict[str, Callable[[UUID], Any]] = {
     "update an entry": lambda run_id: LedgerEntry.objects.filter(run_id=run_id).update(fact="failed"),
     "save an entry": lambda run_id: LedgerEntry.objects.filter(run_id=run_id)[0].save(),
     "delete an entry": lambda run_id: LedgerEntry.objects.filter(run_id=run_id).delete(),
-    "update a record": lambda run_id: OverrideRecord.objects.filter(run_id=run_id).update(justification="other"),
+    "update a record": lambda run_id: OverrideRecord.objects.filter(run_id=run_id).update(
+        **as_stored(OverrideRecord, justification="other")
+    ),
     "delete a record": lambda run_id: OverrideRecord.objects.filter(run_id=run_id).delete(),
     "bulk update": lambda run_id: OverrideRecord.objects.bulk_update(
         OverrideRecord.objects.filter(run_id=run_id), ["by"]

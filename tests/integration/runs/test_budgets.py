@@ -36,6 +36,7 @@ from tests.integration.runs.stage import (
     waiting,
 )
 from tests.integration.runs.test_steering import is_sound
+from tests.tampering import as_stored
 from tests.waiting import eventually
 from tests.world import FIONA, OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
@@ -298,7 +299,7 @@ def test_a_cancel_ends_what_waits_for_its_budget(stage: Stage, tools: Toolbox) -
 def test_what_nobody_raises_ends_with_the_reason(stage: Stage, tools: Toolbox, detail: Any) -> None:
     run = at_cap(stage, tools)
     if detail is not None:
-        Wait.objects.filter(run=run, kind="budget").update(detail=detail)
+        Wait.objects.filter(run=run, kind="budget").update(**as_stored(Wait, detail=detail))
     overdue(run)
     overdue(run)
     assert str(fresh(run).state) == "cancelled"

@@ -14,8 +14,9 @@ from durableagents import Pending as TakesTime
 from ledger import events as e
 from ledger.errors import InvalidInput, NotFound
 from runs.engine.agents import registry
+from runs.engine.canonical import idempotency_key
 from runs.models import Run, Wait
-from runs.services import callbacks
+from runs.services import callbacks, lifecycle
 from runs.workers import timers
 from tests.integration.runs.situations import Situations, act
 from tests.integration.runs.stage import (
@@ -33,6 +34,7 @@ from tests.integration.runs.stage import (
     waiting,
 )
 from tests.integration.runs.test_steering import check_form
+from tests.tampering import tamper
 from tests.world import IN_PLACE, Done, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.every(3)
@@ -50,6 +52,26 @@ def test_only_the_hash_of_the_token_is_stored(situations: Situations, outside: O
     (wait,) = waiting(run)
     assert len(token) >= 40 and bytes(wait.token_hash or b"") == hashlib.sha256(token.encode()).digest()
     assert token not in repr(Wait.objects.values_list()) and token not in repr(Run.objects.values_list())
+    assert token not in repr([x.payload for x in events(run)]) and problems(run) == []
+
+
+def test_a_run_of_an_older_release_keeps_its_keys_and_tokens(
+    situations: Situations, stage: Stage, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(lifecycle, "PROTOCOL", 1)
+        run = situations.make("at_callback")
+    (sent,) = events(run, e.ToolInvoked)
+    assert sent.payload["key"] == idempotency_key(str(run.pk), "0.1/1", 0, None)
+    assert sent.payload["callback_token"] == token_of(outside) and problems(run) == []
+    assert callbacks.receive_callback(token_of(outside), {"ref": "W-9"}) == TAKEN
+    assert stage.drive() == "completed" and output(run) == "W-9" and problems(run) == []
+
+
+def test_a_changed_token_digest_is_found(situations: Situations) -> None:
+    run = situations.make("at_callback")
+    tamper("UPDATE runs_wait SET token_hash = sha256('mine') WHERE run_id = %s", run.pk)
+    assert [found for found in problems(run) if "token_hash" in found]
 
 
 def test_an_answer_wakes_the_run_and_is_its_result(situations: Situations, stage: Stage, outside: Outside) -> None:

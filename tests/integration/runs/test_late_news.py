@@ -7,6 +7,8 @@ import pytest
 from durableagents import BusinessFailure, Context, End, Failure, TransportError
 from ledger import events as e
 from runs.engine.agents import Agent
+from runs.engine.canonical import callback_token
+from runs.journal.digests import call_secret
 from runs.models import Process, Run, Wait
 from runs.services import callbacks
 from runs.services.late_results import hand_in, lost_worker
@@ -308,4 +310,4 @@ def test_retry_opens_only_waits_that_the_journal_has(stage: Stage, tools: Toolbo
 
 def _token(run: Run, outside: Outside) -> str:
     found = [x for x in events(run, e.ToolInvoked) if x.tool == "ask"]
-    return str(found[0].payload["callback_token"])
+    return callback_token(str(run.pk), str(found[0].slot), found[0].attempt, call_secret())

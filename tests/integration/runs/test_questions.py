@@ -21,6 +21,7 @@ from runs.workers import timers
 from tests.integration.runs.aging import written_as
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, at_once, dump, events, fresh, now, output, problems, waiting
+from tests.tampering import as_stored
 from tests.world import FIONA, LENA, OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
 
@@ -107,7 +108,7 @@ def test_a_question_to_nobody_stops_for_an_operator_and_an_older_one_is_an_opera
     of = {"of": "nobody in particular"}  # asked before any check
     (told,) = events(run, e.WaitOpened)
     written_as(asked, replace(told, payload=told.payload | of))
-    Wait.objects.filter(pk=wait.pk).update(detail=wait.detail | of)
+    Wait.objects.filter(pk=wait.pk).update(**as_stored(Wait, detail=wait.detail | of))
     with pytest.raises(Forbidden):
         answer(run, by=LENA)
     answer(run, by=OLGA)

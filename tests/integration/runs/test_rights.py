@@ -19,6 +19,7 @@ from tests.integration.runs.situations import act
 from tests.integration.runs.stage import Stage, calling, fresh, now, output, problems, waiting
 from tests.integration.runs.stories import answered, cancelled, everything, failed, through
 from tests.integration.runs.test_budgets import at_cap, raised
+from tests.tampering import as_stored
 from tests.world import LENA, OLGA, Item, Notes, Outside, Toolbox, agent_of
 
 
@@ -97,7 +98,7 @@ def test_callback_wait_needs_the_runtime_role_only(stage: Stage, tools: Toolbox,
 def test_smuggled_sql_changes_no_shown_state(stage: Stage, tools: Toolbox, role: str, column: str) -> None:
     run = failed(stage, tools)
     with acting_as(role), pytest.raises(ProgrammingError, match="permission denied"):
-        Run.objects.filter(pk=run.id).update(**{column: 7 if column == "creator" else "paid already"})
+        Run.objects.filter(pk=run.id).update(**as_stored(Run, **{column: 7 if column == "creator" else "paid already"}))
 
 
 def test_smuggled_sql_changes_no_question_and_no_addressee(stage: Stage, tools: Toolbox, role: str) -> None:
@@ -109,7 +110,7 @@ def test_smuggled_sql_changes_no_question_and_no_addressee(stage: Stage, tools: 
     stage.drive()
     for changed in ({"queue": "legal", "title": "Tea?"}, {}):
         with acting_as(role), pytest.raises(ProgrammingError, match="permission denied"):
-            Wait.objects.filter(run=run).update(detail=changed)
+            Wait.objects.filter(run=run).update(**as_stored(Wait, detail=changed))
     assert not standing(fresh(run)).allowed([LENA.role], LENA.person)
     held = frozenset({LENA.role})
     assert [item.title for item in inbox(held, Tally(held)).items] == []

@@ -16,8 +16,10 @@ from durableagents.testing.replays import checkpoint_files
 from ledger import events as e
 from ledger.clock import database_now
 from runs.engine.agents import Agent, registry
+from runs.engine.canonical import callback_token
 from runs.engine.recordings.recording import Recording, text_of
 from runs.engine.recordings.redaction import Redaction
+from runs.journal.digests import call_secret
 from runs.models import Run
 from runs.queries.recordings.folder import INDEX, NotWritten, Wish, export
 from tests.integration.runs.stage import Stage, events
@@ -46,9 +48,9 @@ def test_a_run_with_everything_in_it_is_exported_and_replays(stage: Stage, tools
     assert min(each.answered for each in answered) > 3 and len(tools.outside.requests) == sent
     keys = {str(x.payload["key"]) for x in events(run) if isinstance(x, e.ToolInvoked) and x.payload["key"]}
     tokens = {
-        x.payload["callback_token"]
+        callback_token(str(run.pk), str(x.slot), x.attempt, call_secret())
         for x in events(run)
-        if isinstance(x, e.ToolInvoked) and "callback_token" in x.payload
+        if isinstance(x, e.ToolInvoked) and "callback_base" in x.payload
     }
     assert keys and tokens and not any(secret in told(tmp_path / "kept") for secret in keys | tokens)
 

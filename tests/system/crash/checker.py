@@ -26,7 +26,7 @@ from tests.system.crash.policed import asked_by_rule
 from tests.system.crash.settled import judge_settled
 from tests.system.crash.staged import judge_stages, staged_slots
 from tests.system.crash.told import judge_attributes, judge_messages, reopenings
-from tests.system.crash.truth import denials
+from tests.system.crash.truth import denials, key_on_record
 
 Row = Mapping[str, Any]
 
@@ -87,6 +87,11 @@ class Facts:
     approvals: list[dict[str, Any]]
     effects: list[dict[str, Any]]
     links: list[Link] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Give effects the part of their keys that the ledger has."""
+        shown = [row | {"idempotency_key": key_on_record(row["idempotency_key"])} for row in self.effects]
+        object.__setattr__(self, "effects", shown)
 
 
 def judge(facts: Facts, expected: Expected) -> list[Finding]:

@@ -89,6 +89,7 @@ class Story:
         return Runtime(
             guards=GUARDS,
             hasher=HASHER,
+            call_secret=b"a key for tests",
             request_model=self.model,
             callback_url=lambda token: f"https://here.example/callbacks/{token}",
             hit=self._hit,

@@ -30,6 +30,7 @@ def _at(address: str) -> Runtime:
     return Runtime(
         guards=GUARDS,
         hasher=keyed_hasher(b"k" * 32),
+        call_secret=b"k" * 32,
         request_model=no_model,
         callback_url=lambda token: f"{address}/callbacks/{token}",
         retry=RetryPolicy(in_place=0.0),

@@ -275,8 +275,8 @@ class People:
             at_once([partial(signals.signal, UUID(run_id), name, "told", by=SHOP, sender_id=name)] * 3)
 
     def _choices(self, wait_id: UUID) -> list[str]:
-        detail = Wait.objects.only("detail", "run_id").get(pk=wait_id).detail
-        return list(detail["schema"]["properties"].get("decision", {}).get("enum", ()))
+        schema = Wait.objects.get(pk=wait_id).detail["schema"]  # encrypted: SQL can't read it
+        return list(schema["properties"].get("decision", {}).get("enum", ()))
 
     def _consent(self, run_id: str, wait_id: UUID, choices: list[str]) -> None:
         """Decide whether a fork may repeat an effect, with three differing answers at once."""
