@@ -7,6 +7,6 @@ derived one way stays so for a run's life: its first event names the protocol of
 """
 
 # 1: the first. 2: runs name their protocol, and a worker's claim takes only runs of protocols that it knows;
-# idempotency keys and callback tokens are derived with a secret.
+# idempotency keys and callback tokens are derived with a secret; checkpoints that can't be used are on record.
 PROTOCOL = 2
-SECRET_KEYS = 2  # the first protocol with those
+SECRET_KEYS = SKIPPED_CHECKPOINTS = 2  # the first protocol with those

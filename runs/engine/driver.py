@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
+from ledger.protocol import SKIPPED_CHECKPOINTS
 from runs.engine.agents import Agent
 from runs.engine.budget import Meter
 from runs.engine.canonical import plain, printable
@@ -105,9 +106,16 @@ class Driver:
         self.meter = Meter(history.caps, history.used, counts_reads=history.counts_reads)
         for call, usage in reserved_by(self.tape):
             self.meter.reserve(call, usage)
+        return await self._note_skipped(history)
+
+    async def _note_skipped(self, history: History) -> Reply:
+        """Record newer checkpoints that can't be used, each once; an older protocol has no event for it."""
+        assert self.created is not None
         known = {event.at for event in history.tail if isinstance(event, e.CheckpointSkipped)}
         skipped = [e.CheckpointSkipped(at=seq, payload=why) for seq, why in history.skipped if seq not in known]
-        return await self.journal.commit(Batch(skipped)) if skipped else history.reply
+        if not skipped or self.created.protocol < SKIPPED_CHECKPOINTS:
+            return history.reply
+        return await self.journal.commit(Batch(skipped))
 
     async def _begin(self) -> str | None:
         """Enter the first node with a state made from the input, or the entry of a renewal, fork or migration."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from durableagents.contrib.webhooks import delivering
+from durableagents.contrib.webhooks.metrics import read_metrics
 from runs.background import Duty
 from runs.features import Feature
 
@@ -11,6 +12,7 @@ def feature() -> Feature:
     """Return the feature."""
     return Feature(
         name="webhooks",
+        metrics=(read_metrics,),
         periodic=(
             Duty("webhooks: delivery", delivering.IS_DUE, delivering.deliver),
             Duty("webhooks: forgetting", delivering.IS_OLD, delivering.forget),

@@ -1,0 +1,20 @@
+"""Metrics of webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from durableagents.contrib.webhooks.queries import backlog
+
+
+def read_metrics() -> Iterator[Metric]:
+    """Yield how many messages are due, and since when. Raises DatabaseError."""
+    due = backlog()
+    yield GaugeMetricFamily(
+        "durableagents_webhook_backlog", "Messages of active webhooks that are due and unsent.", value=due.count
+    )
+    yield GaugeMetricFamily(
+        "durableagents_webhook_oldest_seconds", "Age of the oldest of them; 0 if there are none.", value=due.oldest_seconds
+    )
