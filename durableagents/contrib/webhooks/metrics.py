@@ -16,5 +16,7 @@ def read_metrics() -> Iterator[Metric]:
         "durableagents_webhook_backlog", "Messages of active webhooks that are due and unsent.", value=due.count
     )
     yield GaugeMetricFamily(
-        "durableagents_webhook_oldest_seconds", "Age of the oldest of them; 0 if there are none.", value=due.oldest_seconds
+        "durableagents_webhook_oldest_seconds",
+        "Age of the oldest of them; 0 if there are none.",
+        value=due.oldest_seconds,
     )
