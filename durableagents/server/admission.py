@@ -24,6 +24,7 @@ from ledger.web import problems
 SLOTS = 8
 # Beyond this many nobody would be served before giving up.
 MOST_WAITING = 256
+AGAIN = "durableagents.again"  # in a scope
 DOUBTED_SECONDS = 20.0
 PROVEN_SECONDS = 300.0
 _MOST_REMEMBERED = 10_000
@@ -52,6 +53,8 @@ class Admission:
             "known": Lane(slots - 1, 5.0),
             "callback": Lane(2, 5.0),
             "anonymous": Lane(2, 3.0),
+            # Further requests of clients that wait or hold a stream (streams.py).
+            "again": Lane(2, 10.0),
         }
         self._doubted = Remembered(DOUBTED_SECONDS)
         self._proven = Remembered(PROVEN_SECONDS)
@@ -80,6 +83,8 @@ class Admission:
             self._leave(lane)
 
     def _kind(self, scope: Scope, mark: bytes) -> str:
+        if scope.get(AGAIN):
+            return "again"
         if scope["path"] == "/readyz":
             return "probe"
         if scope["path"].startswith("/api/v1/callbacks/"):

@@ -198,6 +198,7 @@ PARAMETERS = {
             "by": (str, "Only acts by this actor."),
             "cause": (str, "Only recoveries with this cause."),
             "cursor": (str, "Position in the list; follow `next` for the next page."),
+            "fields": (str, "Names of fields, with commas: the answer has only these."),
             "from": (str, "Only acts at or after this time."),
             "host": (str, "Only recoveries from workers of this host."),
             "hours": (int, "Working hours of the example deadlines; default 8."),

@@ -18,6 +18,7 @@ from runs import seen
 from runs.api.endings import JournalRow, cancellation_of, trouble_of
 from runs.api.halts import HaltedRow
 from runs.api.releases import AssignedRow
+from runs.api.revisions import revision_of
 from runs.api.schemas import (
     AgentRow,
     Amounts,
@@ -215,6 +216,7 @@ def run_row(
     shown_waits = () if is_over else waits
     return RunRow.of(
         run,
+        revision=revision_of(run.updated_at),
         state=str(run.state),
         status=status_of(run.state),
         blocked=blocked,

@@ -162,6 +162,9 @@ class RunRow(Shape):
     id: RunId
     agent: AgentName
     version: AgentVersion
+    revision: str = Field(
+        description="Changes with each change of state or node, and with each resolved wait. It is also the ETag."
+    )
     state: State = Field(description="State of the run.")
     status: Status = Field(description="Group of the state, for display.")
     waiting_for: list[WaitRow] = Field(description="Open waits of the run.")

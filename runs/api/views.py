@@ -11,6 +11,7 @@ from uuid import UUID
 
 from django.db import transaction
 from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import ParseError
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
@@ -22,8 +23,10 @@ from ledger.web.api_base import READ, ApiView, Query, StrictJSONParser, describe
 from ledger.web.cursors import closed, numbered
 from ledger.web.roles import AUDITOR, EVERY, INTEGRATOR, OPERATOR, roles
 from ledger.web.seeing.payloads import must_read
+from runs.api.fields import fields_in, only
 from runs.api.once import answered_once
 from runs.api.present import agent_row, log_row, one, run_rows
+from runs.api.revisions import WAITS_FOR
 from runs.api.schemas import AgentPage, LogPage, MessagePage, ProcessPage, ProcessRow, RunPage, RunRow, SentRow
 from runs.api.starting import begin
 from runs.certification import results
@@ -44,6 +47,11 @@ from runs.story.conversation import transcript
 
 # Of how many bytes an output is at most, as JSON, that a list of runs holds.
 LISTED_OUTPUT = 64 * 1024
+MAX_WAIT_SECONDS = 60
+_WAITING = (
+    OpenApiParameter("wait", int, description=f"Seconds to wait for the next revision, up to {MAX_WAIT_SECONDS}."),
+    OpenApiParameter("after", str, description="Revision that you know; a run with another one is answered at once."),
+)
 _SEARCHED = ("state", "agent", "q", "where", "sort", "cursor", "limit")
 
 
@@ -102,10 +110,18 @@ class OneRun(ApiView):
 
     roles = READ
 
-    @described("Get a run", RunRow)
+    @described("Get a run", RunRow, query=(*_WAITING, "fields"))
     def get(self, request: Request, run_id: UUID) -> Response:
-        Query(request)
-        return Response(one(run_id))
+        """Get the current state of a run. With `wait`, the answer comes at the run's next revision or its end, or after
+        that many seconds: repeat with `after` until `ended_at` is set."""
+        query = Query(request, "wait", "after", "fields")
+        wait = query.integer("wait", default=0, lowest=0, highest=MAX_WAIT_SECONDS)
+        after, wanted = query.text("after"), fields_in(query, RunRow)
+        row = one(run_id)
+        headers = {"ETag": f'"{row.revision}"'}
+        if wait and row.ended_at is None and after in (None, row.revision):
+            headers[WAITS_FOR] = row.revision  # see durableagents/server/streams.py
+        return Response(only(row, wanted), headers=headers)
 
 
 class Latest(ApiView):
