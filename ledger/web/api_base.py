@@ -7,10 +7,14 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import wraps
+from hashlib import sha256
 from typing import Any, ClassVar, Literal
 from uuid import UUID
 
+from django.db import connection, transaction
 from django.http import HttpRequest, QueryDict
+from django.http.response import HttpResponseBase
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.exceptions import ParseError
 from rest_framework.negotiation import BaseContentNegotiation
@@ -22,7 +26,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from ledger.actors import Actor
-from ledger.errors import Busy, InvalidInput, TooLarge
+from ledger.errors import Busy, DurableAgentsError, InvalidInput, TooLarge
 from ledger.web import cursors, strict_json
 from ledger.web.bodies import Body, does_not_fit, fit, unstorable
 from ledger.web.renderers import AnyTextRenderer
@@ -91,6 +95,8 @@ class ApiView(APIView):
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {}
     acting_role: str | None = None
+    # Its GET has an ETag, which its POST takes as `If-Match`.
+    versioned: ClassVar[bool] = False
     http_method_names = ["get", "head", "post"]
     permission_classes: Sequence[type[BasePermission]] = [HasRole]
     parser_classes: Sequence[type[BaseParser]] = [StrictJSONParser]
@@ -110,6 +116,17 @@ class ApiView(APIView):
         if "run_id" in kwargs and method in self.http_method_names and hasattr(self, method):
             must_see(kwargs["run_id"])
 
+    def unless_changed(self, request: Request, act: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
+        """Run `act`, of a `versioned` view only if its object is as `If-Match` says. Raises Changed."""
+        if not self.versioned or "If-Match" not in request.headers:
+            return act()
+        with transaction.atomic(), connection.cursor() as cursor:
+            # Those who name a state follow one another.
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [request.path])
+            if not is_matched(request, etag_of(self.get(request, *args, **kwargs).data)):  # type: ignore[attr-defined]
+                raise Changed
+            return act()
+
     @property
     def by(self) -> Actor:
         """Return the caller under the role that allowed the request."""
@@ -118,6 +135,8 @@ class ApiView(APIView):
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         """Forbid caching: answers are for one moment and one caller."""
         final = super().finalize_response(request, response, *args, **kwargs)
+        if self.versioned and request.method == "GET" and final.status_code == 200:
+            final.headers["ETag"] = etag_of(final.data)
         final.headers.setdefault("Cache-Control", "no-store")
         return final
 
@@ -130,6 +149,7 @@ _PROBLEMS = {
     403: "None of your roles allows this",
     404: "No such object, or you don't have access to it",
     409: "The current state does not allow this",
+    412: "It has changed since you read it: see If-Match",
     413: "The body is larger than 1 MiB",
     415: "The body is not JSON",
     422: "The input is invalid: see `errors`",
@@ -148,14 +168,20 @@ def described(
     headers: Sequence[str] = (),
     name: str | None = None,
     kinds: Sequence[str] = ("application/json",),
+    is_repeatable: bool = True,
 ) -> Callable[[Any], Any]:
-    """Describe a view's method for OpenAPI.
+    """Describe a view's method for OpenAPI, and let a POST be repeated by `Idempotency-Key`.
+
+    Views that name this header in `headers` do so themselves; without `is_repeatable` it is ignored.
 
     `summary` is one text, or one for each `action` that routes give the view; `about` then describes each. `query` has
     names of `PARAMETERS`, or a parameter that means something else here. `kinds` are the answer's media types; `name`
     is the operation id if the address gives none.
     """
     can_go_wrong = [400, 401, 403, 404, 422, 503] if body is None else list(_PROBLEMS)
+    answers_itself = "Idempotency-Key" in headers or not is_repeatable
+    if body is not None and not answers_itself:
+        headers = (*headers, "Idempotency-Key")
     parameters = [
         *(each if isinstance(each, OpenApiParameter) else PARAMETERS[each] for each in query),
         *(PARAMETERS[each] for each in headers),
@@ -174,10 +200,55 @@ def described(
     )
 
     def describe(method: Any) -> Any:
+        if body is not None and not answers_itself:
+            method = _repeatable(method)
         method.summaries, method.about = by_action, about or {}
         return schema(method)
 
     return describe
+
+
+# Answers a request with an Idempotency-Key: (request, what was asked, act). Set by the app that keeps the answers.
+_once: list[Callable[[Request, Any, Callable[[], tuple[int, Any]]], HttpResponseBase]] = []
+
+
+def answer_repeats_by(once: Callable[[Request, Any, Callable[[], tuple[int, Any]]], HttpResponseBase]) -> None:
+    _once[:] = [once]
+
+
+def _repeatable(method: Any) -> Any:
+    @wraps(method)
+    def post(self: ApiView, request: Request, *args: Any, **kwargs: Any) -> Any:
+        if "Idempotency-Key" not in request.headers:
+            return self.unless_changed(request, lambda: method(self, request, *args, **kwargs), *args, **kwargs)
+
+        def act() -> tuple[int, Any]:
+            answer = self.unless_changed(request, lambda: method(self, request, *args, **kwargs), *args, **kwargs)
+            return answer.status_code, answer.data
+
+        return _once[0](request, {"act": request.get_full_path(), "body": request.data}, act)
+
+    return post
+
+
+class Changed(DurableAgentsError):
+    """`If-Match` names another state of the object."""
+
+    status, code, title = 412, "changed", "Changed meanwhile"
+
+    def __init__(self) -> None:
+        super().__init__("It has changed since you read it, so nothing was done. Read it again and decide anew.")
+
+
+def etag_of(data: Any) -> str:
+    """Return the entity tag of an object's answer."""
+    return f'"{sha256(AnyTextRenderer().render(data)).hexdigest()[:32]}"'
+
+
+def is_matched(request: Request, etag: str) -> bool:
+    """Return whether the request may act on this state: it has no `If-Match`, or one that names it."""
+    given = request.headers.get("If-Match")
+    return given is None or given.strip() == "*" or etag in [each.strip() for each in given.split(",")]
 
 
 def _parameters(
@@ -187,7 +258,13 @@ def _parameters(
 
 
 PARAMETERS = {
-    **_parameters("header", {"Idempotency-Key": (str, "Your own key. A repetition with it returns the first answer.")}),
+    **_parameters(
+        "header",
+        {
+            "Idempotency-Key": (str, "Your own key. A repetition with it returns the first answer."),
+            "If-Match": (str, "ETag of the state that you saw; with another one, nothing is done."),
+        },
+    ),
     **_parameters(
         "query",
         {

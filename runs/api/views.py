@@ -18,15 +18,27 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ledger.api.views import PAGE_BYTES, fitting
-from ledger.errors import DurableAgentsError, NotFound
-from ledger.web.api_base import READ, ApiView, Query, StrictJSONParser, described, is_empty, no_cursor, read_body
+from ledger.errors import DurableAgentsError, IllegalTransition, NotFound
+from ledger.models import Head
+from ledger.web.api_base import (
+    READ,
+    ApiView,
+    Changed,
+    Query,
+    StrictJSONParser,
+    described,
+    is_empty,
+    is_matched,
+    no_cursor,
+    read_body,
+)
 from ledger.web.cursors import closed, numbered
 from ledger.web.roles import AUDITOR, EVERY, INTEGRATOR, OPERATOR, roles
 from ledger.web.seeing.payloads import must_read
 from runs.api.fields import fields_in, only
-from runs.api.once import answered_once
+from runs.api.once import REPLAYED, answered_once
 from runs.api.present import agent_row, log_row, one, run_rows
-from runs.api.revisions import WAITS_FOR
+from runs.api.revisions import WAITS_FOR, revision_of
 from runs.api.schemas import AgentPage, LogPage, MessagePage, ProcessPage, ProcessRow, RunPage, RunRow, SentRow
 from runs.api.starting import begin
 from runs.certification import results
@@ -40,9 +52,11 @@ from runs.queries.run_list import Filters, newest, stretch
 from runs.services import authority, callbacks, idempotency, lifecycle, questions, signals, succession
 from runs.services.bodies import AnswerBody, CancelBody, SignalBody, StartBody, SteerRunBody
 from runs.services.budgets.starting import most_of
+from runs.services.command import locked
 from runs.services.fleet import requeue
 from runs.services.forgeries import forgeries
 from runs.services.injecting import ContextBody, GoOnBody, Look, go_on, look_first
+from runs.services.undo import UNDO
 from runs.story.conversation import transcript
 
 # Of how many bytes an output is at most, as JSON, that a list of runs holds.
@@ -52,6 +66,7 @@ _WAITING = (
     OpenApiParameter("wait", int, description=f"Seconds to wait for the next revision, up to {MAX_WAIT_SECONDS}."),
     OpenApiParameter("after", str, description="Revision that you know; a run with another one is answered at once."),
 )
+_STEERED = ("Idempotency-Key", "If-Match")
 _SEARCHED = ("state", "agent", "q", "where", "sort", "cursor", "limit")
 
 
@@ -82,7 +97,11 @@ class Runs(ApiView):
         key = idempotency.key_from(request.headers.get("Idempotency-Key"))
         body = read_body(request, StartBody)
 
+        is_first = False
+
         def start() -> tuple[int, RunRow]:
+            nonlocal is_first
+            is_first = True
             return begin(body, by=self.by, most=most_of(request.auth), key=key)
 
         if key is None:
@@ -91,7 +110,7 @@ class Runs(ApiView):
             return Response(answer, status=status, headers=_location(answer.id))
         principal = f"user:{request.user.pk}"
         status, text = idempotency.answer_once(principal, key, request.data, start)
-        headers = _location(json.loads(text)["id"])
+        headers = _location(json.loads(text)["id"]) | ({} if is_first else REPLAYED)
         return HttpResponse(text, status=status, headers=headers, content_type="application/json")
 
 
@@ -190,7 +209,7 @@ class Steer(ApiView):
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": authority.STOPPERS}
     action: ClassVar[str] = ""
 
-    @described({"pause": "Pause a run", "requeue": "Requeue a run"}, RunRow, body=SteerRunBody)
+    @described({"pause": "Pause a run", "requeue": "Requeue a run"}, RunRow, body=SteerRunBody, headers=_STEERED)
     def post(self, request: Request, run_id: UUID) -> HttpResponse:
         return self._done(request, run_id, SteerRunBody)
 
@@ -208,14 +227,34 @@ class Steer(ApiView):
                 if isinstance(seen, DurableAgentsError):
                     raise seen
                 return go_on(self.action, on, handed, by=by, justification=body.justification, seen_before=seen).id
-            return _ACTS[self.action](on, by=by, justification=body.justification, **more).id
+            steer = partial(_ACTS[self.action], on, by=by, justification=body.justification, **more)
+            return self._unless_done(on, steer, is_undo=more.get("effects") == UNDO)
+
+        def checked(on: UUID) -> UUID:
+            if "If-Match" not in request.headers:
+                return act(on)
+            with transaction.atomic():
+                _, run = locked(on, under=self.by)
+                if not is_matched(request, f'"{revision_of(run.updated_at)}"'):
+                    raise Changed
+                return act(on)
 
         def done() -> tuple[int, RunRow]:
-            return 200, one(succession.to_newest(run_id, act) if body.newest else act(run_id))
+            return 200, one(succession.to_newest(run_id, checked) if body.newest else checked(run_id))
 
-        if not isinstance(body, GoOnBody):
-            return Response(done()[1])
         return answered_once(request, {"run": str(run_id), "act": self.action, "body": request.data}, done)
+
+    def _unless_done(self, run_id: UUID, act: Callable[[], Run], *, is_undo: bool) -> UUID:
+        """Act, unless the run is where a pause or cancel leads: a repetition changes nothing. Raises as `act` does."""
+        try:
+            return act().id
+        except IllegalTransition:
+            state, asked = _REPEATS.get(self.action, ("", ""))
+            head = Head.objects.filter(run_id=run_id).first()
+            run = lifecycle.find(run_id)
+            if asked and (run.is_undoing if is_undo else run.state == state or getattr(head, asked, False)):
+                return run_id
+            raise
 
     def _seen_before(
         self, request: Request, run_id: UUID, body: SteerRunBody, handed: ContextBody
@@ -246,7 +285,7 @@ class Steer(ApiView):
 class GoOn(Steer):
     """Resume a paused run, or retry a failed one. An operator may add a patch or a message."""
 
-    @described({"resume": "Resume a run", "retry": "Retry a run"}, RunRow, body=GoOnBody, headers=("Idempotency-Key",))
+    @described({"resume": "Resume a run", "retry": "Retry a run"}, RunRow, body=GoOnBody, headers=_STEERED)
     def post(self, request: Request, run_id: UUID) -> HttpResponse:
         return self._done(request, run_id, GoOnBody)
 
@@ -254,7 +293,7 @@ class GoOn(Steer):
 class Cancel(Steer):
     """Cancel a run. If it has effects that can be undone, the body says whether to undo them."""
 
-    @described("Cancel a run", RunRow, body=CancelBody)
+    @described("Cancel a run", RunRow, body=CancelBody, headers=_STEERED)
     def post(self, request: Request, run_id: UUID) -> HttpResponse:
         return self._done(request, run_id, CancelBody)
 
@@ -265,6 +304,11 @@ class Retry(GoOn):
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": (OPERATOR,)}
 
 
+# The state in which a repetition finds the run, or the request that waits for its worker.
+_REPEATS = {
+    "pause": (State.PAUSED, "is_pause_requested"),
+    "cancel": (State.CANCELLED, "is_cancel_requested"),
+}
 _ACTS: Mapping[str, Callable[..., Run]] = {
     "pause": lifecycle.pause,
     "resume": lifecycle.resume,
@@ -325,7 +369,7 @@ class Callback(ApiView):
     permission_classes = (AllowAny,)
     parser_classes = (AnyTypeJSON,)
 
-    @described("Deliver a call's result", dict, body=dict)
+    @described("Deliver a call's result", dict, body=dict, is_repeatable=False)
     def post(self, request: Request, token: str) -> Response:
         # Look the token up before reading the body, which costs far more.
         if not callbacks.is_awaited(token):
