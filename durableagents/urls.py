@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin
 from django.urls import include, path, re_path
 from django.views.generic import RedirectView
@@ -13,7 +15,7 @@ from durableagents.server import health
 from durableagents.urls_apps import of_apps
 from ledger.web import problems
 
-api_v1 = [
+api_v1: list[Any] = [
     path("me", Me.as_view(), name="api-me"),
     path("", include("runs.api.urls")),
     path("", include("approvals.api.urls")),

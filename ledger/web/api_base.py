@@ -335,13 +335,19 @@ class Query:
 
     def __init__(self, request: Request, *known: str) -> None:
         self._request = request
-        self._values = request.query_params
+        self._values = request.query_params.copy()
         allowed = {*known, "limit"}
         for name, given in self._values.lists():
             if name not in allowed:
                 raise ParseError(f"Unknown query parameter {name[:60]!r}. Known here: {', '.join(sorted(allowed))}.")
             if len(given) > 1:
                 raise ParseError(f"Query parameter {name!r} is given {len(given)} times; give it once.")
+        if cursor := self._values.get("cursor"):
+            # Places look the same in all lists: each cursor names its own.
+            place, _, mark = cursor.rpartition("~")
+            if mark != self._mark:
+                raise no_cursor("cursor")
+            self._values["cursor"] = place
         self.limit = self.integer("limit", default=DEFAULT_LIMIT, lowest=1, highest=MAX_LIMIT)
 
     def text(self, name: str) -> str | None:
@@ -358,6 +364,24 @@ class Query:
         if value is not None and value not in allowed:
             raise ParseError(f"Unknown {name} {value[:60]!r}. Known: {', '.join(allowed)}.")
         return value
+
+    def choices(self, name: str, allowed: Sequence[str]) -> list[str]:
+        """Return the values, given with commas."""
+        value = self.text(name)
+        found = value.split(",") if value else []
+        if unknown := [each for each in found if each not in allowed]:
+            raise ParseError(f"Unknown {name} {unknown[0][:60]!r}. Known: {', '.join(allowed)}.")
+        return found
+
+    def time(self, name: str) -> datetime | None:
+        value = self.text(name)
+        try:
+            found = datetime.fromisoformat(value) if value else None
+        except ValueError:
+            found = None
+        if value and (found is None or found.tzinfo is None):
+            raise ParseError(f"Query parameter {name!r} must be a time with its zone, such as 2026-11-21T06:10:24Z.")
+        return found
 
     def integer(self, name: str, *, default: int, lowest: int, highest: int) -> int:
         value = self._values.get(name)
@@ -418,10 +442,16 @@ class Query:
         """Return a page with the given query parameters for the next one."""
         return Response({"results": list(rows), "next": self._url(following) if following else None})
 
+    @property
+    def _mark(self) -> str:
+        """Return the list in short: its address and filters."""
+        filters = sorted(pair for pair in self._values.items() if pair[0] not in ("cursor", "limit", "fields"))
+        return sha256(repr((self._request.path, filters)).encode()).hexdigest()[:8]
+
     def _url(self, changed: dict[str, str]) -> str:
         values = self._values.copy()
         for name, value in changed.items():
-            values[name] = value
+            values[name] = f"{value}~{self._mark}" if name == "cursor" else value
         return self._request.build_absolute_uri(f"{self._request.path}?{values.urlencode()}")
 
 

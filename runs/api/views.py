@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
 from uuid import UUID
@@ -48,7 +49,7 @@ from runs.fleet import members
 from runs.models import Run, State
 from runs.queries.attributes.search import Sought
 from runs.queries.progress import last_lines
-from runs.queries.run_list import Filters, newest, stretch
+from runs.queries.run_list import WAITS, Filters, longest_waiting, newest, stretch
 from runs.services import authority, callbacks, idempotency, lifecycle, questions, signals, succession
 from runs.services.bodies import AnswerBody, CancelBody, SignalBody, StartBody, SteerRunBody
 from runs.services.budgets.starting import most_of
@@ -67,7 +68,28 @@ _WAITING = (
     OpenApiParameter("after", str, description="Revision that you know; a run with another one is answered at once."),
 )
 _STEERED = ("Idempotency-Key", "If-Match")
-_SEARCHED = ("state", "agent", "q", "where", "sort", "cursor", "limit")
+_SEARCHED = (
+    OpenApiParameter("state", str, description="Only runs in these states, with commas."),
+    "agent",
+    "q",
+    "where",
+    OpenApiParameter(
+        "sort",
+        str,
+        description="Attribute to order by: `amount` ascending, `-amount` descending; or `waiting_since` or "
+        "`waiting_deadline`: runs with open waits, earliest first.",
+    ),
+    OpenApiParameter("wait", str, enum=list(WAITS), description="Only runs with open waits, or with such waits."),
+    OpenApiParameter("waiting_before", datetime, description="Only runs with an open wait from before this time."),
+    OpenApiParameter("created_from", datetime, description="Only runs created at or after this time."),
+    OpenApiParameter("created_before", datetime, description="Only runs created before this time."),
+    OpenApiParameter("tag", str, description="Only runs with this tag."),
+    OpenApiParameter("business_key", str, description="Only runs with this key; needs `agent`."),
+    "fields",
+    "cursor",
+    "limit",
+)
+_NAMES = tuple(each if isinstance(each, str) else each.name for each in _SEARCHED)
 
 
 class Runs(ApiView):
@@ -77,19 +99,36 @@ class Runs(ApiView):
 
     @described("List runs", RunPage, query=_SEARCHED)
     def get(self, request: Request) -> Response:
-        query = Query(request, *_SEARCHED)
+        query = Query(request, *_NAMES)
+        wanted = fields_in(query, RunRow)
         filters = Filters(
-            state=query.choice("state", State.values) or "",
+            state=",".join(query.choices("state", State.values)),
+            wait=query.choice("wait", list(WAITS)) or "",
+            tag=query.text("tag") or "",
+            business_key=query.text("business_key") or "",
+            created_from=query.time("created_from"),
+            created_before=query.time("created_before"),
+            waiting_before=query.time("waiting_before"),
             agent=query.text("agent") or "",
             q=(query.text("q") or "").strip(),
             where=query.text("where") or "",
             sort=query.text("sort") or "",
         )
+        if filters.business_key and not filters.agent:
+            raise ParseError("Query parameter 'business_key' needs 'agent': keys are of an agent.")
         if (sought := filters.sought) is not None:
-            return _found(query, filters, sought)
+            return _found(query, filters, sought, wanted)
+        if filters.by_wait:
+            waiting = longest_waiting(filters, limit=query.limit + 1, beyond=query.moment())
+            rows = {
+                row.id: row for row in run_rows([run for run, _ in waiting[: query.limit]], most_output=LISTED_OUTPUT)
+            }
+            return query.page(
+                waiting, lambda one: {"cursor": closed(*one[1])}, lambda one: only(rows[one[0].id], wanted)
+            )
         runs = newest(filters, limit=query.limit + 1, beyond=query.moment())
         shown = {row.id: row for row in run_rows(runs[: query.limit], most_output=LISTED_OUTPUT)}
-        return query.page(runs, _place, lambda run: shown[run.id])
+        return query.page(runs, _place, lambda run: only(shown[run.id], wanted))
 
     @described("Start a run", RunRow, status=201, body=StartBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
@@ -114,14 +153,13 @@ class Runs(ApiView):
         return HttpResponse(text, status=status, headers=headers, content_type="application/json")
 
 
-def _found(query: Query, filters: Filters, sought: Sought) -> Response:
+def _found(query: Query, filters: Filters, sought: Sought, wanted: frozenset[str] | None) -> Response:
     """Return a page of a search by attributes. It may end before it is full."""
     some = stretch(filters, sought, limit=query.limit, cursor=query.text("cursor") or "")
     if some is None:
         raise no_cursor("cursor")
-    return query.stretch(
-        run_rows(some.runs, most_output=LISTED_OUTPUT), {"cursor": some.following} if some.following else None
-    )
+    rows = [only(row, wanted) for row in run_rows(some.runs, most_output=LISTED_OUTPUT)]
+    return query.stretch(rows, {"cursor": some.following} if some.following else None)
 
 
 class OneRun(ApiView):
