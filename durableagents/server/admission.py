@@ -18,13 +18,13 @@ from typing import Any
 
 from django.conf import settings
 
+from durableagents.server import AGAIN
 from durableagents.server.limits import Message, Receive, Scope, Send, answer, credentials
 from ledger.web import problems
 
 SLOTS = 8
 # Beyond this many nobody would be served before giving up.
 MOST_WAITING = 256
-AGAIN = "durableagents.again"  # in a scope
 DOUBTED_SECONDS = 20.0
 PROVEN_SECONDS = 300.0
 _MOST_REMEMBERED = 10_000

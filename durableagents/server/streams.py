@@ -25,7 +25,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 from rest_framework.settings import api_settings
 
-from durableagents.server.admission import AGAIN
+from durableagents.server import AGAIN
 from durableagents.server.limits import Message, Receive, Scope, Send, answer, credentials
 from ledger.web import problems
 from ledger.web.roles import roles

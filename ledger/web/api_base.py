@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import wraps
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 from uuid import UUID
 
@@ -95,6 +96,7 @@ class ApiView(APIView):
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {}
     acting_role: str | None = None
+    rate_headers: Mapping[str, str] = MappingProxyType({})
     # Its GET has an ETag, which its POST takes as `If-Match`.
     versioned: ClassVar[bool] = False
     http_method_names = ["get", "head", "post"]
@@ -138,6 +140,8 @@ class ApiView(APIView):
         if self.versioned and request.method == "GET" and final.status_code == 200:
             final.headers["ETag"] = etag_of(final.data)
         final.headers.setdefault("Cache-Control", "no-store")
+        for name, value in self.rate_headers.items():
+            final.headers[name] = value
         return final
 
 
@@ -153,6 +157,7 @@ _PROBLEMS = {
     413: "The body is larger than 1 MiB",
     415: "The body is not JSON",
     422: "The input is invalid: see `errors`",
+    429: "Too many requests with this key: try again after Retry-After seconds",
     503: "Busy, or the database does not answer: try again after Retry-After seconds",
 }
 
@@ -178,7 +183,7 @@ def described(
     names of `PARAMETERS`, or a parameter that means something else here. `kinds` are the answer's media types; `name`
     is the operation id if the address gives none.
     """
-    can_go_wrong = [400, 401, 403, 404, 422, 503] if body is None else list(_PROBLEMS)
+    can_go_wrong = [400, 401, 403, 404, 422, 429, 503] if body is None else list(_PROBLEMS)
     answers_itself = "Idempotency-Key" in headers or not is_repeatable
     if body is not None and not answers_itself:
         headers = (*headers, "Idempotency-Key")

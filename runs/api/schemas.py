@@ -214,6 +214,9 @@ class RunRow(Shape):
     resumable: bool = Field(
         description="A person can let it continue: resume if paused (unless its budget is exhausted), retry if failed."
     )
+    resume_token: str | None = Field(
+        description="Signed token of the run in this epoch, for a resume or retry; null: the run has ended."
+    )
     pause_requested: bool = Field(description="Whether it pauses at its next step.")
     cancel_requested: bool = Field(description="Whether it ends as cancelled at its next step.")
     usage: Usage = Field(description="Model and tool usage so far.")

@@ -39,7 +39,7 @@ from ledger.web.seeing.payloads import must_read
 from runs.api.fields import fields_in, only
 from runs.api.once import REPLAYED, answered_once
 from runs.api.present import agent_row, log_row, one, run_rows
-from runs.api.revisions import WAITS_FOR, revision_of
+from runs.api.revisions import WAITS_FOR, is_current, revision_of
 from runs.api.schemas import AgentPage, LogPage, MessagePage, ProcessPage, ProcessRow, RunPage, RunRow, SentRow
 from runs.api.starting import begin
 from runs.certification import results
@@ -269,11 +269,14 @@ class Steer(ApiView):
             return self._unless_done(on, steer, is_undo=more.get("effects") == UNDO)
 
         def checked(on: UUID) -> UUID:
-            if "If-Match" not in request.headers:
+            token = body.resume_token if isinstance(body, GoOnBody) else None
+            if token is None and "If-Match" not in request.headers:
                 return act(on)
             with transaction.atomic():
-                _, run = locked(on, under=self.by)
+                head, run = locked(on, under=self.by)
                 if not is_matched(request, f'"{revision_of(run.updated_at)}"'):
+                    raise Changed
+                if token is not None and not is_current(token, on, head.epoch):
                     raise Changed
                 return act(on)
 
