@@ -127,6 +127,7 @@ class Environment(BaseSettings):
     connections_per_address: int = Field(
         default=300, ge=5, le=100_000, validation_alias="DURABLEAGENTS_CONNECTIONS_PER_ADDRESS"
     )
+    rate_limit: int = Field(default=0, ge=0, le=1_000_000, validation_alias="DURABLEAGENTS_RATE_LIMIT")
     uncertified_tools: Literal["allow", "warn", "refuse"] = Field(
         default="allow", validation_alias="DURABLEAGENTS_UNCERTIFIED_TOOLS"
     )

@@ -34,6 +34,24 @@ _NAMES = {
     "runs.services.migrating.asked.LookBody": "MigrationLookBody",
 }
 
+# Operation ids of acts whose address says what is acted on, not what is done.
+_OPERATIONS = {
+    "api_schema_retrieve": "schema_retrieve",
+    "agents_migrations": "agents_migrate",
+    "approvals_decision": "approvals_decide",
+    "bulk": "bulk_create",
+    "callbacks": "callbacks_deliver",
+    "runs_answers": "runs_answer",
+    "runs_bulk": "runs_bulk_create",
+    "runs_messages": "runs_messages_send",
+    "runs_signals": "runs_signals_send",
+    "halts_stage": "halts_stage_set",
+    "queues_limit": "queues_limit_set",
+    "queues_proof": "queues_proof_set",
+    "runs_budget": "runs_budget_set",
+    "runs_context": "runs_context_set",
+    "runs_priority": "runs_priority_set",
+}
 
 # Parameters in addresses, by name, or by the preceding part of the address and the name.
 _IN_PATH = {
@@ -165,6 +183,18 @@ class Operations(AutoSchema):
         method = getattr(self.view, self.method.lower())
         text: str = method.about.get(getattr(self.view, "action", "")) or get_doc(method) or get_doc(type(self.view))
         return text
+
+    def get_operation_id(self) -> str:
+        """Return `runs_list`, `runs_retrieve`, `runs_create`; for an act its name, such as `runs_pause`."""
+        name: str = super().get_operation_id()
+        if self.method != "POST":
+            return _OPERATIONS.get(name, name)
+        last, act = self.path.rsplit("/", 1)[1], name.removesuffix("_create")
+        answers: Any = self.get_response_serializers()
+        if last.endswith("s"):
+            is_new = isinstance(answers, dict) and any(status == 201 for status, _ in answers)
+            act = name if is_new else _OPERATIONS.get(act, f"{act}_set")
+        return _OPERATIONS.get(act, act)
 
     def _resolve_path_parameters(self, variables: list[str]) -> list[dict[str, Any]]:
         parts = self.path.split("/")

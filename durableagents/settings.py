@@ -195,6 +195,7 @@ REST_FRAMEWORK = {
         "durableagents.identity.auth.HeaderSession",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["durableagents.identity.auth.HasRole"],
+    "DEFAULT_THROTTLE_CLASSES": ["durableagents.identity.rate.KeyRate"],
     "DEFAULT_SCHEMA_CLASS": "durableagents.openapi.Operations",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }

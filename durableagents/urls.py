@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin
 from django.urls import include, path, re_path
 from django.views.generic import RedirectView
 
 from durableagents import openapi
 from durableagents.admin import sign_in
+from durableagents.identity.me import Me
 from durableagents.server import health
 from durableagents.urls_apps import of_apps
 from ledger.web import problems
 
-api_v1 = [
+api_v1: list[Any] = [
+    path("me", Me.as_view(), name="api-me"),
     path("", include("runs.api.urls")),
     path("", include("approvals.api.urls")),
     path("", include("ledger.api.urls")),

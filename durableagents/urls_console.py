@@ -4,7 +4,7 @@ from django.urls import include, path
 
 from approvals.stepup import Asker, askers
 from durableagents import views
-from durableagents.account_pages import doors, own, people, setup
+from durableagents.account_pages import doors, own, people, reference, setup
 from durableagents.signin import again, views_door, views_factor, views_passkey, views_sso
 from durableagents.urls_apps import of_apps
 
@@ -28,6 +28,7 @@ accounts = [
     path("account/devices/<int:device_id>/removals", own.DeviceRemovals.as_view(), name="account_device_removals"),
     path("account/keys", own.NewKey.as_view(), name="account_keys"),
     path("account/keys/<int:key_id>/revocations", own.RevokeKey.as_view(), name="account_key_revocations"),
+    path("reference", reference.Reference.as_view(), name="api_reference"),
     path("people", people.People.as_view(), name="people"),
     path("people/invitations", people.Invite.as_view(), name="invitations"),
     path(

@@ -133,6 +133,7 @@ class FourEyesRules(ApiView):
     """The rules that two people must change."""
 
     permission_classes = [OrAdmin]
+    versioned = True
     roles = {"GET": (OPERATOR, AUDITOR), "POST": ()}
 
     @described("Get the four-eyes rules", GuardsRow)
@@ -140,7 +141,7 @@ class FourEyesRules(ApiView):
         Query(request)
         return Response(guards_row())
 
-    @described("Set the four-eyes rules", GuardsRow, body=GuardsBody, name="four_eyes_update")
+    @described("Set the four-eyes rules", GuardsRow, body=GuardsBody, name="four_eyes_update", headers=("If-Match",))
     def post(self, request: Request) -> Response:
         """Set which rules two people must change. Administrators only."""
         guards.require(read_body(request, GuardsBody), by=self.by)

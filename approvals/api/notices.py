@@ -114,6 +114,7 @@ class Settings(ApiView):
     """The caller's notification preferences."""
 
     permission_classes = [OrAdmin]
+    versioned = True
     roles = {**READ, "POST": EVERY}
 
     @described("Get your notification preferences", PreferenceRow)
@@ -122,7 +123,7 @@ class Settings(ApiView):
         assert request.user.pk is not None  # whoever is nobody was refused
         return Response(PreferenceRow.of(None, **own.preference_of(request.user.pk)))
 
-    @described("Set your notification preferences", PreferenceRow, body=PreferenceBody)
+    @described("Set your notification preferences", PreferenceRow, body=PreferenceBody, headers=("If-Match",))
     def post(self, request: Request) -> Response:
         """Replace the caller's notification preferences."""
         return Response(PreferenceRow.of(None, **own.prefer(read_body(request, PreferenceBody), by=self.by)))
@@ -197,6 +198,7 @@ class OneChannel(ApiView):
     """One channel, without the secret part of its address."""
 
     permission_classes = [OrAdmin]
+    versioned = True
     roles = {"GET": (OPERATOR, AUDITOR), "POST": ()}
 
     @described("Get a channel", ChannelRow)
@@ -204,7 +206,13 @@ class OneChannel(ApiView):
         Query(request)
         return Response(channel_row(channels.find(channel_id)))
 
-    @described("Update a channel", ChannelRow, body=ChannelChangeBody, name="notifications_channels_update")
+    @described(
+        "Update a channel",
+        ChannelRow,
+        body=ChannelChangeBody,
+        name="notifications_channels_update",
+        headers=("If-Match",),
+    )
     def post(self, request: Request, channel_id: int) -> Response:
         """Change the address of a channel, or the kinds of notifications that it receives."""
         channels.find(channel_id)

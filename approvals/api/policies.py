@@ -116,6 +116,7 @@ class OnePolicy(ApiView):
     """One policy with its versions."""
 
     permission_classes = [SetsUp]
+    versioned = True
     roles = {**READ, "POST": ()}
 
     @described("Get a policy", PolicyRow)
@@ -123,7 +124,7 @@ class OnePolicy(ApiView):
         Query(request)
         return Response(row_of(policy))
 
-    @described("Update a policy", PolicyRow, body=PolicyBody, name="policies_update")
+    @described("Update a policy", PolicyRow, body=PolicyBody, name="policies_update", headers=("If-Match",))
     def post(self, request: Request, policy: str) -> Response:
         """Create the next version of a policy."""
         acts.find(policy)

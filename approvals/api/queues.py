@@ -155,6 +155,7 @@ class OneQueue(ApiView):
     """One queue with its members, limits and deputies."""
 
     permission_classes = [SetsUp]
+    versioned = True
     roles = {**READ, "POST": ()}
 
     @described("Get a queue", QueueRow)
@@ -162,7 +163,7 @@ class OneQueue(ApiView):
         Query(request)
         return Response(row_of(acts.find(queue)))
 
-    @described("Update a queue", QueueRow, body=QueueChangeBody, name="queues_update")
+    @described("Update a queue", QueueRow, body=QueueChangeBody, name="queues_update", headers=("If-Match",))
     def post(self, request: Request, queue: str) -> Response:
         """Change the named settings of a queue."""
         acts.find(queue)

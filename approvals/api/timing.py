@@ -162,6 +162,7 @@ class QueueTiming(ApiView):
     """Time settings of a queue."""
 
     permission_classes = [SetsUp]
+    versioned = True
     roles = {**READ, "POST": ()}
 
     @described("Get a queue's time settings", TimingRow)
@@ -169,7 +170,9 @@ class QueueTiming(ApiView):
         Query(request)
         return Response(timing_row(queue_acts.find(queue)))
 
-    @described("Set a queue's time settings", TimingRow, body=TimingBody, name="queues_timing_update")
+    @described(
+        "Set a queue's time settings", TimingRow, body=TimingBody, name="queues_timing_update", headers=("If-Match",)
+    )
     def post(self, request: Request, queue: str) -> Response:
         """Replace the time settings of a queue."""
         found = queue_acts.find(queue)

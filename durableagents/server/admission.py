@@ -18,6 +18,7 @@ from typing import Any
 
 from django.conf import settings
 
+from durableagents.server import AGAIN
 from durableagents.server.limits import Message, Receive, Scope, Send, answer, credentials
 from ledger.web import problems
 
@@ -52,6 +53,8 @@ class Admission:
             "known": Lane(slots - 1, 5.0),
             "callback": Lane(2, 5.0),
             "anonymous": Lane(2, 3.0),
+            # Further requests of clients that wait or hold a stream (streams.py).
+            "again": Lane(2, 10.0),
         }
         self._doubted = Remembered(DOUBTED_SECONDS)
         self._proven = Remembered(PROVEN_SECONDS)
@@ -80,6 +83,8 @@ class Admission:
             self._leave(lane)
 
     def _kind(self, scope: Scope, mark: bytes) -> str:
+        if scope.get(AGAIN):
+            return "again"
         if scope["path"] == "/readyz":
             return "probe"
         if scope["path"].startswith("/api/v1/callbacks/"):

@@ -34,6 +34,7 @@ from durableagents.server.limits import BodyLimit, Headers, Message, Receive, Sc
 from durableagents.server.proxies import Proxies  # noqa: E402
 from durableagents.server.requests import Requests  # noqa: E402
 from durableagents.server.routing import websocket_urlpatterns  # noqa: E402
+from durableagents.server.streams import Streams  # noqa: E402
 from runs import features  # noqa: E402
 from runs.fleet import members, version_changes  # noqa: E402
 from runs.journal import pooler, warm  # noqa: E402
@@ -161,9 +162,10 @@ class Lifespan:
 
 
 _http = Handler()
+streams = Streams(Admission(_http))
 application = ProtocolTypeRouter(
     {
-        "http": Proxies(Requests(Headers(BodyLimit(Admission(_http))))),
+        "http": Proxies(Requests(Headers(BodyLimit(streams)))),
         "websocket": Proxies(SameOrigin(URLRouter(websocket_urlpatterns))),
         "lifespan": Lifespan(),
     }

@@ -70,6 +70,8 @@ def _is_no_http(scope: Scope) -> str | None:
     if b"content-length" in names and b"transfer-encoding" in names:
         # Two servers that trust one each see different requests (RFC 9112 §6.1).
         return "The request has both Content-Length and Transfer-Encoding."
+    if names.count(b"idempotency-key") > 1:
+        return "The request has several Idempotency-Key headers; send one."
     hosts = names.count(b"host")
     if hosts > 1 or (hosts == 0 and version == "1.1"):
         return f"The request has {hosts or 'no'} Host header{'s' if hosts > 1 else ''}."

@@ -89,9 +89,17 @@ class LastAnswers:
 class Server(uvicorn.Server):
     """uvicorn's server with a ready callback and the shutdown order above."""
 
-    def __init__(self, app: Any, keeper: Doorkeeper, *, patience_seconds: float, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        app: Any,
+        keeper: Doorkeeper,
+        *,
+        patience_seconds: float,
+        on_ready: Callable[[], None],
+        on_leaving: Callable[[], None],
+    ) -> None:
         self._answers = LastAnswers(app)
-        self._patience_seconds, self._on_ready = patience_seconds, on_ready
+        self._patience_seconds, self._on_ready, self._on_leaving = patience_seconds, on_ready, on_leaving
         self._is_handing_over = False
         self._wake: Callable[[], object] = lambda: None  # while it starts
         http, socket = protocols(keeper)
@@ -157,6 +165,7 @@ class Server(uvicorn.Server):
     async def _hand_over(self) -> None:
         """Answer what is in progress. The first wait is for connections accepted but not yet read."""
         self._answers.is_leaving = True
+        self._on_leaving()
         until = monotonic() + self._patience_seconds
         await asyncio.sleep(2 * _TICK_SECONDS)
         closing: set[Any] = set()
@@ -180,7 +189,7 @@ def serve(listener: socket.socket, *, patience_seconds: float, ready_fd: int | N
     """Serve on `listener` until stopped; write a line to `ready_fd` once serving. Return the exit code."""
     from django.conf import settings
 
-    from durableagents.server.asgi import application
+    from durableagents.server.asgi import application, streams
 
     def say_ready() -> None:
         log.info("web process %s serves on port %s", os.getpid(), listener.getsockname()[1])
@@ -190,6 +199,8 @@ def serve(listener: socket.socket, *, patience_seconds: float, ready_fd: int | N
 
     known = settings.DURABLEAGENTS
     keeper = Doorkeeper(known.connections, known.connections_per_address)
-    server = Server(application, keeper, patience_seconds=patience_seconds, on_ready=say_ready)
+    server = Server(
+        application, keeper, patience_seconds=patience_seconds, on_ready=say_ready, on_leaving=streams.leave
+    )
     server.run(sockets=[listener])
     return 0

@@ -7,10 +7,15 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import wraps
+from hashlib import sha256
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 from uuid import UUID
 
+from django.db import connection, transaction
 from django.http import HttpRequest, QueryDict
+from django.http.response import HttpResponseBase
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.exceptions import ParseError
 from rest_framework.negotiation import BaseContentNegotiation
@@ -22,7 +27,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from ledger.actors import Actor
-from ledger.errors import Busy, InvalidInput, TooLarge
+from ledger.errors import Busy, DurableAgentsError, InvalidInput, TooLarge
 from ledger.web import cursors, strict_json
 from ledger.web.bodies import Body, does_not_fit, fit, unstorable
 from ledger.web.renderers import AnyTextRenderer
@@ -91,6 +96,9 @@ class ApiView(APIView):
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {}
     acting_role: str | None = None
+    rate_headers: Mapping[str, str] = MappingProxyType({})
+    # Its GET has an ETag, which its POST takes as `If-Match`.
+    versioned: ClassVar[bool] = False
     http_method_names = ["get", "head", "post"]
     permission_classes: Sequence[type[BasePermission]] = [HasRole]
     parser_classes: Sequence[type[BaseParser]] = [StrictJSONParser]
@@ -110,6 +118,17 @@ class ApiView(APIView):
         if "run_id" in kwargs and method in self.http_method_names and hasattr(self, method):
             must_see(kwargs["run_id"])
 
+    def unless_changed(self, request: Request, act: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
+        """Run `act`, of a `versioned` view only if its object is as `If-Match` says. Raises Changed."""
+        if not self.versioned or "If-Match" not in request.headers:
+            return act()
+        with transaction.atomic(), connection.cursor() as cursor:
+            # Those who name a state follow one another.
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [request.path])
+            if not is_matched(request, etag_of(self.get(request, *args, **kwargs).data)):  # type: ignore[attr-defined]
+                raise Changed
+            return act()
+
     @property
     def by(self) -> Actor:
         """Return the caller under the role that allowed the request."""
@@ -118,7 +137,11 @@ class ApiView(APIView):
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         """Forbid caching: answers are for one moment and one caller."""
         final = super().finalize_response(request, response, *args, **kwargs)
+        if self.versioned and request.method == "GET" and final.status_code == 200:
+            final.headers["ETag"] = etag_of(final.data)
         final.headers.setdefault("Cache-Control", "no-store")
+        for name, value in self.rate_headers.items():
+            final.headers[name] = value
         return final
 
 
@@ -130,9 +153,11 @@ _PROBLEMS = {
     403: "None of your roles allows this",
     404: "No such object, or you don't have access to it",
     409: "The current state does not allow this",
+    412: "It has changed since you read it: see If-Match",
     413: "The body is larger than 1 MiB",
     415: "The body is not JSON",
     422: "The input is invalid: see `errors`",
+    429: "Too many requests with this key: try again after Retry-After seconds",
     503: "Busy, or the database does not answer: try again after Retry-After seconds",
 }
 
@@ -148,14 +173,20 @@ def described(
     headers: Sequence[str] = (),
     name: str | None = None,
     kinds: Sequence[str] = ("application/json",),
+    is_repeatable: bool = True,
 ) -> Callable[[Any], Any]:
-    """Describe a view's method for OpenAPI.
+    """Describe a view's method for OpenAPI, and let a POST be repeated by `Idempotency-Key`.
+
+    Views that name this header in `headers` do so themselves; without `is_repeatable` it is ignored.
 
     `summary` is one text, or one for each `action` that routes give the view; `about` then describes each. `query` has
     names of `PARAMETERS`, or a parameter that means something else here. `kinds` are the answer's media types; `name`
     is the operation id if the address gives none.
     """
-    can_go_wrong = [400, 401, 403, 404, 422, 503] if body is None else list(_PROBLEMS)
+    can_go_wrong = [400, 401, 403, 404, 422, 429, 503] if body is None else list(_PROBLEMS)
+    answers_itself = "Idempotency-Key" in headers or not is_repeatable
+    if body is not None and not answers_itself:
+        headers = (*headers, "Idempotency-Key")
     parameters = [
         *(each if isinstance(each, OpenApiParameter) else PARAMETERS[each] for each in query),
         *(PARAMETERS[each] for each in headers),
@@ -174,10 +205,55 @@ def described(
     )
 
     def describe(method: Any) -> Any:
+        if body is not None and not answers_itself:
+            method = _repeatable(method)
         method.summaries, method.about = by_action, about or {}
         return schema(method)
 
     return describe
+
+
+# Answers a request with an Idempotency-Key: (request, what was asked, act). Set by the app that keeps the answers.
+_once: list[Callable[[Request, Any, Callable[[], tuple[int, Any]]], HttpResponseBase]] = []
+
+
+def answer_repeats_by(once: Callable[[Request, Any, Callable[[], tuple[int, Any]]], HttpResponseBase]) -> None:
+    _once[:] = [once]
+
+
+def _repeatable(method: Any) -> Any:
+    @wraps(method)
+    def post(self: ApiView, request: Request, *args: Any, **kwargs: Any) -> Any:
+        if "Idempotency-Key" not in request.headers:
+            return self.unless_changed(request, lambda: method(self, request, *args, **kwargs), *args, **kwargs)
+
+        def act() -> tuple[int, Any]:
+            answer = self.unless_changed(request, lambda: method(self, request, *args, **kwargs), *args, **kwargs)
+            return answer.status_code, answer.data
+
+        return _once[0](request, {"act": request.get_full_path(), "body": request.data}, act)
+
+    return post
+
+
+class Changed(DurableAgentsError):
+    """`If-Match` names another state of the object."""
+
+    status, code, title = 412, "changed", "Changed meanwhile"
+
+    def __init__(self) -> None:
+        super().__init__("It has changed since you read it, so nothing was done. Read it again and decide anew.")
+
+
+def etag_of(data: Any) -> str:
+    """Return the entity tag of an object's answer."""
+    return f'"{sha256(AnyTextRenderer().render(data)).hexdigest()[:32]}"'
+
+
+def is_matched(request: Request, etag: str) -> bool:
+    """Return whether the request may act on this state: it has no `If-Match`, or one that names it."""
+    given = request.headers.get("If-Match")
+    return given is None or given.strip() == "*" or etag in [each.strip() for each in given.split(",")]
 
 
 def _parameters(
@@ -187,7 +263,13 @@ def _parameters(
 
 
 PARAMETERS = {
-    **_parameters("header", {"Idempotency-Key": (str, "Your own key. A repetition with it returns the first answer.")}),
+    **_parameters(
+        "header",
+        {
+            "Idempotency-Key": (str, "Your own key. A repetition with it returns the first answer."),
+            "If-Match": (str, "ETag of the state that you saw; with another one, nothing is done."),
+        },
+    ),
     **_parameters(
         "query",
         {
@@ -198,6 +280,7 @@ PARAMETERS = {
             "by": (str, "Only acts by this actor."),
             "cause": (str, "Only recoveries with this cause."),
             "cursor": (str, "Position in the list; follow `next` for the next page."),
+            "fields": (str, "Names of fields, with commas: the answer has only these."),
             "from": (str, "Only acts at or after this time."),
             "host": (str, "Only recoveries from workers of this host."),
             "hours": (int, "Working hours of the example deadlines; default 8."),
@@ -257,13 +340,19 @@ class Query:
 
     def __init__(self, request: Request, *known: str) -> None:
         self._request = request
-        self._values = request.query_params
+        self._values = request.query_params.copy()
         allowed = {*known, "limit"}
         for name, given in self._values.lists():
             if name not in allowed:
                 raise ParseError(f"Unknown query parameter {name[:60]!r}. Known here: {', '.join(sorted(allowed))}.")
             if len(given) > 1:
                 raise ParseError(f"Query parameter {name!r} is given {len(given)} times; give it once.")
+        if cursor := self._values.get("cursor"):
+            # Places look the same in all lists: each cursor names its own.
+            place, _, mark = cursor.rpartition("~")
+            if mark != self._mark:
+                raise no_cursor("cursor")
+            self._values["cursor"] = place
         self.limit = self.integer("limit", default=DEFAULT_LIMIT, lowest=1, highest=MAX_LIMIT)
 
     def text(self, name: str) -> str | None:
@@ -280,6 +369,24 @@ class Query:
         if value is not None and value not in allowed:
             raise ParseError(f"Unknown {name} {value[:60]!r}. Known: {', '.join(allowed)}.")
         return value
+
+    def choices(self, name: str, allowed: Sequence[str]) -> list[str]:
+        """Return the values, given with commas."""
+        value = self.text(name)
+        found = value.split(",") if value else []
+        if unknown := [each for each in found if each not in allowed]:
+            raise ParseError(f"Unknown {name} {unknown[0][:60]!r}. Known: {', '.join(allowed)}.")
+        return found
+
+    def time(self, name: str) -> datetime | None:
+        value = self.text(name)
+        try:
+            found = datetime.fromisoformat(value) if value else None
+        except ValueError:
+            found = None
+        if value and (found is None or found.tzinfo is None):
+            raise ParseError(f"Query parameter {name!r} must be a time with its zone, such as 2026-11-21T06:10:24Z.")
+        return found
 
     def integer(self, name: str, *, default: int, lowest: int, highest: int) -> int:
         value = self._values.get(name)
@@ -340,10 +447,16 @@ class Query:
         """Return a page with the given query parameters for the next one."""
         return Response({"results": list(rows), "next": self._url(following) if following else None})
 
+    @property
+    def _mark(self) -> str:
+        """Return the list in short: its address and filters."""
+        filters = sorted(pair for pair in self._values.items() if pair[0] not in ("cursor", "limit", "fields"))
+        return sha256(repr((self._request.path, filters)).encode()).hexdigest()[:8]
+
     def _url(self, changed: dict[str, str]) -> str:
         values = self._values.copy()
         for name, value in changed.items():
-            values[name] = value
+            values[name] = f"{value}~{self._mark}" if name == "cursor" else value
         return self._request.build_absolute_uri(f"{self._request.path}?{values.urlencode()}")
 
 

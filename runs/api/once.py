@@ -16,6 +16,7 @@ from ledger.web.problems import waiting
 from runs.services import idempotency
 
 _WAITS = 202
+REPLAYED = {"Idempotent-Replayed": "true"}
 
 
 def answered_once(request: Request, asked: Any, act: Callable[[], tuple[int, Any]]) -> HttpResponse:
@@ -28,14 +29,18 @@ def answered_once(request: Request, asked: Any, act: Callable[[], tuple[int, Any
         status, answer = act()
         return Response(answer, status=status)
 
+    is_first = False
+
     def acting() -> tuple[int, Any]:
+        nonlocal is_first
+        is_first = True
         try:
             return act()
         except Proposed as proposed:  # no error: it would take the proposal back along with this transaction
             return _WAITS, waiting(proposed)[0]
 
     status, text = idempotency.answer_once(f"user:{request.user.pk}", key, asked, acting)
-    headers = _headers(text) if status == _WAITS else {}
+    headers = (_headers(text) if status == _WAITS else {}) | ({} if is_first else REPLAYED)
     return HttpResponse(text, status=status, headers=headers, content_type="application/json")
 
 

@@ -113,6 +113,7 @@ class Pools(ApiView):
 class OnePool(ApiView):
     """One pool with its use and waiting calls."""
 
+    versioned = True
     roles = {**READ, "POST": _SETTERS}
 
     @described("Get a pool", PoolRow)
@@ -120,7 +121,7 @@ class OnePool(ApiView):
         Query(request)
         return Response(one(find(pool_id)))
 
-    @described("Update a pool", PoolRow, body=PoolChangeBody, name="pools_update")
+    @described("Update a pool", PoolRow, body=PoolChangeBody, name="pools_update", headers=("If-Match",))
     def post(self, request: Request, pool_id: int) -> Response:
         """Change the limit or the name of a pool."""
         acts.find(pool_id)

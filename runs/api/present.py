@@ -18,6 +18,7 @@ from runs import seen
 from runs.api.endings import JournalRow, cancellation_of, trouble_of
 from runs.api.halts import HaltedRow
 from runs.api.releases import AssignedRow
+from runs.api.revisions import resume_token, revision_of
 from runs.api.schemas import (
     AgentRow,
     Amounts,
@@ -215,6 +216,7 @@ def run_row(
     shown_waits = () if is_over else waits
     return RunRow.of(
         run,
+        revision=revision_of(run.updated_at),
         state=str(run.state),
         status=status_of(run.state),
         blocked=blocked,
@@ -236,6 +238,7 @@ def run_row(
         queued_behind=ahead,
         node=stood_at(run) or None,
         resumable=_is_retriable(run) or (run.state == State.PAUSED and spending.exceeded(waits) is None),
+        resume_token=None if is_over else resume_token(run.id, head.epoch),
         pause_requested=head.is_pause_requested,
         cancel_requested=head.is_cancel_requested,
         usage=Usage.of(head),

@@ -51,6 +51,7 @@ class Schedules(ApiView):
 class OneSchedule(ApiView):
     """One schedule with its next times and latest results."""
 
+    versioned = True
     roles = {**READ, "POST": _SETTERS}
 
     @described("Get a schedule", ScheduleRow)
@@ -58,7 +59,7 @@ class OneSchedule(ApiView):
         Query(request)
         return Response(one(acts.find(schedule_id)))
 
-    @described("Update a schedule", ScheduleRow, body=ScheduleBody, name="schedules_update")
+    @described("Update a schedule", ScheduleRow, body=ScheduleBody, name="schedules_update", headers=("If-Match",))
     def post(self, request: Request, schedule_id: UUID) -> Response:
         """Replace the settings of a schedule."""
         acts.check(acts.find(schedule_id), by=self.by)  # before the body is looked at

@@ -162,6 +162,9 @@ class RunRow(Shape):
     id: RunId
     agent: AgentName
     version: AgentVersion
+    revision: str = Field(
+        description="Changes with each change of state or node, and with each resolved wait. It is also the ETag."
+    )
     state: State = Field(description="State of the run.")
     status: Status = Field(description="Group of the state, for display.")
     waiting_for: list[WaitRow] = Field(description="Open waits of the run.")
@@ -210,6 +213,9 @@ class RunRow(Shape):
     visit: int = Field(description="Number of node visits so far.")
     resumable: bool = Field(
         description="A person can let it continue: resume if paused (unless its budget is exhausted), retry if failed."
+    )
+    resume_token: str | None = Field(
+        description="Signed token of the run in this epoch, for a resume or retry; null: the run has ended."
     )
     pause_requested: bool = Field(description="Whether it pauses at its next step.")
     cancel_requested: bool = Field(description="Whether it ends as cancelled at its next step.")

@@ -1,5 +1,6 @@
 from django.urls import path
 
+from ledger.web.api_base import answer_repeats_by
 from runs.api import (
     budgets,
     bulk,
@@ -21,8 +22,11 @@ from runs.api import (
     undo,
     views,
 )
+from runs.api.once import answered_once
 from runs.api.versions import OneAgent
 from runs.api.why import RunWhy
+
+answer_repeats_by(answered_once)
 
 urlpatterns = [
     path("runs", views.Runs.as_view(), name="api-runs"),

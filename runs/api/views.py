@@ -5,25 +5,41 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
 from uuid import UUID
 
 from django.db import transaction
 from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import ParseError
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ledger.api.views import PAGE_BYTES, fitting
-from ledger.errors import DurableAgentsError, NotFound
-from ledger.web.api_base import READ, ApiView, Query, StrictJSONParser, described, is_empty, no_cursor, read_body
+from ledger.errors import DurableAgentsError, IllegalTransition, NotFound
+from ledger.models import Head
+from ledger.web.api_base import (
+    READ,
+    ApiView,
+    Changed,
+    Query,
+    StrictJSONParser,
+    described,
+    is_empty,
+    is_matched,
+    no_cursor,
+    read_body,
+)
 from ledger.web.cursors import closed, numbered
 from ledger.web.roles import AUDITOR, EVERY, INTEGRATOR, OPERATOR, roles
 from ledger.web.seeing.payloads import must_read
-from runs.api.once import answered_once
+from runs.api.fields import fields_in, only
+from runs.api.once import REPLAYED, answered_once
 from runs.api.present import agent_row, log_row, one, run_rows
+from runs.api.revisions import WAITS_FOR, is_current, revision_of
 from runs.api.schemas import AgentPage, LogPage, MessagePage, ProcessPage, ProcessRow, RunPage, RunRow, SentRow
 from runs.api.starting import begin
 from runs.certification import results
@@ -33,18 +49,47 @@ from runs.fleet import members
 from runs.models import Run, State
 from runs.queries.attributes.search import Sought
 from runs.queries.progress import last_lines
-from runs.queries.run_list import Filters, newest, stretch
+from runs.queries.run_list import WAITS, Filters, longest_waiting, newest, stretch
 from runs.services import authority, callbacks, idempotency, lifecycle, questions, signals, succession
 from runs.services.bodies import AnswerBody, CancelBody, SignalBody, StartBody, SteerRunBody
 from runs.services.budgets.starting import most_of
+from runs.services.command import locked
 from runs.services.fleet import requeue
 from runs.services.forgeries import forgeries
 from runs.services.injecting import ContextBody, GoOnBody, Look, go_on, look_first
+from runs.services.undo import UNDO
 from runs.story.conversation import transcript
 
 # Of how many bytes an output is at most, as JSON, that a list of runs holds.
 LISTED_OUTPUT = 64 * 1024
-_SEARCHED = ("state", "agent", "q", "where", "sort", "cursor", "limit")
+MAX_WAIT_SECONDS = 60
+_WAITING = (
+    OpenApiParameter("wait", int, description=f"Seconds to wait for the next revision, up to {MAX_WAIT_SECONDS}."),
+    OpenApiParameter("after", str, description="Revision that you know; a run with another one is answered at once."),
+)
+_STEERED = ("Idempotency-Key", "If-Match")
+_SEARCHED = (
+    OpenApiParameter("state", str, description="Only runs in these states, with commas."),
+    "agent",
+    "q",
+    "where",
+    OpenApiParameter(
+        "sort",
+        str,
+        description="Attribute to order by: `amount` ascending, `-amount` descending; or `waiting_since` or "
+        "`waiting_deadline`: runs with open waits, earliest first.",
+    ),
+    OpenApiParameter("wait", str, enum=list(WAITS), description="Only runs with open waits, or with such waits."),
+    OpenApiParameter("waiting_before", datetime, description="Only runs with an open wait from before this time."),
+    OpenApiParameter("created_from", datetime, description="Only runs created at or after this time."),
+    OpenApiParameter("created_before", datetime, description="Only runs created before this time."),
+    OpenApiParameter("tag", str, description="Only runs with this tag."),
+    OpenApiParameter("business_key", str, description="Only runs with this key; needs `agent`."),
+    "fields",
+    "cursor",
+    "limit",
+)
+_NAMES = tuple(each if isinstance(each, str) else each.name for each in _SEARCHED)
 
 
 class Runs(ApiView):
@@ -54,19 +99,36 @@ class Runs(ApiView):
 
     @described("List runs", RunPage, query=_SEARCHED)
     def get(self, request: Request) -> Response:
-        query = Query(request, *_SEARCHED)
+        query = Query(request, *_NAMES)
+        wanted = fields_in(query, RunRow)
         filters = Filters(
-            state=query.choice("state", State.values) or "",
+            state=",".join(query.choices("state", State.values)),
+            wait=query.choice("wait", list(WAITS)) or "",
+            tag=query.text("tag") or "",
+            business_key=query.text("business_key") or "",
+            created_from=query.time("created_from"),
+            created_before=query.time("created_before"),
+            waiting_before=query.time("waiting_before"),
             agent=query.text("agent") or "",
             q=(query.text("q") or "").strip(),
             where=query.text("where") or "",
             sort=query.text("sort") or "",
         )
+        if filters.business_key and not filters.agent:
+            raise ParseError("Query parameter 'business_key' needs 'agent': keys are of an agent.")
         if (sought := filters.sought) is not None:
-            return _found(query, filters, sought)
+            return _found(query, filters, sought, wanted)
+        if filters.by_wait:
+            waiting = longest_waiting(filters, limit=query.limit + 1, beyond=query.moment())
+            rows = {
+                row.id: row for row in run_rows([run for run, _ in waiting[: query.limit]], most_output=LISTED_OUTPUT)
+            }
+            return query.page(
+                waiting, lambda one: {"cursor": closed(*one[1])}, lambda one: only(rows[one[0].id], wanted)
+            )
         runs = newest(filters, limit=query.limit + 1, beyond=query.moment())
         shown = {row.id: row for row in run_rows(runs[: query.limit], most_output=LISTED_OUTPUT)}
-        return query.page(runs, _place, lambda run: shown[run.id])
+        return query.page(runs, _place, lambda run: only(shown[run.id], wanted))
 
     @described("Start a run", RunRow, status=201, body=StartBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
@@ -74,7 +136,11 @@ class Runs(ApiView):
         key = idempotency.key_from(request.headers.get("Idempotency-Key"))
         body = read_body(request, StartBody)
 
+        is_first = False
+
         def start() -> tuple[int, RunRow]:
+            nonlocal is_first
+            is_first = True
             return begin(body, by=self.by, most=most_of(request.auth), key=key)
 
         if key is None:
@@ -83,18 +149,17 @@ class Runs(ApiView):
             return Response(answer, status=status, headers=_location(answer.id))
         principal = f"user:{request.user.pk}"
         status, text = idempotency.answer_once(principal, key, request.data, start)
-        headers = _location(json.loads(text)["id"])
+        headers = _location(json.loads(text)["id"]) | ({} if is_first else REPLAYED)
         return HttpResponse(text, status=status, headers=headers, content_type="application/json")
 
 
-def _found(query: Query, filters: Filters, sought: Sought) -> Response:
+def _found(query: Query, filters: Filters, sought: Sought, wanted: frozenset[str] | None) -> Response:
     """Return a page of a search by attributes. It may end before it is full."""
     some = stretch(filters, sought, limit=query.limit, cursor=query.text("cursor") or "")
     if some is None:
         raise no_cursor("cursor")
-    return query.stretch(
-        run_rows(some.runs, most_output=LISTED_OUTPUT), {"cursor": some.following} if some.following else None
-    )
+    rows = [only(row, wanted) for row in run_rows(some.runs, most_output=LISTED_OUTPUT)]
+    return query.stretch(rows, {"cursor": some.following} if some.following else None)
 
 
 class OneRun(ApiView):
@@ -102,10 +167,18 @@ class OneRun(ApiView):
 
     roles = READ
 
-    @described("Get a run", RunRow)
+    @described("Get a run", RunRow, query=(*_WAITING, "fields"))
     def get(self, request: Request, run_id: UUID) -> Response:
-        Query(request)
-        return Response(one(run_id))
+        """Get the current state of a run. With `wait`, the answer comes at the run's next revision or its end, or after
+        that many seconds: repeat with `after` until `ended_at` is set."""
+        query = Query(request, "wait", "after", "fields")
+        wait = query.integer("wait", default=0, lowest=0, highest=MAX_WAIT_SECONDS)
+        after, wanted = query.text("after"), fields_in(query, RunRow)
+        row = one(run_id)
+        headers = {"ETag": f'"{row.revision}"'}
+        if wait and row.ended_at is None and after in (None, row.revision):
+            headers[WAITS_FOR] = row.revision  # see durableagents/server/streams.py
+        return Response(only(row, wanted), headers=headers)
 
 
 class Latest(ApiView):
@@ -174,7 +247,7 @@ class Steer(ApiView):
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": authority.STOPPERS}
     action: ClassVar[str] = ""
 
-    @described({"pause": "Pause a run", "requeue": "Requeue a run"}, RunRow, body=SteerRunBody)
+    @described({"pause": "Pause a run", "requeue": "Requeue a run"}, RunRow, body=SteerRunBody, headers=_STEERED)
     def post(self, request: Request, run_id: UUID) -> HttpResponse:
         return self._done(request, run_id, SteerRunBody)
 
@@ -192,14 +265,37 @@ class Steer(ApiView):
                 if isinstance(seen, DurableAgentsError):
                     raise seen
                 return go_on(self.action, on, handed, by=by, justification=body.justification, seen_before=seen).id
-            return _ACTS[self.action](on, by=by, justification=body.justification, **more).id
+            steer = partial(_ACTS[self.action], on, by=by, justification=body.justification, **more)
+            return self._unless_done(on, steer, is_undo=more.get("effects") == UNDO)
+
+        def checked(on: UUID) -> UUID:
+            token = body.resume_token if isinstance(body, GoOnBody) else None
+            if token is None and "If-Match" not in request.headers:
+                return act(on)
+            with transaction.atomic():
+                head, run = locked(on, under=self.by)
+                if not is_matched(request, f'"{revision_of(run.updated_at)}"'):
+                    raise Changed
+                if token is not None and not is_current(token, on, head.epoch):
+                    raise Changed
+                return act(on)
 
         def done() -> tuple[int, RunRow]:
-            return 200, one(succession.to_newest(run_id, act) if body.newest else act(run_id))
+            return 200, one(succession.to_newest(run_id, checked) if body.newest else checked(run_id))
 
-        if not isinstance(body, GoOnBody):
-            return Response(done()[1])
         return answered_once(request, {"run": str(run_id), "act": self.action, "body": request.data}, done)
+
+    def _unless_done(self, run_id: UUID, act: Callable[[], Run], *, is_undo: bool) -> UUID:
+        """Act, unless the run is where a pause or cancel leads: a repetition changes nothing. Raises as `act` does."""
+        try:
+            return act().id
+        except IllegalTransition:
+            state, asked = _REPEATS.get(self.action, ("", ""))
+            head = Head.objects.filter(run_id=run_id).first()
+            run = lifecycle.find(run_id)
+            if asked and (run.is_undoing if is_undo else run.state == state or getattr(head, asked, False)):
+                return run_id
+            raise
 
     def _seen_before(
         self, request: Request, run_id: UUID, body: SteerRunBody, handed: ContextBody
@@ -230,7 +326,7 @@ class Steer(ApiView):
 class GoOn(Steer):
     """Resume a paused run, or retry a failed one. An operator may add a patch or a message."""
 
-    @described({"resume": "Resume a run", "retry": "Retry a run"}, RunRow, body=GoOnBody, headers=("Idempotency-Key",))
+    @described({"resume": "Resume a run", "retry": "Retry a run"}, RunRow, body=GoOnBody, headers=_STEERED)
     def post(self, request: Request, run_id: UUID) -> HttpResponse:
         return self._done(request, run_id, GoOnBody)
 
@@ -238,7 +334,7 @@ class GoOn(Steer):
 class Cancel(Steer):
     """Cancel a run. If it has effects that can be undone, the body says whether to undo them."""
 
-    @described("Cancel a run", RunRow, body=CancelBody)
+    @described("Cancel a run", RunRow, body=CancelBody, headers=_STEERED)
     def post(self, request: Request, run_id: UUID) -> HttpResponse:
         return self._done(request, run_id, CancelBody)
 
@@ -249,6 +345,11 @@ class Retry(GoOn):
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": (OPERATOR,)}
 
 
+# The state in which a repetition finds the run, or the request that waits for its worker.
+_REPEATS = {
+    "pause": (State.PAUSED, "is_pause_requested"),
+    "cancel": (State.CANCELLED, "is_cancel_requested"),
+}
 _ACTS: Mapping[str, Callable[..., Run]] = {
     "pause": lifecycle.pause,
     "resume": lifecycle.resume,
@@ -309,7 +410,7 @@ class Callback(ApiView):
     permission_classes = (AllowAny,)
     parser_classes = (AnyTypeJSON,)
 
-    @described("Deliver a call's result", dict, body=dict)
+    @described("Deliver a call's result", dict, body=dict, is_repeatable=False)
     def post(self, request: Request, token: str) -> Response:
         # Look the token up before reading the body, which costs far more.
         if not callbacks.is_awaited(token):

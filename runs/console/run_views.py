@@ -127,6 +127,8 @@ class RunsPage(SharedPage):
             "tabs": run_list.tabs(filters, counted),
             "known": attributes.known(filters.agent),
             "orders": run_list.orders(filters),
+            "waits": [("any", "waiting"), ("overdue", "overdue"), ("escalated", "escalated")],
+            "ages": run_list.AGES,
             "may_act": role_in(authority.STOPPERS, held) is not None,
         }
 

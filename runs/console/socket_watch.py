@@ -56,7 +56,8 @@ def _closing(act: Callable[..., T], *args: Any) -> T:
 class Guard:
     """Checks all sessions with open sockets every `CHECK_SECONDS`, and new ones as they come."""
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[Iterable[str | None]], dict[str | None, Verdict]]) -> None:
+        self._check = check
         self._ends: dict[str | None, dict[asyncio.Future[int], Viewer]] = {}
         self._pending: dict[str | None, set[asyncio.Future[Verdict]]] = {}
         self._rounds: asyncio.Task[None] | None = None
@@ -88,7 +89,7 @@ class Guard:
         while self._pending:
             pending, self._pending = self._pending, {}
             try:
-                answers = await in_thread(judged, list(pending))
+                answers = await in_thread(judged, list(pending), self._check)
             except BaseException as error:
                 failure = error if isinstance(error, Exception) else asyncio.CancelledError()
                 for future in (each for futures in pending.values() for each in futures if not each.done()):
@@ -105,7 +106,7 @@ class Guard:
         while self._ends:
             await asyncio.sleep(CHECK_SECONDS)
             try:
-                answers = await in_thread(judged, list(self._ends))
+                answers = await in_thread(judged, list(self._ends), self._check)
             except Exception as error:
                 if is_transient(error):
                     continue  # checked again as soon as the database is back
@@ -116,18 +117,20 @@ class Guard:
                         each.set_result(verdict if isinstance(verdict, int) else SEES_OTHERWISE)
 
 
-def judged(keys: list[str | None]) -> dict[str | None, Verdict]:
+def judged(
+    keys: list[str | None], check: Callable[[Iterable[str | None]], dict[str | None, Verdict]]
+) -> dict[str | None, Verdict]:
     """Check all sessions together, or one by one after an error that isn't an outage.
     A session that can't be checked is closed, and keeps no other open that has lost its role."""
     try:
-        return verdicts(keys)
+        return check(keys)
     except Exception as error:
         if is_transient(error):
             raise
     found: dict[str | None, Verdict] = {}
     for key in keys:
         try:
-            found |= verdicts([key])
+            found |= check([key])
         except Exception as error:
             if is_transient(error):
                 raise
@@ -169,7 +172,7 @@ def _verdict(kept: dict[str, Any], user: Any) -> Verdict:
     return viewer_of(user) if roles(user) else NOT_ALLOWED
 
 
-guard = Guard()
+guard = Guard(verdicts)
 
 
 # --- access to runs that notify ---------------------------------------------------------------------------------------

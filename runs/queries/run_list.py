@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cache, cached_property
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import QuerySet
 from django.db.models.expressions import RawSQL
 from django.urls import reverse
+from django.utils import timezone
 
 from ledger.models import Head
-from ledger.web.cursors import Order, Place, closed, opened
+from ledger.web.cursors import Condition, Order, Place, closed, opened
 from ledger.web.roles import OPERATOR
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import BADGE_TO, Counted, Tally, badge
@@ -24,6 +27,8 @@ from runs.fleet.agent_versions import drivable, is_left_alone, why_not_driven
 from runs.models import ENDED, Run, State, Wait
 from runs.queries import families, payloads
 from runs.queries.attributes import meaning, places
+from runs.queries.attributes.grammar import Misread
+from runs.queries.attributes.meaning import BadSearch
 from runs.queries.attributes.places import NEWEST, By
 from runs.queries.attributes.search import Sought
 from runs.queries.attributes.search import search as search_by
@@ -45,6 +50,14 @@ GROUPS: dict[str, tuple[str, list[State]]] = {
     "completed": ("completed", [State.COMPLETED]),
     "cancelled": ("cancelled", [State.CANCELLED]),
 }
+_OPEN = "resolved_at IS NULL"
+WAITS = {
+    "any": "true",
+    "overdue": "(is_overdue OR deadline < statement_timestamp())",
+    "escalated": "cardinality(also) > 0",
+}
+AGES = {"1h": "1 hour", "8h": "8 hours", "1d": "1 day", "7d": "7 days"}
+BY_WAIT = {"waiting_since": "opened_at", "waiting_deadline": "deadline"}
 RUNS = Order("runs_run", "created_at")
 FOR_OPERATOR = Order(
     "runs_wait",
@@ -54,6 +67,7 @@ FOR_OPERATOR = Order(
 )
 # Parameters of an address, and their maximum lengths.
 _LONGEST = {"state": 200, "agent": 200, "q": 200, "before": 2000, "parent": 200, "where": 500, "sort": 70}
+_LONGEST |= {"wait": 20, "older": 10}
 _LOOKS = {Wait.Kind.RECONCILE: "unknown", Wait.Kind.OPERATOR: "stopped", Wait.Kind.BUDGET: "exceeded"}
 
 
@@ -68,13 +82,24 @@ class Filters:
     parent: str = ""
     where: str = ""
     sort: str = ""
+    wait: str = ""  # one of WAITS
+    older: str = ""  # of the wait: one of AGES
+    tag: str = ""
+    business_key: str = ""
+    created_from: datetime | None = None
+    created_before: datetime | None = None
+    waiting_before: datetime | None = None
 
     @classmethod
     def of(cls, query: Any) -> Filters:
-        given = {name: str(query.get(name, "")).strip().replace("\x00", "")[:most] for name, most in _LONGEST.items()}
+        given: dict[str, Any] = {
+            name: str(query.get(name, "")).strip().replace("\x00", "")[:most] for name, most in _LONGEST.items()
+        }
         given["parent"] = _whole_id(given["parent"])
-        if given["state"] not in GROUPS and given["state"] not in State.values:
+        if not all(each in GROUPS or each in State.values for each in given["state"].split(",")):
             given["state"] = ""
+        given["wait"] = given["wait"] if given["wait"] in WAITS else ""
+        given["older"] = given["older"] if given["older"] in AGES else ""
         return cls(**given)
 
     def link(self, **change: str) -> str:
@@ -84,17 +109,20 @@ class Filters:
 
     @property
     def cleared(self) -> str:
-        return self.link(q="", agent="", parent="", where="", sort="")
+        return self.link(q="", agent="", parent="", where="", sort="", wait="", older="")
 
     @property
     def is_any(self) -> bool:
-        return bool(self.q or self.agent or self.parent or self.where or self.sort)
+        return bool(self.q or self.agent or self.parent or self.where or self.sort or self.wait or self.older)
 
     @property
     def sought(self) -> Sought | None:
         """Return the attribute search; None if there is none. Raises BadSearch."""
-        if not self.where and not self.sort:
+        if not self.where and (not self.sort or self.by_wait):
             return None
+        if self.by_wait or self.conditions:
+            problem = "can't be combined with filters or an order by waits, tags, keys or times"
+            raise BadSearch("where" if self.where else "sort", Misread(1, problem, "remove the one or the other"))
         condition = meaning.read(self.where, self.agent) if self.where else None
         among = [one.id for one in self.found.matches] if self.q else None
         return Sought(condition, self.arms, self._by, among, viewer())
@@ -107,9 +135,33 @@ class Filters:
 
     @property
     def states(self) -> list[State]:
-        if self.state in GROUPS:
-            return GROUPS[self.state][1]
-        return [State(self.state)] if self.state else []
+        names = self.state.split(",") if self.state else []
+        found = [each for name in names for each in (GROUPS[name][1] if name in GROUPS else [State(name)])]
+        return list(dict.fromkeys(found))
+
+    @property
+    def by_wait(self) -> str:
+        """Return the column of waits by which the list is ordered; empty for another order."""
+        return BY_WAIT.get(self.sort, "")
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """Return conditions on runs beyond those that an index serves, as parts of an arm."""
+        waits, moments = [WAITS[self.wait]] if self.wait else [], [self.waiting_before] * bool(self.waiting_before)
+        waits += ["opened_at < %s"] * len(moments)
+        waits += [f"opened_at < statement_timestamp() - interval '{AGES[self.older]}'"] if self.older else []
+        found: dict[str, Any] = {}
+        if waits:
+            found[Condition(f"id IN (SELECT run_id FROM runs_wait WHERE {' AND '.join([_OPEN, *waits])})")] = moments
+        for text, value in (
+            ("id IN (SELECT run_id FROM runs_runtag WHERE tag = %s)", self.tag),
+            ("business_key = %s", self.business_key),
+            ("created_at >= %s", self.created_from),
+            ("created_at < %s", self.created_before),
+        ):
+            if value:
+                found[Condition(text)] = [value]
+        return found
 
     @cached_property
     def found(self) -> search.Found:
@@ -159,6 +211,10 @@ class Card:
     halted: Halted | None = None
 
     @property
+    def is_overdue(self) -> bool:
+        return self.wait is not None and (self.wait.is_overdue or self.wait.deadline < timezone.now())
+
+    @property
     def cost(self) -> str:
         return cost_words(self.head) if self.head is not None else ""
 
@@ -198,7 +254,7 @@ def _whole_id(text: str) -> str:
 
 def newest(filters: Filters, *, limit: int, beyond: Place | None = None) -> list[Run]:
     """Return matching runs, newest first, after a place."""
-    if filters.q:
+    if filters.q and not filters.conditions:
         fit = [one for one in filters.found.matches if not filters.states or one.state in filters.states]
         shown = [one for one in fit if beyond is None or (one.created_at, one.id) < beyond][:limit]
         rows = Run.objects.filter(id__in=[one.id for one in shown])
@@ -209,9 +265,33 @@ def newest(filters: Filters, *, limit: int, beyond: Place | None = None) -> list
 
 def _ids(filters: Filters, *, limit: int, beyond: Place | None) -> RawSQL:
     who = viewer()
-    if who.sees_all:
-        return RUNS.ids(filters.arms, limit=limit, beyond=beyond)
+    if who.sees_all or filters.conditions:
+        return RUNS.ids(_whole_arms(filters), limit=limit, beyond=beyond)
     return seen.newest(who, filters.arms, limit=limit, beyond=beyond)
+
+
+def _whole_arms(filters: Filters) -> list[dict[str, Any]]:
+    """Return the arms with every condition, including words and the viewer's access."""
+    more = {**filters.conditions, **seen.arm(viewer(), "id")}
+    if filters.q:
+        more[Condition("id = ANY(%s)")] = [[one.id for one in filters.found.matches]]
+    return [{**arm, **more} for arm in filters.arms]
+
+
+def longest_waiting(filters: Filters, *, limit: int, beyond: Place | None = None) -> list[tuple[Run, Place]]:
+    """Return matching runs with open waits, earliest begin or deadline first, with their places."""
+    arms = [Condition.of(arm) for arm in _whole_arms(filters)]
+    fits = " OR ".join(f"({' AND '.join(texts) or 'true'})" for texts, _ in arms)
+    first, values = f"min({filters.by_wait})", [value for _, given in arms for value in given]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT run_id, {first} FROM runs_wait WHERE {_OPEN} AND run_id IN (SELECT id FROM runs_run WHERE {fits})"
+            f" GROUP BY run_id HAVING %s OR ({first}, run_id) > (%s::timestamptz, %s::uuid) ORDER BY 2, 1 LIMIT %s",
+            [*values, beyond is None, *(beyond or (None, None)), limit],
+        )
+        places: list[tuple[UUID, datetime]] = cursor.fetchall()
+    runs = Run.objects.in_bulk([run_id for run_id, _ in places])
+    return [(runs[run_id], (at, run_id)) for run_id, at in places if run_id in runs]
 
 
 def ids_of(filters: Filters, most: int) -> list[UUID]:
@@ -244,6 +324,10 @@ def page(filters: Filters, *, size: int = PAGE) -> tuple[list[Card], str]:
         found_by = told_of(run.id for run in some.runs)
         listed = [replace(card, found_by=found_by.get(card.run.id, ())) for card in cards(some.runs)]
         return listed, filters.link(before=some.following) if some.following else ""
+    if filters.by_wait:
+        waiting = longest_waiting(filters, limit=size + 1, beyond=opened(filters.before))
+        more = filters.link(before=closed(*waiting[size - 1][1])) if len(waiting) > size else ""
+        return cards([run for run, _ in waiting[:size]]), more
     runs = newest(filters, limit=size + 1, beyond=opened(filters.before))
     more = filters.link(before=closed(*_place(runs[size - 1]))) if len(runs) > size else ""
     return cards(runs[:size]), more
@@ -304,6 +388,10 @@ def counts(tally: Tally, filters: Filters | None = None) -> Numbers:
     filters = filters or Filters()
     if (sought := filters.sought) is not None:
         return _found_states(sought, filters.found.is_cut)
+    if filters.conditions:
+        ids = _ids(replace(filters, state=""), limit=COUNT_TO + 1, beyond=None)
+        states = list(Run.objects.filter(id__in=ids).values_list("state", flat=True))
+        return Numbers(Counter(states), len(states) > COUNT_TO)
     if filters.q:
         return Numbers(Counter(one.state for one in filters.found.matches), filters.found.is_cut)
     return Numbers(tally.read(to_count(filters)))
@@ -352,7 +440,11 @@ def tabs(filters: Filters, counted: Numbers) -> list[Tab]:
 
 def orders(filters: Filters) -> list[tuple[str, str]]:
     """Return the sort orders and their labels: attributes with one value and one type."""
-    found = [("", "newest first")]
+    found = [
+        ("", "newest first"),
+        ("waiting_since", "longest waiting first"),
+        ("waiting_deadline", "earliest deadline first"),
+    ]
     for name, kinds in sorted(meaning.declared(filters.agent).items()):
         (first, *others) = kinds.values()
         if not others and not first.is_list:

@@ -65,6 +65,11 @@ class GoOnBody(SteerRunBody):
     """Parameters of a resume or retry. An operator may add context."""
 
     context: ContextBody | None = Field(default=None, description="Patch or message for the run; operators only.")
+    resume_token: str | None = Field(
+        default=None,
+        max_length=100,
+        description="Token of the run as you saw it: if a worker has claimed it since, nothing is done.",
+    )
 
 
 ACTION = "inject"

@@ -60,6 +60,4 @@ def test_generated_client_starts_reads_lists_and_decides(
         assert [row.id for row in call("auditor", "runs", "runs_list").results] == [run.id]
         (asked,) = call("approver_finance", "approvals", "approvals_list", state="open").results
         yes = body("DecisionBody", verdict="approve", justification="within budget", plan_hash=asked.plan_hash)
-        assert call("approver_finance", "approvals", "approvals_decision_create", asked.id, body=yes).state.value == (
-            "approved"
-        )
+        assert call("approver_finance", "approvals", "approvals_decide", asked.id, body=yes).state.value == ("approved")

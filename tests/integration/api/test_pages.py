@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from uuid import uuid4
 
 import pytest
+from django.utils import timezone
 
+from durableagents.identity.auth import issue_key
+from runs.models import Wait
 from tests.cases import each_case
-from tests.integration.api.conftest import Api, is_problem
+from tests.integration.api.conftest import Api, is_problem, person
 
 pytestmark = pytest.mark.django_db
 
@@ -86,13 +92,7 @@ def test_a_limit_that_is_none_is_refused(auditor: Api, address: str, limit: str)
     ],
 )
 def test_a_query_that_means_nothing_is_refused(auditor: Api, query: str) -> None:
-    answer = auditor.get(f"runs?{query}")
-    # A valid cursor before the oldest row gives an empty page.
-    assert (
-        answer.status_code == 200 and not answer.json()["results"]
-        if query.endswith("A" * 32)
-        else is_problem(answer, 400, "malformed")
-    )
+    assert is_problem(auditor.get(f"runs?{query}"), 400, "malformed")
 
 
 def test_list_queries_are_constant(auditor: Api, start: Callable[..., Any], django_assert_max_num_queries: Any) -> None:
@@ -113,3 +113,61 @@ def test_a_page_of_large_events_is_cut_short_and_goes_on(
     page = auditor.get(f"runs/{run}/events").json()
     assert len(page["results"]) == 1 and page["next"]
     assert [row["seq"] for row in follow(auditor, f"runs/{run}/events")] == [1, 2, 3, 4]
+
+
+def test_a_cursor_belongs_to_its_list_and_its_filters(integrator: Api, start: Callable[..., Any]) -> None:
+    for _ in range(3):
+        start()
+    following = integrator.get("runs?limit=1&state=pending").json()["next"]
+    cursor = parse_qs(urlsplit(following).query)["cursor"][0]
+    assert len(integrator.get("runs", state="pending", limit=5, cursor=cursor).json()["results"]) == 2
+    for path, query in (("runs", {}), ("runs", {"state": "failed"}), ("approvals", {}), ("bulk", {})):
+        refused = integrator.get(path, **query, cursor=cursor)
+        assert is_problem(refused, 400) and "'cursor'" in refused.json()["detail"]
+
+
+def test_runs_are_filtered_by_state_age_tag_and_waits(
+    operator: Api, integrator: Api, start: Callable[..., Any]
+) -> None:
+    old, paused, waiting = (start(tags=tags)["id"] for tags in (["case:7"], [], ["case:8"]))
+    operator.post(f"runs/{paused}/pause", {"justification": "test"})
+    stranger, now = Api(issue_key(person("stranger", "integrator"), "test")), timezone.now()
+    for run_id, days, name in ((old, 3, "timer"), (waiting, 1, "signal")):
+        Wait.objects.create(
+            id=uuid4(), run_id=run_id, slot="0/1", kind=name, opened_at=now - timedelta(days=days), deadline=now
+        )
+    Wait.objects.filter(run_id=waiting).update(deadline=now + timedelta(days=1), also=["legal"])
+
+    def found(api: Api = integrator, **query: Any) -> list[str]:
+        answer = api.get("runs", fields="id,state", **query)
+        assert answer.status_code == 200, answer.content
+        assert all(row.keys() == {"id", "state"} for row in answer.json()["results"])
+        return [row["id"] for row in answer.json()["results"]]
+
+    since = (now - timedelta(days=2)).isoformat()
+    assert found(state="pending,paused") == [waiting, paused, old] and found(state="paused,failed") == [paused]
+    assert found(tag="case:7") == [old] and found(tag="case") == []
+    assert found(created_from=since) == [waiting, paused, old] and found(created_before=since) == []
+    assert found(wait="any") == [waiting, old] and found(wait="overdue") == [old]
+    assert found(wait="escalated") == [waiting] and found(waiting_before=since) == [old]
+    assert found(sort="waiting_since") == [old, waiting] and found(sort="waiting_since", q="case:8") == [waiting]
+    assert found(business_key="none", agent="order") == []
+    first = integrator.get("runs?sort=waiting_since&limit=1").json()
+    rest = integrator.get(first["next"]).json()
+    assert [row["id"] for row in first["results"] + rest["results"]] == [old, waiting] and rest["next"] is None
+    for query in ({"wait": "any"}, {"sort": "waiting_since"}, {"tag": "case:7"}):
+        assert found(stranger, **query) == []
+    for name, value in (
+        ("state", "pending,"),
+        ("wait", "soon"),
+        ("created_from", "yesterday"),
+        ("created_before", "2026-01-01T00:00:00"),
+        ("waiting_before", "\x00"),
+        ("tag", "a\x00"),
+        ("business_key", "x"),
+        ("fields", "id,nope"),
+        ("sort", "nope"),
+    ):
+        refused = integrator.get("runs", **{name: value})
+        assert is_problem(refused, 400), (name, refused.content)
+    assert is_problem(integrator.get("runs?tag=x&where=amount > 1"), 400, "bad-search")

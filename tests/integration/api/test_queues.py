@@ -36,9 +36,19 @@ def test_a_queue_is_added_limited_closed_and_removed(caller: Callable[[Any], Api
     assert boss.post("queues/refunds/open", WHY).json()["state"] == "open"
     assert boss.post("queues/refunds/lift", WHY).json()["limits"] == []
     assert boss.post("queues/refunds", {"title": "Paid back", **WHY}).json()["title"] == "Paid back"
+    # Two administrators who read the same state: the second is told, and a repetition gets the first answer.
+    headers = {"If-Match": reader.get("queues/refunds")["ETag"], "Idempotency-Key": "rename"}
+    first = boss.post("queues/refunds", {"title": "Returned", **WHY}, headers=headers)
+    assert first.json()["title"] == "Returned"
+    other = headers | {"Idempotency-Key": "other"}
+    assert is_problem(boss.post("queues/refunds", {"title": "Lost", **WHY}, headers=other), 412, "changed")
+    again = boss.post("queues/refunds", {"title": "Returned", **WHY}, headers=headers)
+    assert again.content == first.content and again["Idempotent-Replayed"] == "true"
+    different = boss.post("queues/refunds", {"title": "Else", **WHY}, headers={"Idempotency-Key": "rename"})
+    assert is_problem(different, 422, "idempotency-mismatch")
     assert boss.post("queues/refunds/remove", WHY).status_code == 200
     assert is_problem(reader.get("queues/refunds"), 404, "not-found")
-    assert ActRecord.objects.filter(queue="refunds", by="key:superuser", role="admin", auth="api_key").count() == 8
+    assert ActRecord.objects.filter(queue="refunds", by="key:superuser", role="admin", auth="api_key").count() == 9
 
 
 def test_what_is_wrong_is_refused_by_field(caller: Callable[[Any], Api]) -> None:

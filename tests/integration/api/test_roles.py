@@ -52,7 +52,7 @@ MATRIX = _by_route(
         api-run-messages api-run-message api-run-view api-schedules api-schedule api-pools api-pool api-run-pools
         api-bulk api-bulk-one api-bulk-items api-agents api-versions api-ramps api-ramp api-agent api-schema
         api-run-incidents api-approvals api-approval api-document api-document-pages api-document-page api-reports
-        api-report
+        api-report api-me
         """,
     ),
     (

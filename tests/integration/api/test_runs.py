@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.utils.timezone import now as clock_now
 
-from ledger.models import OverrideRecord
+from ledger.models import Head, OverrideRecord
 from runs.models import Process, Served
 from tests.cases import each_case
 from tests.integration.api.conftest import START, Api, is_problem
@@ -86,11 +86,9 @@ def test_each_act_leaves_its_record(operator: Api, auditor: Api, start: Callable
     [
         ([], "resume"),
         ([], "retry"),
-        (["pause"], "pause"),
         (["cancel"], "pause"),
         (["cancel"], "resume"),
         (["cancel"], "retry"),
-        (["cancel"], "cancel"),
     ],
 )
 def test_a_forbidden_act_changes_nothing(operator: Api, start: Callable[..., Any], before: list[str], act: str) -> None:
@@ -101,6 +99,45 @@ def test_a_forbidden_act_changes_nothing(operator: Api, start: Callable[..., Any
     assert is_problem(operator.post(f"runs/{run}/{act}", BECAUSE), 409, "illegal-state")
     assert operator.get(f"runs/{run}").json() == known
     assert OverrideRecord.objects.count() == len(before)
+
+
+def test_a_repeated_pause_or_cancel_answers_with_the_present_state(operator: Api, start: Callable[..., Any]) -> None:
+    run = start()["id"]
+    for act, state in (("pause", "paused"), ("cancel", "cancelled")):
+        assert operator.post(f"runs/{run}/{act}", BECAUSE).json()["state"] == state
+        known = operator.get(f"runs/{run}").json()
+        assert operator.post(f"runs/{run}/{act}", BECAUSE).json() == known
+    assert OverrideRecord.objects.count() == 2
+    # Nothing was undone, so a wish to undo is no repetition.
+    assert is_problem(operator.post(f"runs/{run}/cancel", BECAUSE | {"effects": "undo"}), 409)
+
+
+def test_an_act_on_another_revision_than_was_seen_does_nothing(operator: Api, start: Callable[..., Any]) -> None:
+    run = start()["id"]
+    seen = operator.get(f"runs/{run}")["ETag"]
+    assert operator.post(f"runs/{run}/pause", BECAUSE, headers={"If-Match": seen}).status_code == 200
+    known = operator.get(f"runs/{run}")
+    assert is_problem(operator.post(f"runs/{run}/cancel", BECAUSE, headers={"If-Match": seen}), 412, "changed")
+    assert operator.get(f"runs/{run}").json() == known.json()
+    matching = {"If-Match": f'"other", {known["ETag"]}', "Idempotency-Key": "k"}
+    first = operator.post(f"runs/{run}/cancel", BECAUSE, headers=matching)
+    again = operator.post(f"runs/{run}/cancel", BECAUSE, headers=matching)
+    assert first.json()["state"] == "cancelled" and again.content == first.content
+    assert "Idempotent-Replayed" not in first and again["Idempotent-Replayed"] == "true"
+
+
+def test_a_resume_token_is_of_its_run_and_epoch(operator: Api, start: Callable[..., Any]) -> None:
+    run, other = (start()["id"] for _ in range(2))
+    for each in (run, other):
+        operator.post(f"runs/{each}/pause", BECAUSE)
+    token, foreign = (operator.get(f"runs/{each}").json()["resume_token"] for each in (run, other))
+    for wrong in (foreign, token[:-1] + ("A" if token[-1] != "A" else "B"), "", "ü", token + "A", "A" * 101):
+        assert is_problem(operator.post(f"runs/{run}/resume", BECAUSE | {"resume_token": wrong}), 422, "invalid-input")
+    Head.objects.filter(run_id=run).update(epoch=1)
+    assert is_problem(operator.post(f"runs/{run}/resume", BECAUSE | {"resume_token": token}), 412, "changed")
+    Head.objects.filter(run_id=run).update(epoch=0)
+    assert operator.post(f"runs/{run}/resume", BECAUSE | {"resume_token": token}).json()["state"] == "pending"
+    assert operator.post(f"runs/{run}/cancel", BECAUSE).json()["resume_token"] is None
 
 
 @each_case("body", [{}, {"verdict": "maybe"}, {"verdict": "happened", "justification": 5}])

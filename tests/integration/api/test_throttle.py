@@ -12,10 +12,11 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from durableagents.identity import password_check, throttle
+from durableagents.identity import password_check, rate, throttle
 from durableagents.identity.throttle import TooManyAttempts, attempt
 from durableagents.models import Attempts
 from tests.cases import each_case
+from tests.integration.api.conftest import Api, is_problem
 from tests.integration.runs.stage import in_turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -167,3 +168,19 @@ def test_no_connection_is_held_while_a_password_is_hashed(olga: str, monkeypatch
 def test_any_name_is_counted_and_refused_civilly(name: str) -> None:
     posted = name.encode("utf-8", "surrogatepass")
     assert Client(REMOTE_ADDR="192.0.2.1").post("/login", {"username": posted, "password": "x"}).status_code == 400
+
+
+def test_a_key_is_limited_by_the_minute_and_told_so(
+    auditor: Api, operator: Api, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "RateLimit-Limit" not in auditor.get("me")
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"rate_limit": 3})
+    now = [1000.0]
+    monkeypatch.setattr(rate, "monotonic", lambda: now[0])
+    assert [auditor.get("me")["RateLimit-Remaining"] for _ in range(3)] == ["2", "1", "0"]
+    refused = auditor.get("me")
+    assert is_problem(refused, 429, "throttled") and refused["Retry-After"] == "20"
+    assert refused["RateLimit-Remaining"] == "0" and refused["RateLimit-Reset"] == "60"
+    assert operator.get("me").status_code == 200  # another key
+    now[0] += 20
+    assert [auditor.get("me").status_code for _ in range(2)] == [200, 429]

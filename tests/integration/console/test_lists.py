@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from html import unescape
 from io import StringIO
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 from pydantic import BaseModel
 
 from durableagents import Agent, Context, Date, End, Flag, Keyword, Keywords, Money, Number
@@ -21,7 +24,7 @@ from ledger.models import LedgerEntry, OverrideRecord
 from ledger.verification.runs import verify
 from runs.engine.agents import registry
 from runs.management.commands import runs as command
-from runs.models import Attribute, Batch, Run
+from runs.models import Attribute, Batch, Run, Wait
 from runs.queries.attributes import search as searching
 from runs.queries.run_list import PAGE
 from runs.services import lifecycle
@@ -387,3 +390,23 @@ def test_hostile_text_is_shown_as_text(operator: Reader) -> None:
             and "<script>alert(2)" not in page
             and ("&lt;img" in page or "img src=x" in text_of(answer))
         )
+
+
+def test_runs_show_since_when_they_wait_and_are_filtered_and_ordered_by_it(operator: Reader) -> None:
+    newer, older, _ = start(), start(), start()
+    now = timezone.now()
+    for run, hours, late in ((older, 30, -1), (newer, 2, 1)):
+        opened, deadline = now - timedelta(hours=hours), now + timedelta(hours=late)
+        Wait.objects.create(
+            id=uuid4(), run=run, slot="0/1", kind="webhook", opened_at=opened, deadline=deadline, detail={}
+        )
+    both = operator.get("/runs", sort="waiting_since")
+    assert ids(both) == [str(older.id), str(newer.id)] and "overdue" in text_of(both)
+    assert ids(operator.get("/runs", sort="waiting_deadline", wait="any")) == ids(both)
+    for query in ({"wait": "overdue"}, {"older": "1d"}, {"older": "8h", "wait": "any"}):
+        page = operator.get("/runs", **query)
+        assert ids(page) == [str(older.id)] and "all 1" in text_of(page)
+        # A bulk act has no such filter: it would concern more runs than are listed.
+        assert "Bulk actions" not in text_of(page)
+    refused = operator.get("/runs", wait="overdue", where="amount > 1")
+    assert refused.status_code == 200 and "combined" in text_of(refused)

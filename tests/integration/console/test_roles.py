@@ -46,7 +46,7 @@ READ = _by_name(
         overview inbox approval runs run verification reconcile agents agent run-view view_value event_payload
         checkpoint_state versions migrations password account second_factor schedules pools fork start_again
         queues queue batches batch policies policy notifications halts calendars calendar standing_grants
-        standing_grant similar_outcomes document document_page plan
+        standing_grant similar_outcomes api_reference document document_page plan
         """,
     ),
     (ALL - {"integrator"}, "audit verify_all evidence"),

@@ -1,0 +1,40 @@
+"""Markers of a run's progress. A revision changes with each change of state, completed node or resolved wait; a resume
+token with each claim by a worker."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from datetime import datetime
+from hmac import compare_digest
+from uuid import UUID
+
+from ledger.chain import microseconds
+from ledger.codes import mac
+from ledger.errors import InvalidInput
+from ledger.keys import word_key
+
+# Internal header: the view has nothing newer than this revision, and the client would wait for it.
+WAITS_FOR = "Durable-Waits-For"
+
+
+def revision_of(updated_at: datetime) -> str:
+    return f"{microseconds(updated_at):x}"
+
+
+def resume_token(run_id: UUID, epoch: int) -> str:
+    """Return a signed token of the run in this epoch: it ends when a worker claims the run again."""
+    told = run_id.bytes + epoch.to_bytes(8, "big", signed=True)
+    return urlsafe_b64encode(told + mac(word_key(), b"resume\x00" + told)[:16]).decode().rstrip("=")
+
+
+def is_current(token: str, run_id: UUID, epoch: int) -> bool:
+    """Return whether the run is still in the token's epoch. Raises InvalidInput for a token that isn't this run's."""
+    try:
+        told = urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        seen = int.from_bytes(told[16:24], "big", signed=True)
+    except ValueError:
+        told, seen = b"", 0
+    if len(told) != 40 or not compare_digest(token, resume_token(run_id, seen)):
+        error = {"field": "resume_token", "problem": "is no token of this run", "fix": "send one as its answer had it"}
+        raise InvalidInput("The resume token is not one of this run.", errors=[error])
+    return seen == epoch
