@@ -118,6 +118,8 @@ class Feature:
     on_change_proposed: Sequence[Callable[[RuleChange], None]] = ()
     # Called before a run's content is removed, by erasure or by age: the reason why it must be kept, or None.
     removal_refusals: Sequence[Callable[[UUID], str | None]] = ()
+    # Called with the ids of runs whose content was erased, to let copies elsewhere go. Raising refuses the erasure.
+    on_erased: Sequence[Callable[[Collection[UUID]], None]] = ()
     # Called every few seconds with the versions of ready runs that no worker has.
     on_versions_missing: Sequence[Callable[[Sequence[str]], None]] = ()
 

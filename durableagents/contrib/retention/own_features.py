@@ -19,5 +19,6 @@ def feature() -> Feature:
         name="retention",
         periodic=(Duty(ROUND, _IS_DUE, archiving.run_when_due),) if places.is_configured() else (),
         removal_refusals=(holds.refusal,),
+        on_erased=(archiving.drop_earlier_files,),
         record_checks=(every_archived_run,),
     )

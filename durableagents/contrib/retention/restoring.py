@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +21,7 @@ from ledger.errors import DurableAgentsError, Forbidden, NotFound, first_line
 from ledger.four_eyes.changes import account_of, holds
 from ledger.four_eyes.known import SUPERUSER
 from ledger.models import Head
-from ledger.verification.archives import ArchiveDamaged
+from ledger.verification.archives import ArchiveDamaged, ArchivedRun
 from ledger.web.roles import OPERATOR
 
 _CHUNK = 500
@@ -59,6 +61,24 @@ def restore(run_id: UUID, *, by: Actor, justification: str) -> list[UUID]:
         raise RestoreRefused(f"{str(error).capitalize()}. Nothing was restored.") from error
     except DatabaseError as error:
         raise RestoreRefused(f"The rows don't fit the database: {first_line(error)}. Nothing was restored.") from error
+
+
+def archived(run_ids: Collection[UUID]) -> Mapping[UUID, ArchivedRun]:
+    """Return those of these runs that are archived, for the verification of runs and seals, and for erasure."""
+    return {
+        run_id: ArchivedRun(
+            row.seq,
+            bytes(row.chain),
+            hashes=partial(register.hashes, row),
+            verify=partial(register.verify, row),
+            restore=partial(_restore_for, run_id),
+        )
+        for run_id, row in register.standing(run_ids).items()
+    }
+
+
+def _restore_for(run_id: UUID, by: Actor, why: str) -> object:
+    return restore(run_id, by=by, justification=why)
 
 
 @transaction.atomic
