@@ -21,13 +21,15 @@ class ArchiveDamaged(Exception):
 class ArchivedRun:
     """A run's last event as the register of archives has it. `hashes` reads all events' hashes by number from the
     archive, None if it was deleted on the record, and raises ArchiveDamaged; `verify` checks what the archive holds;
-    `restore` brings its rows back, for a reason, and raises DurableAgentsError."""
+    `restore` brings its rows back, for a reason; `lay_out` puts them into the caller's transaction to read them there,
+    which must be rolled back. Both raise DurableAgentsError."""
 
     seq: int
     chain: bytes
     hashes: Callable[[], Mapping[int, bytes] | None]
     verify: Callable[[], Verification]
     restore: Callable[[Actor, str], object]
+    lay_out: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

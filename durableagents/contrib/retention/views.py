@@ -19,6 +19,7 @@ from ledger.errors import DurableAgentsError
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import AUDITOR, OPERATOR, actor, roles
+from runs import features
 from runs.services.bodies import SteerBody
 
 _SHOWN = 100
@@ -162,6 +163,7 @@ class ArchivedRunPage(Page):
             "next": found[_SHOWN - 1].seq if len(found) > _SHOWN else None,
             "problem": problem,
             "may_restore": OPERATOR in roles(request.user) or bool(getattr(request.user, "is_superuser", False)),
+            "links": [] if register.deleted_at(row) else features.every(lambda each: each.archived_run_links),
             "refused": refused,
         }
         return self.show(request, shown, status=refused.error.status if refused else 200)
