@@ -21,7 +21,7 @@ from runs.models import Wait
 from runs.services.halts.standing import could_be_put_off, stood_still
 
 # By whom repairs count, and the slots of stops that a damaged journal takes no event of (runs/workers/failover.py).
-_PEOPLE = ("user:", "os:", "key:")
+_PEOPLE = ("user:", "key:", "os:")  # accounts, their keys, and the shell of the server
 _OFF_RECORD = "operator/damaged."
 _SETTLES = (e.ToolFailed, e.ToolReconciled)
 
@@ -190,8 +190,8 @@ class Waits:
                 yield f"the token of the call at slot {call[0]} is with {count} waits"
 
     def _is_repaired(self, row: Wait, repair: tuple[str, str, int] | None) -> bool:
-        """Return whether a stop without an event was ended by a person's act in the journal, and note it. The act covers
-        no more than that: the row may grant nothing and use nothing, and one act ends one stop."""
+        """Return whether a stop without an event was ended by a person's act in the journal, and note it. The act
+        covers no more than that: the row may grant nothing and use nothing, and one act ends one stop."""
         if repair is None:
             return False
         resolution, by, seq = repair
