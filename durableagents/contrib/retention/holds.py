@@ -24,6 +24,7 @@ from runs.models import Run, RunTag
 
 MAX_HOLDS = 500
 MAX_COUNTED = 10_000
+MAX_COUNTED_IN_LISTS = 1000  # there is a line for each hold
 # Locked exclusively while a hold is placed, shared while runs are removed: a hold counts from its commit on.
 LOCK = "hashtextextended('retention holds', 89)"
 _FILTERS = ("agent", "tag", "business_key", "created_from", "created_to")
@@ -121,9 +122,9 @@ class Covered:
         return f"It keeps {_runs(self.live)} in the database and {_runs(self.archived)} in archives now"
 
 
-def covered(row: Hold) -> Covered:
-    """Count the runs that a hold is on, each kind up to MAX_COUNTED: one run with all that are related to it, or those
-    that fit the fields."""
+def covered(row: Hold, most: int = MAX_COUNTED) -> Covered:
+    """Count the runs that a hold is on, each kind up to `most` and one: one run with all that are related to it,
+    or those that fit the fields."""
     live: QuerySet[Run] = Run.objects.all()
     archived = Archive.objects.filter(restoration__isnull=True, deletion__isnull=True)
     if row.run_id is not None:
@@ -140,7 +141,7 @@ def covered(row: Hold) -> Covered:
     if row.tag:
         live = live.filter(pk__in=RunTag.objects.filter(tag=row.tag).values("run_id"))
         archived = archived.filter(tags__contains=[row.tag])
-    return Covered(*(found.order_by()[: MAX_COUNTED + 1].count() for found in (live, archived)))
+    return Covered(*(found.order_by()[: most + 1].count() for found in (live, archived)))
 
 
 def _runs(count: int) -> str:

@@ -50,7 +50,8 @@ class RetentionPage(Page):
         """Show the page, with a refused form."""
         shown = {
             "policies": policies.in_force(),
-            "holds": holds.in_force(),
+            "holds": [(row, holds.covered(row, holds.MAX_COUNTED_IN_LISTS)) for row in holds.in_force()],
+            "counted": holds.MAX_COUNTED_IN_LISTS,
             "report": report.report(report.ON_PAGES),
             "archived": [(row, register.deleted_at(row)) for row in listed.archived(limit=_SHOWN)],
             "is_configured": places.is_configured(),

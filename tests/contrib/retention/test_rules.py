@@ -198,6 +198,8 @@ def test_archived_runs_over_http(stage: Stage, tools: Toolbox, folder: Path) -> 
     assert admin.post("retention/policies", rule).status_code == 201
     kept = admin.post("retention/holds", {"run_id": str(run.pk), "justification": "a court"}).json()["id"]
     assert archiving.run().archived == 0
+    (listed_hold,) = admin.get("retention").json()["holds"]
+    assert (listed_hold["id"], listed_hold["live"] + listed_hold["archived"]) == (kept, 1)
     assert admin.post(f"retention/holds/{kept}/lift", {"justification": "over"}).status_code == 200
     assert archiving.run().archived == 1
     told = operator.get(f"runs/{run.pk}")
