@@ -216,7 +216,8 @@ def _programs(major: int) -> Path:
         versions.append(version)
     there = f"only those of {', '.join(versions)} are here" if versions else "they are not on PATH"
     raise DrillImpossible(
-        f"the server is PostgreSQL {major}, and its programs postgres and pg_basebackup are needed: {there}. Install them"
+        f"the server is PostgreSQL {major}, and its programs postgres and pg_basebackup are needed: {there}. Install"
+        " its packages"
     )
 
 

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from pydantic import AwareDatetime, Field
 
 from durableagents.contrib.retention.models import Archive, Hold, HoldEnd
-from durableagents.contrib.retention.policies import FAMILY, Name, NotInForce, alone, check_text, may, store, wrong
+from durableagents.contrib.retention.policies import FAMILY, Name, check_text, ended, may, store, wrong
 from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
@@ -84,13 +84,7 @@ def place(body: LegalHoldBody, *, by: Actor) -> Hold:
 def lift(hold_id: int, *, by: Actor, justification: str) -> Hold:
     """Lift a hold. Raises NotInForce, NotFound, Forbidden, JustificationRequired."""
     why = may("retention_hold_lift", by, justification)
-    alone()
-    row = Hold.objects.filter(pk=hold_id).first()
-    if row is None:
-        raise NotFound("legal hold", hold_id)
-    if HoldEnd.objects.filter(hold=row).exists():
-        raise NotInForce(f"Legal hold {hold_id} was lifted before.")
-    store(HoldEnd(hold=row, reason=why, by=by.ref, at=database_now()))
+    row = ended(Hold, HoldEnd, hold_id, by, why)
     acted("retention_hold_lift", by=by, subject=str(row), justification=why, before=said(row), after={})
     return row
 
