@@ -203,6 +203,7 @@ class Waits:
             and by.startswith(_PEOPLE)
             and (row.resolution, row.resolved_by) == (resolution, by)
             and self.journal.is_about(seq, row.resolved_at)
+            and row.resolved_at is not None
             and row.opened_at <= row.resolved_at
         )
         if is_covered:

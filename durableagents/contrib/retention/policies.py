@@ -108,7 +108,9 @@ def ended(rule: type[Kind], end: type[Act], rule_id: int, by: Actor, why: str) -
         raise NotFound(rule.KIND, rule_id)
     if end._default_manager.filter(pk=rule_id).exists():
         raise NotInForce(f"The {row} was ended before.")
-    store(end(pk=rule_id, reason=why, by=by.ref, at=database_now()))
+    done = end(reason=why, by=by.ref, at=database_now())
+    done.pk = rule_id
+    store(done)
     return row
 
 
