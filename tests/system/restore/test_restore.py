@@ -110,6 +110,7 @@ def folder() -> Iterator[Path]:
         yield Path(found)
 
 
+@pytest.mark.timeout(900)  # two drills, each of which verifies a whole copy
 def test_a_restored_database_sends_nothing_until_an_operator_lifts_the_hold(
     installation: Restored, folder: Path
 ) -> None:
