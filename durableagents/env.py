@@ -137,6 +137,9 @@ class Environment(BaseSettings):
     )
     seal_stale_minutes: int = Field(default=15, ge=1, le=10_000, validation_alias="DURABLEAGENTS_SEAL_STALE_MINUTES")
     archive: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_ARCHIVE")
+    idempotency_key_days: int | None = Field(
+        default=None, ge=7, le=36_500, validation_alias="DURABLEAGENTS_IDEMPOTENCY_KEY_DAYS"
+    )
     report_schedule: Literal["off", "daily", "weekly", "monthly"] = Field(
         default="monthly", validation_alias="DURABLEAGENTS_REPORT_SCHEDULE"
     )

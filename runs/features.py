@@ -128,6 +128,8 @@ class Feature:
     on_change_proposed: Sequence[Callable[[RuleChange], None]] = ()
     # Called before a run's content is removed, by erasure or by age: the reason why it must be kept, or None.
     removal_refusals: Sequence[Callable[[UUID], str | None]] = ()
+    # Called with the ids of runs whose content was erased, to let copies elsewhere go. Raising refuses the erasure.
+    on_erased: Sequence[Callable[[Collection[UUID]], None]] = ()
     # Called every few seconds with the versions of ready runs that no worker has.
     on_versions_missing: Sequence[Callable[[Sequence[str]], None]] = ()
 
@@ -145,6 +147,8 @@ class Feature:
     run_commands: Mapping[str, RunCommand] = field(default_factory=dict)
     # Links of a run's page: text and the name of the address, which takes the run's id.
     run_links: Sequence[tuple[str, str]] = ()
+    # Those of the page of an archived run.
+    archived_run_links: Sequence[tuple[str, str]] = ()
     # Extra template values: of a queue's page; of the page of all queues, by account.
     queue_panels: Sequence[Callable[[Any], dict[str, Any]]] = ()
     queue_list_panels: Sequence[Callable[[int | None], dict[str, Any]]] = ()

@@ -235,6 +235,7 @@ def _needs_finance(order: PurchaseOrder) -> bool:
         rule="PO at or above $10,000, or revised after a rejection",
         when=_needs_finance,
         headline=lambda order: f"${order.amount_usd:,.2f}",
+        amount="amount_usd currency",
     ),
     external_id="po_number",
     reconcile=_order_filed,

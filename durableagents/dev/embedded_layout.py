@@ -62,12 +62,12 @@ def layout(data: Path) -> Layout:
             # Started without root before: the same cluster, under its owner's account.
             account = _account(own.stat().st_uid)
         else:
-            account = _account_named("nobody")
+            account = account_named("nobody")
             pgdata = SHARED_HOME / instance / "pg"
     return Layout(data, instance, pgdata, _socket_dir(instance), account)
 
 
-def _account_named(name: str) -> child_processes.Account:
+def account_named(name: str) -> child_processes.Account:
     try:
         entry = pwd.getpwnam(name)
     except KeyError:

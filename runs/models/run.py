@@ -525,7 +525,8 @@ class Checkpoint(models.Model):
 
 
 class IdempotencyRecord(models.Model):
-    """The answer to a request with an Idempotency-Key; commits with the request's effects, and is kept indefinitely."""
+    """The answer to a request with an Idempotency-Key; commits with the request's effects, and is kept until contrib
+    apps remove it, if any does."""
 
     id = models.BigAutoField(primary_key=True)
     principal = models.TextField()

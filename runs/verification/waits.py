@@ -21,6 +21,9 @@ from runs.journal.digests import call_secret
 from runs.models import Wait
 from runs.services.halts.standing import could_be_put_off, stood_still
 
+# By whom repairs count, and the slots of stops that a damaged journal takes no event of (runs/workers/failover.py).
+_PEOPLE = ("user:", "key:", "os:")  # accounts, their keys, and the shell of the server
+_OFF_RECORD = "operator/damaged."
 _SETTLES = (e.ToolFailed, e.ToolReconciled)
 
 
@@ -57,6 +60,7 @@ class Waits:
         self.settled: set[tuple[str | None, int]] = set()
         self.grants: dict[str | None, Key] = {}  # a gate's newest approval
         self.questions: dict[str, Key] = {}  # by the waiting approval
+        self.repairs: dict[Key, tuple[str, str, int]] = {}  # ends of stops that the journal could not take
         self.has_ended, self.last_end = False, 0
         self.actors = {"system:engine"}  # everybody who acted on the run
 
@@ -122,7 +126,10 @@ class Waits:
     def _resolve(self, seq: int, event: e.Event) -> None:
         match event:
             case e.WaitResolved():
-                self._end(seq, Key(event.slot, event.attempt, event.wait, event.n), event.resolution, event.by)
+                key = Key(event.slot, event.attempt, event.wait, event.n)
+                if key not in self.known and key.kind == Wait.Kind.OPERATOR and _is_off_record(key):
+                    self.repairs[key] = (event.resolution, event.by, seq)
+                self._end(seq, key, event.resolution, event.by)
             case e.ApprovalDecided():
                 key = Key(event.slot, 0, "approval", event.n)
                 self._end(seq, key, event.verdict, event.by)
@@ -173,6 +180,8 @@ class Waits:
             key = Key(row.slot, row.attempt, row.kind, row.n)
             what, known = f"the wait for {row.kind} at slot {row.slot}", missing.pop(key, None)
             if known is None:
+                if self._is_repaired(row, self.repairs.pop(key, None)):
+                    continue
                 yield f"{what} was opened by no event, or is there twice"
                 continue
             yield from self._about(what, row, key, known)
@@ -183,6 +192,30 @@ class Waits:
         for call, count in given.items():
             if call in self.tokens and count != 1:
                 yield f"the token of the call at slot {call[0]} is with {count} waits"
+
+    def _is_repaired(self, row: Wait, repair: tuple[str, str, int] | None) -> bool:
+        """Return whether a stop without an event was ended by a person's act in the journal, and note it. The act
+        covers no more than that: the row may grant nothing and use nothing, and one act ends one stop."""
+        if repair is None:
+            return False
+        resolution, by, seq = repair
+        is_plain = (
+            row.token_hash is row.grant_hash is row.grant_expires_at is row.consumed_at is row.consumed_by is None
+        )
+        is_covered = (
+            is_plain
+            and by.startswith(_PEOPLE)
+            and (row.resolution, row.resolved_by) == (resolution, by)
+            and self.journal.is_about(seq, row.resolved_at)
+            and row.resolved_at is not None
+            and row.opened_at <= row.resolved_at
+        )
+        if is_covered:
+            self.journal.notes.append(
+                f"stopped on {row.opened_at:%Y-%m-%d %H:%M} UTC, when the journal was damaged and took no event; "
+                f"repaired, on the record: {resolution} by {by}, event {seq}"
+            )
+        return is_covered
 
     def _about(self, what: str, row: Wait, key: Key, known: _Known) -> Iterator[str]:
         right: dict[str, Any] = {
@@ -248,6 +281,10 @@ class Waits:
         if known.ends or not is_told:
             ending = known.ends[-1][:2] if known.ends else "nothing"
             yield f"{what} ended as {row.resolution} by {row.resolved_by}, the journal says {ending}"
+
+
+def _is_off_record(key: Key) -> bool:
+    return (key.slot or "").startswith(_OFF_RECORD)
 
 
 # An id doesn't depend on when a wait ends.

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiParameter
 from pydantic import Field
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
+from rest_framework.response import Response
 
 from approvals.queues.who import ADMIN
 from durableagents.contrib.encryption import erasure
-from durableagents.contrib.encryption.bodies import EraseBody
+from durableagents.contrib.encryption.bodies import EraseAllBody, EraseBody
+from durableagents.contrib.encryption.finding import Found, find_runs
 from ledger.four_eyes.changes import account_of, holds
 from ledger.four_eyes.known import SUPERUSER
-from ledger.web.api_base import ApiView, described, read_body
-from ledger.web.roles import HasRole, actor
-from ledger.web.shapes import Shape
+from ledger.verification.archives import Sought
+from ledger.web.api_base import ApiView, Query, described, read_body
+from ledger.web.cursors import closed
+from ledger.web.fields import Rows, RunId
+from ledger.web.roles import AUDITOR, OPERATOR, HasRole, actor
+from ledger.web.shapes import Page, Shape
 from runs.api.once import answered_once
+
+_SEARCHED = ("business_key", "tag", "agent")
+_KEY, _TAG, _AGENT = (
+    OpenApiParameter(name, str, "query", description=f"Only runs with this {said}.")
+    for name, said in zip(_SEARCHED, ("business key", "tag", "agent, without version"), strict=True)
+)
 
 
 class ErasureRow(Shape):
@@ -31,6 +43,30 @@ class ErasureRow(Shape):
     reason: str = Field(description="Why.")
     others: list[UUID] = Field(description="Runs that were erased with it, since they held copies of its content.")
     remains: list[str] = Field(description="Where copies of its content are left.")
+
+
+class ListedRunRow(Shape):
+    """A run in the database or an archive."""
+
+    run_id: RunId
+    agent: str = Field(description="Name of the agent.")
+    version: str = Field(description="Version of the agent.")
+    state: str = Field(description="State of the run.")
+    business_key: str = Field(description="Business key; empty: none.")
+    created_at: datetime = Field(description="Time of the start.")
+    where: Literal["database", "archive", "deleted"] = Field(description="Place of its rows.")
+    erased_at: datetime | None = Field(description="Time when its content was erased; null: it was not.")
+    kept: str = Field(description="Why its content can't be erased now; empty: it can be.")
+
+
+class ListedRunPage(Page):
+    results: Rows[ListedRunRow]
+
+
+class ErasedRunsRow(Shape):
+    """The runs whose content was erased now."""
+
+    results: list[ErasureRow] = Field(description="One entry for each named run that was not erased before.")
 
 
 class Erases(BasePermission):
@@ -62,3 +98,36 @@ class RunErase(ApiView):
             return 200, ErasureRow.of(done.entry, others=others, remains=remains)
 
         return answered_once(request, {"run": str(run_id), "act": "erase", "body": request.data}, act)
+
+
+class Erasures(ApiView):
+    """Runs in the database and in archives by business key, tag or agent, and the erasure of several."""
+
+    permission_classes = [Erases]
+    roles = {"GET": (OPERATOR, AUDITOR), "POST": ()}
+
+    @described("List runs and archived runs", ListedRunPage, query=(_KEY, _TAG, _AGENT, "cursor", "limit"))
+    def get(self, request: Request) -> Response:
+        """List all runs that fit, newest first. Give at least one condition."""
+        query = Query(request, *_SEARCHED, "cursor")
+        sought = Sought(**{name: query.text(name) or "" for name in _SEARCHED}, before=query.moment())
+        found = find_runs(sought, query.limit + 1)
+        return query.page(found, lambda row: {"cursor": closed(row.run.created_at, row.run.run_id)}, _listed_row)
+
+    @described("Erase the content of several runs", ErasedRunsRow, body=EraseAllBody, headers=("Idempotency-Key",))
+    def post(self, request: Request) -> HttpResponse:
+        """Erase all of them or, if one must be kept, none. Archived runs are restored in the same transaction."""
+        body = read_body(request, EraseAllBody)
+
+        def act() -> tuple[int, ErasedRunsRow]:
+            done = erasure.erase_all(
+                body.runs, with_children=body.with_children, by=self.by, justification=body.justification
+            )
+            rows = [ErasureRow.of(each.entry, others=list(each.others), remains=list(each.remains)) for each in done]
+            return 200, ErasedRunsRow(results=rows)
+
+        return answered_once(request, {"act": "erase", "body": request.data}, act)
+
+
+def _listed_row(found: Found) -> ListedRunRow:
+    return ListedRunRow.of(found.run, where=found.where, erased_at=found.erased_at, kept=found.kept)

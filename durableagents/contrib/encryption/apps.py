@@ -20,11 +20,14 @@ class EncryptionConfig(AppConfig):
         from durableagents.contrib.encryption import erasure, own_features, rotation, run_keys
         from ledger import codec, privileges
         from ledger import erasure as erased
+        from ledger.web.navigation import SectionPage, add_pages
+        from ledger.web.roles import AUDITOR, OPERATOR
         from runs import features
 
         keys = run_keys.RunKeys()
         codec.use_cipher(keys)
         features.install(own_features.feature(keys))
         erased.register(erasure.entries)
+        add_pages(SectionPage("runs", "Runs and archives", "runs_and_archives", frozenset({OPERATOR, AUDITOR})))
         if rotation.refusal not in privileges.others:
             privileges.others.append(rotation.refusal)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+from uuid import UUID
+
 from pydantic import Field
 
 from runs.services.bodies import SteerBody
@@ -14,4 +17,12 @@ class EraseBody(SteerBody):
         default=False,
         description="Also erase the runs that hold copies of its content: children, continuations, forks and starts "
         "made from it. Otherwise they must be erased first.",
+    )
+
+
+class EraseAllBody(EraseBody):
+    """The runs and the reason."""
+
+    runs: list[Annotated[UUID, Field(strict=False)]] = Field(
+        max_length=200, description="Ids of runs, in the database or archived."
     )

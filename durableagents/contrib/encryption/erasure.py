@@ -22,19 +22,21 @@ from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import acted, justified, locked_head
 from ledger.erasure import Erasure as Said
-from ledger.errors import DurableAgentsError, Forbidden, NotFound
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from ledger.four_eyes.changes import account_of, holds
 from ledger.four_eyes.guards import second
 from ledger.four_eyes.known import SUPERUSER, declare_family
 from ledger.models import Coded
+from ledger.verification.archives import archived
 from ledger.verification.runs import verify
-from ledger.web.seeing.viewers import explained
+from ledger.web.seeing.viewers import explained, must_see
 from runs import features
 from runs.models import Run
 from runs.services.command import journal
 
 ACTION, FAMILY = "erase", "erasure"
 MAX_FAMILY = 500
+MAX_TOGETHER = 50
 # Tables in which `encryption_erase` blanks what people said, whose rows carry codes.
 _CODED = (
     ("ledger", "OverrideRecord", "run_id"),
@@ -86,40 +88,70 @@ def find(run_id: UUID) -> Erasure | None:
 
 def erase(run_id: UUID, *, with_children: bool = False, by: Actor, justification: str) -> Done:
     """Erase a run's content, and with `with_children` that of all runs which hold copies of it. Only for administrators
-    and the shell of the server; a second person must agree where that is set. A run that is erased already gives the
-    same answer, and changes nothing.
+    and the shell of the server; a second person must agree where that is set. An archived run is restored in the same
+    transaction. A run that is erased already gives the same answer, and changes nothing.
 
     Raises Forbidden, NotFound (or what became of the run), JustificationRequired, NotErasable, Proposed."""
     _must_be_admin(by)
     why = justified(ACTION, justification)
-    if not Run.objects.filter(pk=run_id).exists():
-        raise explained(NotFound("run", run_id), run_id)
     if (entry := find(run_id)) is not None:
         return Done(entry, (), remains(run_id), is_new=False)
-    return _erase(run_id, with_children=with_children, justification=why, by=by)
+    if not Run.objects.filter(pk=run_id).exists() and not archived([run_id]):
+        raise explained(NotFound("run", run_id), run_id)
+    return _erase([run_id], with_children=with_children, justification=why, by=by)[0]
+
+
+def erase_all(run_ids: Collection[UUID], *, with_children: bool = False, by: Actor, justification: str) -> list[Done]:
+    """Erase the content of several runs, or of none, as `erase` does one; for two people, in one proposal. Returns what
+    was erased now; runs that were erased already are passed over. Raises as `erase`, and InvalidInput for none or too
+    many."""
+    _must_be_admin(by)
+    why = justified(ACTION, justification)
+    wanted = sorted(set(run_ids))
+    if not 1 <= len(wanted) <= MAX_TOGETHER:
+        fix = "choose at least one" if not wanted else f"erase at most {MAX_TOGETHER} at a time"
+        raise InvalidInput(
+            f"{len(wanted)} runs are named: {fix}.",
+            errors=[{"field": "runs", "problem": f"names {len(wanted)}", "fix": fix}],
+        )
+    for run_id in wanted:
+        must_see(run_id)
+        if not Run.objects.filter(pk=run_id).exists() and not archived([run_id]):
+            raise NotFound("run", run_id)
+    left = [run_id for run_id in wanted if find(run_id) is None]
+    return _erase(left, with_children=with_children, justification=why, by=by) if left else []
 
 
 @second(FAMILY, needs=SUPERUSER)
 @transaction.atomic
-def _erase(run_id: UUID, *, with_children: bool, justification: str, by: Actor) -> Done:
-    """Erase a run that was not erased before, with the rights checked."""
-    run_ids = _family(run_id, with_children=with_children)
-    problems = 0
-    for each in sorted(run_ids):  # one order, so that two erasures don't wait for each other
+def _erase(run_ids: list[UUID], *, with_children: bool, justification: str, by: Actor) -> list[Done]:
+    """Erase runs that were not erased before, with the rights checked. One act for each."""
+    for each in run_ids:
+        if not Run.objects.filter(pk=each).exists() and (elsewhere := archived([each]).get(each)) is not None:
+            elsewhere.restore(by, justification)
+    families = _families(run_ids, with_children=with_children)
+    problems = {}
+    everything = sorted({each for family in families.values() for each in family})
+    for each in everything:  # one order, so that two erasures don't wait for each other
         _must_be_erasable(each)
-        problems += len(verify(each).problems)
-    for each in sorted(run_ids):
+        problems[each] = len(verify(each).problems)
+    for each in everything:
         _destroy(each, by=by, reason=justification)
-    others = tuple(each for each in run_ids if each != run_id)
-    acted(
-        ACTION,
-        by=by,
-        subject=f"run {run_id}",
-        justification=justification,
-        after={"runs": [str(each) for each in run_ids], "problems_before": problems},
-    )
-    entry = Erasure.objects.get(run_id=run_id)
-    return Done(entry, others, remains(run_id), problems=problems)
+    for let_copies_go in features.every(lambda each: each.on_erased):
+        let_copies_go(everything)
+    done = []
+    for run_id, family in families.items():
+        found = sum(problems[each] for each in family)
+        acted(
+            ACTION,
+            by=by,
+            subject=f"run {run_id}",
+            justification=justification,
+            after={"runs": [str(each) for each in family], "problems_before": found},
+        )
+        others = tuple(each for each in family if each != run_id)
+        done.append(Done(Erasure.objects.get(run_id=run_id), others, remains(run_id), problems=found))
+    return done
 
 
 def _must_be_admin(by: Actor) -> None:
@@ -137,13 +169,18 @@ def copies(run_id: UUID) -> list[Run]:
     return list(made.order_by("created_at", "id")[: MAX_FAMILY + 1])
 
 
-def _family(run_id: UUID, *, with_children: bool) -> list[UUID]:
-    """Return the runs to erase: this one first. Raises NotErasable if others hold copies and weren't included."""
+def _families(run_ids: Collection[UUID], *, with_children: bool) -> dict[UUID, list[UUID]]:
+    """Return the runs to erase with each of these: itself first. Raises NotErasable if others hold copies and weren't
+    included."""
+    return {run_id: _family(run_id, among=None if with_children else run_ids) for run_id in run_ids}
+
+
+def _family(run_id: UUID, *, among: Collection[UUID] | None) -> list[UUID]:
     found, left = [run_id], [run_id]
     while left:
         for run in copies(left.pop()):
-            if not with_children:
-                held = copies(run_id)
+            if among is not None and run.pk not in among:
+                held = [each for each in copies(run_id) if each.pk not in among] or [run]
                 named = ", ".join(str(each.pk) for each in held[:5])
                 more = f" and {len(held) - 5} more" if len(held) > 5 else ""
                 raise NotErasable(
@@ -160,7 +197,7 @@ def _family(run_id: UUID, *, with_children: bool) -> list[UUID]:
 
 def remains(run_id: UUID) -> tuple[str, ...]:
     """Return where copies of the content are left, in words."""
-    run = Run.objects.get(pk=run_id)
+    run = Run.objects.filter(pk=run_id).first() or Run()  # of an archived one, only metadata is in the database
     above = {
         "its input and result, in the run that started it": run.parent,
         "the state that it began with, in the run before it": run.came_from,

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 
 from approvals.queues.who import ADMIN
 from durableagents.contrib.encryption import erasure
-from durableagents.contrib.encryption.bodies import EraseBody
-from ledger.errors import DurableAgentsError
+from durableagents.contrib.encryption.bodies import EraseAllBody, EraseBody
+from durableagents.contrib.encryption.finding import LISTED, Found, find_runs
+from ledger.errors import DurableAgentsError, Proposed
 from ledger.four_eyes.known import is_guarded
+from ledger.verification.archives import Sought
+from ledger.web.bodies import fit
+from ledger.web.cursors import closed, opened
+from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
-from ledger.web.roles import actor
+from ledger.web.roles import AUDITOR, OPERATOR, actor
 from runs.console.run_views import RunPage
 from runs.models import ENDED, Run
+
+SEARCHED = ("business_key", "tag", "agent")
+READERS = frozenset({OPERATOR, AUDITOR})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +76,86 @@ class Erasures(RunPage):
         others = f" with {len(done.others)} other{'s' if len(done.others) > 1 else ''}" if done.others else ""
         messages.success(request, f"The content of this run was erased{others}.", extra_tags="ok")
         return redirect("run", run_id=run_id)
+
+
+def _is_superuser(request: HttpRequest) -> bool:
+    return bool(getattr(request.user, "is_superuser", False))
+
+
+class FindingPage(Page):
+    """Runs in the database and in archives, by business key, tag or agent, with a form that erases those chosen."""
+
+    template = "encryption/finding.html"
+    section = "runs"
+
+    def may_open(self, held: frozenset[str]) -> bool:
+        """Return whether they may read the list; only administrators erase."""
+        return bool(held & READERS) or _is_superuser(self.request)
+
+    def refuse(self, request: HttpRequest) -> HttpResponse:
+        """Show 403."""
+        needed = ["Operator", "Auditor", "Administrator"] if request.method == "GET" else ["Administrator"]
+        return self.show(request, {"needed": needed}, template="errors/403.html", status=403)
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.tell(request, request.GET)
+
+    def tell(self, request: HttpRequest, typed: Mapping[str, str], refused: Refused | None = None) -> HttpResponse:
+        """Show the runs that fit, with a refused form."""
+        given = {name: str(typed.get(name, "")).strip().replace("\x00", "")[:200] for name in SEARCHED}
+        found: list[Found] = []
+        problem = None
+        if any(given.values()):
+            try:
+                found = find_runs(Sought(**given, before=opened(str(typed.get("before", "")))), LISTED + 1)
+            except DurableAgentsError as error:
+                problem = error
+        last = found[LISTED - 1].run if len(found) > LISTED else None
+        shown = {
+            "given": given,
+            "found": found[:LISTED],
+            "next": last and urlencode({**given, "before": closed(last.created_at, last.run_id)}),
+            "may_erase": _is_superuser(request) and any(not each.kept for each in found[:LISTED]),
+            "is_for_two": is_guarded(erasure.FAMILY),
+            "problem": problem,
+            "refused": refused,
+        }
+        shows = refused.error if refused else problem
+        return self.show(request, shown, status=shows.status if shows else 200)
+
+
+class ErasuresOfMany(FindingPage):
+    """Erase the content of the runs that were chosen."""
+
+    http_method_names = ["post"]
+
+    def may_open(self, held: frozenset[str]) -> bool:
+        """Return whether they are an administrator."""
+        return self.request.method != "POST" or _is_superuser(self.request)
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        try:
+            body = fit(
+                EraseAllBody,
+                {
+                    "runs": request.POST.getlist("runs"),
+                    "with_children": request.POST.get("with_children") == "on",
+                    "justification": request.POST.get("justification", ""),
+                },
+                "form",
+            )
+            done = erasure.erase_all(
+                body.runs,
+                with_children=body.with_children,
+                by=actor(request, ADMIN),
+                justification=body.justification,
+            )
+        except Proposed:
+            raise
+        except DurableAgentsError as error:
+            kept = {"justification": str(request.POST.get("justification", "")).replace("\x00", "")[:4000]}
+            return self.tell(request, request.POST, Refused(erasure.ACTION, error, kept))
+        count = sum(1 + len(each.others) for each in done)
+        messages.success(request, f"The content of {count} run{'s' * (count != 1)} was erased.", extra_tags="ok")
+        kept = {name: str(request.POST.get(name, ""))[:200] for name in SEARCHED}
+        return redirect(f"{reverse('runs_and_archives')}?{urlencode(kept)}")

@@ -21,4 +21,5 @@ class EvidenceConfig(AppConfig):
             raise ImproperlyConfigured(
                 "durableagents.contrib.evidence needs durableagents.contrib.seals in INSTALLED_APPS"
             )
-        features.install(features.Feature(name="evidence", run_links=(("Evidence", "evidence"),)))
+        links = (("Evidence", "evidence"),)
+        features.install(features.Feature(name="evidence", run_links=links, archived_run_links=links))

@@ -8,13 +8,14 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from durableagents.contrib.evidence import record, verify
 from durableagents.contrib.evidence.archive import Archive
@@ -30,6 +31,7 @@ from ledger.append import acted
 from ledger.clock import database_now
 from ledger.errors import Busy, InvalidInput, NotFound
 from ledger.models import Head
+from ledger.verification.archives import archived
 from ledger.verification.runs import snapshot
 from runs.models import Run
 
@@ -91,7 +93,7 @@ def export(run_ids: Sequence[UUID], file: BinaryIO, *, by: Actor, choice: Choice
         _seal(run_ids)
         with Archive(file) as archive:
             making = Making(list(dict.fromkeys(run_ids)), archive, by, choice, reason)
-            with snapshot():
+            with _reading(making.run_ids):
                 making.write_runs()
             making.finish()
         exported = _measured(file, making)
@@ -105,6 +107,27 @@ def export(run_ids: Sequence[UUID], file: BinaryIO, *, by: Actor, choice: Choice
         raise CannotSign(f"{error}"[:1].upper() + f"{error}"[1:] + ". Nothing was exported.") from None
     finally:
         _PLACES.release()
+
+
+@contextmanager
+def _reading(run_ids: Sequence[UUID]) -> Iterator[None]:
+    """Read everything inside from one snapshot. The rows of archived runs are laid out in its transaction, which is
+    rolled back. Raises DurableAgentsError if an archive can't be read."""
+    elsewhere = archived(run_ids)
+    if not elsewhere:
+        with snapshot():
+            yield
+        return
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; "
+                "SET LOCAL idle_in_transaction_session_timeout = '2min'"
+            )
+        for found in elsewhere.values():
+            found.lay_out()
+        yield
+        transaction.set_rollback(True)
 
 
 def _seal(run_ids: Sequence[UUID]) -> None:

@@ -12,6 +12,7 @@ from durableagents.contrib.evidence.leaving_out import Choice
 from ledger.actors import Actor
 from ledger.append import is_recorded
 from ledger.errors import NotFound
+from ledger.verification.archives import archived
 from ledger.web.renderers import HEADERS
 from ledger.web.roles import APPROVER, AUDITOR, OPERATOR
 from ledger.web.seeing.payloads import must_read
@@ -21,9 +22,9 @@ ROLES = (AUDITOR, OPERATOR, APPROVER)
 
 
 def must_export(run_id: UUID) -> None:
-    """Check that the run exists and that the reader may read its payloads. Who may read those of every run may export
-    one without content too. Raises NotFound, PayloadsHidden."""
-    if not is_recorded(run_id):
+    """Check that the run exists, or is archived, and that the reader may read its payloads. Who may read those of every
+    run may export one without content too. Raises NotFound, PayloadsHidden."""
+    if not is_recorded(run_id) and not archived([run_id]):
         raise NotFound("run", run_id)
     if not viewer().reads_all:
         must_read(run_id)

@@ -29,7 +29,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from durableagents.contrib.restore_hold.comparing import lsn_text
 from durableagents.contrib.restore_hold.holding import REASON
 from durableagents.databases import CONNECTION_FILE
-from durableagents.dev.embedded_layout import EmbeddedProblem, binaries_for, give, layout
+from durableagents.dev.embedded_layout import EmbeddedProblem, account_named, binaries_for, give, layout
 from durableagents.env import CHECKOUT, Environment
 from durableagents.server.child_processes import Account, die_with_parent, last_line, send, spawn
 from runs.connections import dsn
@@ -145,7 +145,7 @@ def drill(say: Callable[[str], None], folder: Path | None = None) -> Report:
         _workspace(folder or source.folder, source) as place,
     ):
         server = f"PostgreSQL {live.info.parameter_status('server_version')}"
-        _refuse_unsuitable(live, source)
+        _refuse_unsuitable(live)
         _refuse_small(live, place)
         report = Report(datetime.now(UTC).isoformat(timespec="seconds"), server)
         say("taking a base backup")
@@ -185,16 +185,43 @@ def _source(environment: Environment) -> Source:
         # Root's server has an account of its own, which may not reach the folder for temporary files.
         return Source(conninfo, binaries, place.account, place.pgdata.parent if place.account else None)
     # As the owner if the environment has it (DURABLEAGENTS_DB_ROLE=owner), else as the runtime role.
-    found = shutil.which("pg_basebackup")
-    if found is None:
-        raise DrillImpossible("pg_basebackup is not on PATH: install the client and server programs of your PostgreSQL")
-    binaries = Path(os.path.realpath(found)).parent
-    if not (binaries / "postgres").exists():
-        raise DrillImpossible(f"{binaries} has pg_basebackup and no postgres: install the server's programs as well")
-    return Source(dsn(name="durableagents drill"), binaries, None)
+    conninfo = dsn(name="durableagents drill")
+    with psycopg.connect(conninfo) as link:
+        major = link.info.server_version // 10_000
+    try:
+        account = account_named("nobody") if os.geteuid() == 0 else None  # root may not run PostgreSQL
+    except EmbeddedProblem as error:
+        raise DrillImpossible(str(error)) from None
+    return Source(conninfo, _programs(major), account)
 
 
-def _refuse_unsuitable(live: psycopg.Connection[Any], source: Source) -> None:
+def _programs(major: int) -> Path:
+    """Return the folder with the programs of this PostgreSQL. On Debian the ones on PATH are a wrapper, and the server
+    is in a folder of its own. Raises DrillImpossible."""
+    on_path = [shutil.which(name) for name in ("postgres", "pg_basebackup")]
+    folders = [
+        *(Path(os.path.realpath(found)).parent for found in on_path if found),
+        Path(f"/usr/lib/postgresql/{major}/bin"),
+        Path(f"/usr/pgsql-{major}/bin"),
+    ]
+    versions = []
+    for folder in dict.fromkeys(folders):
+        if not all((folder / name).exists() for name in ("postgres", "pg_basebackup")):
+            continue
+        done = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=False)
+        version = done.stdout.split()[-1].split(".")[0] if done.stdout.split() else "?"
+        # Some builds write more than a number. They are tried.
+        if version == str(major) or not version.isdecimal():
+            return folder
+        versions.append(version)
+    there = f"only those of {', '.join(versions)} are here" if versions else "they are not on PATH"
+    raise DrillImpossible(
+        f"the server is PostgreSQL {major}, and its programs postgres and pg_basebackup are needed: {there}. Install"
+        " its packages"
+    )
+
+
+def _refuse_unsuitable(live: psycopg.Connection[Any]) -> None:
     row = live.execute(_CAN_REPLICATE).fetchone()
     if row is None or not row[0]:
         raise DrillImpossible(
@@ -204,12 +231,6 @@ def _refuse_unsuitable(live: psycopg.Connection[Any], source: Source) -> None:
     row = live.execute(_TABLESPACES).fetchone()
     if row is not None and row[0]:
         raise DrillImpossible("the server has tablespaces of its own: the drill can't place them next to the originals")
-    if os.geteuid() == 0 and source.account is None:
-        raise DrillImpossible("root may not run PostgreSQL: run the drill under another account")
-    done = subprocess.run([source.binaries / "postgres", "--version"], capture_output=True, text=True, check=False)
-    ours, theirs = done.stdout.split()[-1].split(".")[0] if done.stdout.split() else "?", live.info.server_version
-    if ours.isdecimal() and int(ours) != theirs // 10_000:
-        raise DrillImpossible(f"the programs on PATH are of PostgreSQL {ours}, and the server is {theirs // 10_000}")
 
 
 def _refuse_small(live: psycopg.Connection[Any], place: Path) -> None:

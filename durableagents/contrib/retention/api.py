@@ -57,6 +57,8 @@ class LegalHoldRow(Shape):
     reason: str = Field(description="Justification.")
     set_by: ActorName
     at: datetime = Field(description="Time when it was placed.")
+    live: int = Field(description="Runs in the database that it keeps now, counted up to 1,001.")
+    archived: int = Field(description="Archived runs that it keeps now, counted up to 1,001.")
 
 
 class RetentionRulesRow(Shape):
@@ -241,7 +243,8 @@ def _policy_row(row: Policy) -> RetentionPolicyRow:
 
 
 def _hold_row(row: Hold) -> LegalHoldRow:
-    return LegalHoldRow.of(row)
+    found = holds.covered(row, holds.MAX_COUNTED_IN_LISTS)
+    return LegalHoldRow.of(row, live=found.live, archived=found.archived)
 
 
 def _archived_row(row: Archive, erased: Mapping[UUID, Erasure]) -> ArchivedRunRow:

@@ -40,7 +40,7 @@ class RetentionConfig(AppConfig):
 
     def ready(self) -> None:
         """Install this app's feature, and tell the core where archived runs are."""
-        from durableagents.contrib.retention import register, tables
+        from durableagents.contrib.retention import listed, register, restoring, tables
         from durableagents.contrib.retention.own_features import feature
         from durableagents.contrib.retention.policies import FAMILY
         from ledger.four_eyes import known
@@ -50,6 +50,6 @@ class RetentionConfig(AppConfig):
 
         features.install(feature())
         known.declare_family(FAMILY, "how long runs are kept, and the lifting of legal holds")
-        archives.register(register.archived)
+        archives.register(restoring.archived, listed.search)
         viewers.explain_missing(register.explain)
         post_migrate.connect(tables.write_down, sender=self)

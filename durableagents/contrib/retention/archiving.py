@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -236,6 +237,8 @@ def _written(root: UUID, progress: Progress) -> list[Archive]:
     if (why := refusal_of(root, members)) is not None:
         progress.notes.append(why)
         return []
+    for left_over in Pending.objects.filter(run_id__in=members):
+        _drop_left(left_over.run_id)
     heads = {head.run_id: head for head in Head.objects.filter(pk__in=members)}
     tables = list(RunTable.objects.order_by("n"))
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
@@ -337,11 +340,13 @@ def _entry(
 
 
 def finish(progress: Progress) -> None:
-    """Remove what an interrupted round left: further rows of archived runs, files of deleted archives."""
+    """Remove what was left: further rows of archived runs, files of deleted archives, earlier files of erased runs."""
     for pending in Pending.objects.order_by("run_id").iterator(chunk_size=_ROW_CHUNK):
         row = register.standing([pending.run_id]).get(pending.run_id)
         try:
-            if row is not None and register.deleted_at(row) is not None:
+            if row is None:
+                _drop_left(pending.run_id)
+            elif register.deleted_at(row) is not None:
                 _forget(row)
             else:
                 _clear(pending.run_id)
@@ -427,12 +432,47 @@ _LEFT = """
 
 def _forget(row: Archive) -> None:
     """Delete all files of a run whose archive was deleted on record, and its key. Raises StorageUnavailable, Stays."""
-    for place in {row.place} | {place for (place,) in _rows(_LEFT, [row.run_id])}:
+    for place in {row.place} | _left(row.run_id):
         places.remove(place)
     try:
         _execute("SELECT retention_forget(%s)", [row.run_id])
     except DatabaseError as error:
         raise Stays(first_line(error)) from error
+
+
+def _left(run_id: UUID) -> set[str]:
+    return {place for (place,) in _rows(_LEFT, [run_id])}
+
+
+# --- erased runs ------------------------------------------------------------------------------------------------------
+
+
+def drop_earlier_files(run_ids: Collection[UUID]) -> None:
+    """Delete the files that erased runs were restored from, once the erasure is committed (`Feature.on_erased`): what
+    people said stands in them in the clear. A file that can't be deleted then is tried again by each round. Raises
+    StorageUnavailable, which refuses the erasure."""
+    had_files = [run_id for run_id in run_ids if _left(run_id)]
+    if not had_files:
+        return
+    places.storage()
+    now = database_now()
+    Pending.objects.bulk_create([Pending(run_id=run_id, at=now) for run_id in had_files], ignore_conflicts=True)
+    transaction.on_commit(partial(_drop_all_left, had_files))
+
+
+def _drop_all_left(run_ids: Collection[UUID]) -> None:
+    for run_id in run_ids:
+        try:
+            _drop_left(run_id)
+        except DurableAgentsError as error:
+            log.error("erased run %s: %s It is tried again by each round.", run_id, error)
+
+
+def _drop_left(run_id: UUID) -> None:
+    """Delete the files of a run that is in the database again. Raises StorageUnavailable."""
+    for place in _left(run_id):
+        places.remove(place)
+    Pending.objects.filter(run_id=run_id).delete()
 
 
 def _rows(statement: str, values: Sequence[Any] = ()) -> list[Any]:

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from pydantic import AwareDatetime, Field
 
 from durableagents.contrib.retention.models import Archive, Hold, HoldEnd
-from durableagents.contrib.retention.policies import FAMILY, Name, NotInForce, alone, check_text, may, store, wrong
+from durableagents.contrib.retention.policies import FAMILY, Name, check_text, ended, may, store, wrong
 from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
@@ -24,6 +24,7 @@ from runs.models import Run, RunTag
 
 MAX_HOLDS = 500
 MAX_COUNTED = 10_000
+MAX_COUNTED_IN_LISTS = 1000  # there is a line for each hold
 # Locked exclusively while a hold is placed, shared while runs are removed: a hold counts from its commit on.
 LOCK = "hashtextextended('retention holds', 89)"
 _FILTERS = ("agent", "tag", "business_key", "created_from", "created_to")
@@ -83,13 +84,7 @@ def place(body: LegalHoldBody, *, by: Actor) -> Hold:
 def lift(hold_id: int, *, by: Actor, justification: str) -> Hold:
     """Lift a hold. Raises NotInForce, NotFound, Forbidden, JustificationRequired."""
     why = may("retention_hold_lift", by, justification)
-    alone()
-    row = Hold.objects.filter(pk=hold_id).first()
-    if row is None:
-        raise NotFound("legal hold", hold_id)
-    if HoldEnd.objects.filter(hold=row).exists():
-        raise NotInForce(f"Legal hold {hold_id} was lifted before.")
-    store(HoldEnd(hold=row, reason=why, by=by.ref, at=database_now()))
+    row = ended(Hold, HoldEnd, hold_id, by, why)
     acted("retention_hold_lift", by=by, subject=str(row), justification=why, before=said(row), after={})
     return row
 
@@ -121,9 +116,9 @@ class Covered:
         return f"It keeps {_runs(self.live)} in the database and {_runs(self.archived)} in archives now"
 
 
-def covered(row: Hold) -> Covered:
-    """Count the runs that a hold is on, each kind up to MAX_COUNTED: one run with all that are related to it, or those
-    that fit the fields."""
+def covered(row: Hold, most: int = MAX_COUNTED) -> Covered:
+    """Count the runs that a hold is on, each kind up to `most` and one: one run with all that are related to it,
+    or those that fit the fields."""
     live: QuerySet[Run] = Run.objects.all()
     archived = Archive.objects.filter(restoration__isnull=True, deletion__isnull=True)
     if row.run_id is not None:
@@ -140,7 +135,7 @@ def covered(row: Hold) -> Covered:
     if row.tag:
         live = live.filter(pk__in=RunTag.objects.filter(tag=row.tag).values("run_id"))
         archived = archived.filter(tags__contains=[row.tag])
-    return Covered(*(found.order_by()[: MAX_COUNTED + 1].count() for found in (live, archived)))
+    return Covered(*(found.order_by()[: most + 1].count() for found in (live, archived)))
 
 
 def _runs(count: int) -> str:

@@ -14,7 +14,7 @@ from ledger import events as e
 from ledger.codec import unpack
 from ledger.erasure import Erased
 from ledger.errors import DurableAgentsError
-from ledger.verification.archives import ArchiveDamaged
+from ledger.verification.archives import ArchiveDamaged, ListedRun, Sought
 from ledger.verification.runs import UNREADABLE
 from ledger.web.seeing.viewers import viewer
 
@@ -54,6 +54,32 @@ def archived(*, agent: str = "", tag: str = "", before: int | None = None, limit
             own |= Q(tags__contains=[each])
         rows = rows.filter(own)
     return [row for row in rows[:limit] if row.is_genuine]
+
+
+def search(sought: Sought, limit: int) -> list[ListedRun]:
+    """Return archived runs that fit a search, newest first, also those whose archive was deleted."""
+    given = {"business_key": sought.business_key, "agent": sought.agent}
+    rows = Archive.objects.filter(restoration__isnull=True, **{name: text for name, text in given.items() if text})
+    if sought.tag:
+        rows = rows.filter(tags__contains=[sought.tag])
+    if sought.before is not None:
+        at, run_id = sought.before
+        rows = rows.filter(Q(created_at__lt=at) | Q(created_at=at, run_id__lt=run_id))
+    found = rows.select_related("deletion").order_by("-created_at", "-run_id")[:limit]
+    return [
+        ListedRun(
+            run_id=row.run_id,
+            agent=row.agent,
+            version=row.version,
+            state=row.state,
+            business_key=row.business_key,
+            created_at=row.created_at,
+            archived_at=row.at,
+            deleted_at=register.deleted_at(row),
+        )
+        for row in found
+        if row.is_genuine
+    ]
 
 
 def lines(row: Archive, *, after: int = 0, limit: int = 100) -> list[EventLine]:

@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.db import models
 
 from ledger.models import Coded, Json, append_only
 
 
-class Policy(Coded):
-    """For which runs it counts (empty: any), and the days until they are archived and their archive is deleted (null:
-    never). Of several that match a run, the longest wins."""
+class Rule(Coded):
+    """A rule that somebody set for the runs of an agent and with a tag (empty: any)."""
 
     id = models.BigAutoField(primary_key=True)
     agent = models.TextField(blank=True, default="")
     tag = models.TextField(blank=True, default="")
+    reason = models.TextField()
+    set_by = models.TextField()
+    at = models.DateTimeField()
+    KIND: ClassVar[str]
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.KIND} {self.pk}"
+
+
+class Act(Coded):
+    """Somebody ended a rule, or restored a run. The row that it is about is its key."""
+
+    reason = models.TextField()
+    by = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta:
+        abstract = True
+
+
+class Policy(Rule):
+    """For which runs it counts, and the days until they are archived and their archive is deleted (null: never). Of
+    several that match a run, the longest wins."""
+
     effects = models.TextField(blank=True, default="", help_text="A replay class: runs that made such a call.")
     state = models.TextField(blank=True, default="")
     archive_days = models.IntegerField(null=True, help_text="After the run's end.")
     delete_days = models.IntegerField(null=True, help_text="After the archiving.")
-    reason = models.TextField()
-    set_by = models.TextField()
-    at = models.DateTimeField()
+    KIND = "retention policy"
 
     class Meta:
         triggers = append_only()
@@ -29,50 +55,33 @@ class Policy(Coded):
             models.CheckConstraint(condition=models.Q(delete_days__gte=1), name="retention_policy_delete_days"),
         ]
 
-    def __str__(self) -> str:
-        return f"retention policy {self.pk}"
 
-
-class PolicyEnd(Coded):
+class PolicyEnd(Act):
     """A policy was ended. It no longer counts."""
 
     policy = models.OneToOneField(Policy, primary_key=True, on_delete=models.PROTECT, related_name="end")
-    reason = models.TextField()
-    by = models.TextField()
-    at = models.DateTimeField()
 
     class Meta:
         triggers = append_only()
 
 
-class Hold(Coded):
+class Hold(Rule):
     """A legal hold: on one run with all runs related to it, or on all runs that match every given field."""
 
-    id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField(null=True)
-    agent = models.TextField(blank=True, default="")
-    tag = models.TextField(blank=True, default="")
     business_key = models.TextField(blank=True, default="")
     created_from = models.DateTimeField(null=True)
     created_to = models.DateTimeField(null=True)
-    reason = models.TextField()
-    set_by = models.TextField()
-    at = models.DateTimeField()
+    KIND = "legal hold"
 
     class Meta:
         triggers = append_only()
 
-    def __str__(self) -> str:
-        return f"legal hold {self.pk}"
 
-
-class HoldEnd(Coded):
+class HoldEnd(Act):
     """A hold was lifted."""
 
     hold = models.OneToOneField(Hold, primary_key=True, on_delete=models.PROTECT, related_name="end")
-    reason = models.TextField()
-    by = models.TextField()
-    at = models.DateTimeField()
 
     class Meta:
         triggers = append_only()
@@ -114,13 +123,10 @@ class Archive(Coded):
         return f"archive of run {self.run_id}"
 
 
-class Restoration(Coded):
+class Restoration(Act):
     """The rows of an archived run were brought back."""
 
     archive = models.OneToOneField(Archive, primary_key=True, on_delete=models.PROTECT, related_name="restoration")
-    reason = models.TextField()
-    by = models.TextField()
-    at = models.DateTimeField()
 
     class Meta:
         triggers = append_only()

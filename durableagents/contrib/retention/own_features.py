@@ -1,8 +1,9 @@
-"""The feature of this app: a job that archives every hour where it may, and the holds that stop removal."""
+"""The feature of this app: the hourly round where it is allowed, the expiry of clients' keys, and the holds that stop
+removal."""
 
 from __future__ import annotations
 
-from durableagents.contrib.retention import archiving, holds, places
+from durableagents.contrib.retention import archiving, client_keys, holds, places
 from durableagents.contrib.retention.register import every_archived_run
 from runs.background import Duty
 from runs.features import Feature
@@ -14,10 +15,12 @@ _IS_DUE = """EXISTS (SELECT FROM retention_allowance) AND EXISTS (SELECT FROM re
 
 
 def feature() -> Feature:
-    """Return the feature; the job only where a storage is configured."""
+    """Return the feature; rounds only where a storage is configured, expiry of keys only where it is set."""
+    rounds = (Duty(ROUND, _IS_DUE, archiving.run_when_due),) if places.is_configured() else ()
     return Feature(
         name="retention",
-        periodic=(Duty(ROUND, _IS_DUE, archiving.run_when_due),) if places.is_configured() else (),
+        periodic=(*client_keys.duties(), *rounds),
         removal_refusals=(holds.refusal,),
+        on_erased=(archiving.drop_earlier_files,),
         record_checks=(every_archived_run,),
     )

@@ -3,12 +3,12 @@ so."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from django.db import connection, transaction
 from pydantic import Field
 
-from durableagents.contrib.retention.models import Policy, PolicyEnd
+from durableagents.contrib.retention.models import Act, Policy, PolicyEnd, Rule
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
@@ -25,6 +25,7 @@ MAX_POLICIES = 200
 
 Days = Annotated[int, Field(ge=1, le=MAX_DAYS)]
 Name = Annotated[str, Field(max_length=200)]
+Kind = TypeVar("Kind", bound=Rule)
 
 
 class RetentionPolicyBody(Justified):
@@ -76,9 +77,7 @@ def create(body: RetentionPolicyBody, *, by: Actor) -> Policy:
         raise wrong("agent", f"there are {MAX_POLICIES} policies", "end one first")
     row = Policy(**body.model_dump(exclude={"justification"}), reason=why, set_by=by.ref, at=database_now())
     store(row)
-    acted(
-        "retention_policy", by=by, subject=f"retention policy {row.pk}", justification=why, before={}, after=said(row)
-    )
+    acted("retention_policy", by=by, subject=str(row), justification=why, before={}, after=said(row))
     return row
 
 
@@ -87,21 +86,8 @@ def create(body: RetentionPolicyBody, *, by: Actor) -> Policy:
 def end(policy_id: int, *, by: Actor, justification: str) -> Policy:
     """End a policy. Raises NotInForce, NotFound, Forbidden, JustificationRequired."""
     why = may("retention_policy_end", by, justification)
-    alone()
-    row = Policy.objects.filter(pk=policy_id).first()
-    if row is None:
-        raise NotFound("retention policy", policy_id)
-    if PolicyEnd.objects.filter(policy=row).exists():
-        raise NotInForce(f"Retention policy {policy_id} was ended before.")
-    store(PolicyEnd(policy=row, reason=why, by=by.ref, at=database_now()))
-    acted(
-        "retention_policy_end",
-        by=by,
-        subject=f"retention policy {row.pk}",
-        justification=why,
-        before=said(row),
-        after={},
-    )
+    row = ended(Policy, PolicyEnd, policy_id, by, why)
+    acted("retention_policy_end", by=by, subject=str(row), justification=why, before=said(row), after={})
     return row
 
 
@@ -112,11 +98,20 @@ def said(row: Policy) -> dict[str, Any]:
 # --- shared with holds ------------------------------------------------------------------------------------------------
 
 
-def alone() -> None:
-    """Let others who end a policy or lift a hold wait for this transaction. Locking the row itself would need the right
-    to change it, which the runtime role lacks."""
+def ended(rule: type[Kind], end: type[Act], rule_id: int, by: Actor, why: str) -> Kind:
+    """End a rule, and return it. Others who end one wait for this transaction: locking the row itself would need the
+    right to change it, which the runtime role lacks. Raises NotInForce, NotFound."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('retention ends', 89))")
+    row = rule._default_manager.filter(pk=rule_id).first()
+    if row is None:
+        raise NotFound(rule.KIND, rule_id)
+    if end._default_manager.filter(pk=rule_id).exists():
+        raise NotInForce(f"The {row} was ended before.")
+    done = end(reason=why, by=by.ref, at=database_now())
+    done.pk = rule_id
+    store(done)
+    return row
 
 
 def store(row: Any) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from datetime import datetime
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +22,7 @@ from ledger.errors import DurableAgentsError, NotFound
 from ledger.keys import code_key
 from ledger.models import Event
 from ledger.rows import row_of
-from ledger.verification.archives import ArchiveDamaged, ArchivedRun
+from ledger.verification.archives import ArchiveDamaged
 from ledger.verification.registers import Listed
 from ledger.verification.runs import UNREADABLE, Verification
 from ledger.web.seeing.viewers import viewer
@@ -46,7 +45,8 @@ class RunArchived(DurableAgentsError):
         super().__init__(
             f"Run {row.run_id} was archived on {row.at:%Y-%m-%d} by policy {row.policy}. "
             + (f"{erasure}. What is left" if erasure else "It")
-            + " can be read. For anything else restore it first: `Restore run` on its page, or "
+            + " can be read, and an administrator can erase it. For anything else restore it first: `Restore run` on "
+            "its page, or "
             f"`manage.py retention restore {row.run_id} --reason …`.",
             archive=reverse("api-archived-run", args=[row.run_id]),
         )
@@ -129,15 +129,7 @@ def events_of(row: Archive) -> Iterator[Event]:
 # --- for the core's verification --------------------------------------------------------------------------------------
 
 
-def archived(run_ids: Collection[UUID]) -> Mapping[UUID, ArchivedRun]:
-    """Return those of these runs that are archived, for the verification of runs and seals."""
-    return {
-        run_id: ArchivedRun(row.seq, bytes(row.chain), partial(_hashes, row), partial(verify, row))
-        for run_id, row in standing(run_ids).items()
-    }
-
-
-def _hashes(row: Archive) -> dict[int, bytes] | None:
+def hashes(row: Archive) -> dict[int, bytes] | None:
     if deleted_at(row) is not None:
         return None
     try:

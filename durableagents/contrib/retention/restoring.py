@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +21,7 @@ from ledger.errors import DurableAgentsError, Forbidden, NotFound, first_line
 from ledger.four_eyes.changes import account_of, holds
 from ledger.four_eyes.known import SUPERUSER
 from ledger.models import Head
-from ledger.verification.archives import ArchiveDamaged
+from ledger.verification.archives import ArchiveDamaged, ArchivedRun
 from ledger.web.roles import OPERATOR
 
 _CHUNK = 500
@@ -61,6 +63,44 @@ def restore(run_id: UUID, *, by: Actor, justification: str) -> list[UUID]:
         raise RestoreRefused(f"The rows don't fit the database: {first_line(error)}. Nothing was restored.") from error
 
 
+def archived(run_ids: Collection[UUID]) -> Mapping[UUID, ArchivedRun]:
+    """Return those of these runs that are archived, for the verification of runs and seals, and for erasure."""
+    return {
+        run_id: ArchivedRun(
+            row.seq,
+            bytes(row.chain),
+            hashes=partial(register.hashes, row),
+            verify=partial(register.verify, row),
+            restore=partial(_restore_for, run_id),
+            lay_out=partial(_lay_out, row),
+        )
+        for run_id, row in register.standing(run_ids).items()
+    }
+
+
+def _restore_for(run_id: UUID, by: Actor, why: str) -> object:
+    return restore(run_id, by=by, justification=why)
+
+
+def _lay_out(row: Archive) -> None:
+    """Put the rows of one archived run into the caller's transaction, which rolls them back. Raises RestoreRefused,
+    StorageUnavailable, ArchiveDeleted."""
+    if (at := register.deleted_at(row)) is not None:
+        raise register.ArchiveDeleted(row, at)
+    try:
+        if Pending.objects.filter(run_id=row.run_id).exists():
+            _clear(row.run_id)
+        with places.opened(row.place) as source:
+            reader = Reader(row.place, source, bytes(row.digest))
+            columns = _put_all(reader, only=row.run_id)
+        register.check(row, reader)
+        _compare(row, columns)
+    except ArchiveDamaged as error:
+        raise RestoreRefused(f"{str(error).capitalize()}.") from error
+    except DatabaseError as error:
+        raise RestoreRefused(f"The rows don't fit the database: {first_line(error)}.") from error
+
+
 @transaction.atomic
 def _restore(found: Archive, by: Actor, why: str) -> list[UUID]:
     with connection.cursor() as cursor:
@@ -89,13 +129,15 @@ def _restore(found: Archive, by: Actor, why: str) -> list[UUID]:
     return sorted(rows)
 
 
-def _put_all(reader: Reader) -> dict[str, frozenset[str]]:
-    """Insert all rows of an archive; return the columns that they have, by table."""
+def _put_all(reader: Reader, *, only: UUID | None = None) -> dict[str, frozenset[str]]:
+    """Insert all rows of an archive, or only those of one run; return the columns that they have, by table."""
     columns: dict[str, frozenset[str]] = {}
     batch: list[str] = []
     place: tuple[UUID, str] | None = None
     is_first = True
     for run_id, table, text in reader.read():
+        if only is not None and run_id != only:
+            continue
         if (run_id, table) != place or len(batch) >= _CHUNK:
             _put(place, batch, is_first)
             is_first, batch = (run_id, table) != place, []

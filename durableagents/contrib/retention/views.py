@@ -19,6 +19,7 @@ from ledger.errors import DurableAgentsError
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import AUDITOR, OPERATOR, actor, roles
+from runs import features
 from runs.services.bodies import SteerBody
 
 _SHOWN = 100
@@ -49,7 +50,8 @@ class RetentionPage(Page):
         """Show the page, with a refused form."""
         shown = {
             "policies": policies.in_force(),
-            "holds": holds.in_force(),
+            "holds": [(row, holds.covered(row, holds.MAX_COUNTED_IN_LISTS)) for row in holds.in_force()],
+            "counted": holds.MAX_COUNTED_IN_LISTS,
             "report": report.report(report.ON_PAGES),
             "archived": [(row, register.deleted_at(row)) for row in listed.archived(limit=_SHOWN)],
             "is_configured": places.is_configured(),
@@ -162,6 +164,7 @@ class ArchivedRunPage(Page):
             "next": found[_SHOWN - 1].seq if len(found) > _SHOWN else None,
             "problem": problem,
             "may_restore": OPERATOR in roles(request.user) or bool(getattr(request.user, "is_superuser", False)),
+            "links": [] if register.deleted_at(row) else features.every(lambda each: each.archived_run_links),
             "refused": refused,
         }
         return self.show(request, shown, status=refused.error.status if refused else 200)

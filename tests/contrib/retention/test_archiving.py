@@ -13,18 +13,23 @@ import pytest
 from django.core.files.storage import FileSystemStorage
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
+from django.test import Client
 
 from durableagents import Context, End
 from durableagents.contrib.retention import archiving, places, restoring
-from durableagents.contrib.retention.models import Archive, Deletion, Pending, Round
+from durableagents.contrib.retention.models import Archive, Deletion, Pending, Restoration, Round
 from durableagents.contrib.seals import sealing
 from durableagents.contrib.seals.verification import check_database
+from durableagents.identity.auth import issue_key
 from ledger.errors import NotFound
 from ledger.verification.registers import verify_registers
 from runs import failpoints
 from runs.models import Run
 from runs.services import lifecycle
+from tests.contrib.evidence.conftest import bundle_of, verified
+from tests.contrib.evidence.rewriting import files_of
 from tests.contrib.retention.keeping import SHELL, age, archived, ended, gone, hold, picture, policy, problems
+from tests.integration.api.conftest import person
 from tests.integration.runs import stories
 from tests.integration.runs.moving import moved, old, renamed
 from tests.integration.runs.situations import Situations
@@ -423,3 +428,24 @@ def test_runs_with_standing_approvals_stay(stage: Stage, tools: Toolbox) -> None
     age(run.pk)
     policy()
     assert archiving.run().archived == 0 and not gone(run.pk)
+
+
+def test_an_archived_run_gives_the_same_evidence_as_before(stage: Stage, tools: Toolbox, tmp_path: Path) -> None:
+    run = ended(stage, tools)
+    before = files_of(bundle_of(run.pk))
+    policy()
+    archiving.run()
+    aud = person("aud", "auditor")
+    browser = Client()
+    browser.force_login(aud)
+    assert f"/runs/{run.pk}/evidence" in browser.get(f"/archive/{run.pk}").content.decode()
+    assert browser.get(f"/runs/{run.pk}/evidence").status_code == 200
+    key = {"Authorization": f"Bearer {issue_key(aud, 'test')}"}
+    answer: Any = Client().get(f"/api/v1/runs/{run.pk}/evidence", headers=key)
+    content = b"".join(answer.streaming_content)
+    after = files_of(content)
+    differ = {name for name in before | after if before.get(name) != after.get(name)}
+    assert differ <= {"manifest.json", "signature.json", "record.html", f"runs/{run.pk}/seals.json", "keys.json"}
+    (tmp_path / "bundle.zip").write_bytes(content)
+    assert verified(tmp_path / "bundle.zip").code == 0 and gone(run.pk)
+    assert Restoration.objects.count() == 0 and problems(run.pk) == []

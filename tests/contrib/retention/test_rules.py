@@ -13,12 +13,13 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
-from durableagents.contrib.retention import archiving, holds, policies, restoring, tables
+from durableagents.contrib.retention import archiving, client_keys, holds, policies, restoring, tables
 from durableagents.contrib.retention.models import Archive, Hold, Policy
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, JustificationRequired, NotFound
 from ledger.models import ActRecord
 from runs import features
+from runs.models import IdempotencyRecord
 from tests.contrib.retention.keeping import SHELL, archived, as_runtime, ended, gone, hold, picture, policy
 from tests.contrib.retention.test_archiving import age_archives, files
 from tests.integration.api.conftest import Api, person
@@ -197,6 +198,8 @@ def test_archived_runs_over_http(stage: Stage, tools: Toolbox, folder: Path) -> 
     assert admin.post("retention/policies", rule).status_code == 201
     kept = admin.post("retention/holds", {"run_id": str(run.pk), "justification": "a court"}).json()["id"]
     assert archiving.run().archived == 0
+    (listed_hold,) = admin.get("retention").json()["holds"]
+    assert (listed_hold["id"], listed_hold["live"] + listed_hold["archived"]) == (kept, 1)
     assert admin.post(f"retention/holds/{kept}/lift", {"justification": "over"}).status_code == 200
     assert archiving.run().archived == 1
     told = operator.get(f"runs/{run.pk}")
@@ -288,3 +291,25 @@ def test_pages_and_acts_are_for_those_who_may(stage: Stage, tools: Toolbox) -> N
             assert status in ((404, 422) if role in may else (403, 404)), (role, address, status)
     assert Client().get("/retention").status_code == 302
     assert gone(run.pk)
+
+
+def test_client_keys_go_after_the_days_that_are_set_and_not_before(
+    stage: Stage, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO runs_idempotencyrecord (principal, key, body_hash, status, body, created_at) "
+            "SELECT 'user:1', 'k' || n, '', 201, '\"{}\"', now() - make_interval(days => 40 - n) "
+            "FROM generate_series(1, 35) n ORDER BY n"
+        )
+    assert client_keys.duties() == () and client_keys.remove_expired() == 0
+    monkeypatch.setattr(client_keys, "BATCH", 10)
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"idempotency_key_days": 9})
+    (duty,) = client_keys.duties()
+    with as_runtime(), connection.cursor() as cursor:
+        cursor.execute(f"SELECT {duty.is_due}")
+        assert cursor.fetchone()[0] and client_keys.remove_expired() == 31
+        cursor.execute(f"SELECT {duty.is_due}")
+        assert not cursor.fetchone()[0] and client_keys.remove_expired() == 0
+    left = IdempotencyRecord.objects.values_list("key", flat=True)
+    assert sorted(left) == ["k32", "k33", "k34", "k35"]

@@ -51,7 +51,7 @@ READ = _by_name(
     ),
     (ALL - {"integrator"}, "audit verify_all evidence"),
     (ALL, "reports report run_report"),  # each report has roles of its own: see tests/contrib/reports
-    ({"operator", "auditor"}, "stored_report retention"),
+    ({"operator", "auditor"}, "stored_report retention runs_and_archives"),
     (ALL, "archived_run"),  # which run each may see: see tests/contrib/retention
     ({"integrator", "operator"}, "start"),
     ({"operator", "auditor"}, "fleet recoveries notice_log channels rule_changes rule_change"),
@@ -99,6 +99,7 @@ ACT = _by_name(
         queue_proofs queue_reasons queue_grants queue_timings new_calendar calendar_changes calendar_removals
         new_policy policy_versions policy_retirements policy_restorations four_eyes new_channel channel_changes
         channel_ends channel_tests new_retention_policy retention_policy_ends new_legal_hold legal_hold_ends erasures
+        erasures_of_many
         """,
     ),
     (

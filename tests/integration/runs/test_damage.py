@@ -158,12 +158,27 @@ def test_what_could_not_be_journaled_goes_on_once_its_rows_are_mended(stage: Sta
     assert stage.drive() == "idle", "nobody has looked yet"
     lifecycle.retry(bad.id, by=OLGA, justification="the row is mended")
     assert stage.drive() == "completed" and output(bad) == "order:b"
-    # It reports only the deadline that this test moved and the stop that the journal could not take.
-    assert [
-        told
-        for told in verify(bad.id).problems
-        if not told.startswith(("the wait for timer at", "the wait for operator at"))
-    ] == []
+    found = verify(bad.id)
+    assert [told for told in found.problems if not told.startswith("the wait for timer at")] == []  # moved by this test
+    (note,) = found.notes
+    assert f"repaired, on the record: {Wait.objects.get(pk=stop.pk).resolution} by {OLGA.ref}, event " in note
+    # The record covers one stop, ended so: what is changed later, or added, is a problem again.
+    changes: list[dict[str, Any]] = [
+        {"resolved_by": "user:eve"},
+        {"resolution": "cancelled"},
+        {"resolved_at": now() + timedelta(hours=1)},
+        {"resolution": None, "resolved_by": None, "resolved_at": None},
+        {"slot": "operator/damaged.1"},
+        {"grant_hash": b"x" * 32},
+    ]
+    for change in changes:
+        before_it = Wait.objects.filter(pk=stop.pk).values(*change).get()
+        Wait.objects.filter(pk=stop.pk).update(**change)
+        again = verify(bad.id)
+        assert [told for told in again.problems if told.startswith("the wait for operator at")], change
+        assert again.notes == [], change
+        Wait.objects.filter(pk=stop.pk).update(**before_it)
+    assert verify(bad.id).notes == [note]
 
 
 def test_a_run_whose_wait_is_gone_is_found_and_shown(stage: Stage, tools: Toolbox) -> None:
