@@ -10,6 +10,9 @@ import math
 import os
 import struct
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol, dataclass_transform
 from uuid import UUID
@@ -128,6 +131,45 @@ def use_store(store: Store | None) -> None:
     _store = store
 
 
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """Content that the store doesn't keep yet."""
+
+    run_id: UUID
+    digest: bytes
+    content: bytes
+
+
+_uploads: ContextVar[list[Upload] | None] = ContextVar("uploads", default=None)
+
+
+@contextmanager
+def collecting(uploads: list[Upload]) -> Iterator[None]:
+    """Add to `uploads` what `pack` would hand to the store, because an event loop can't wait for it. The caller hands
+    each to `upload` before it writes what was packed."""
+    token = _uploads.set(uploads)
+    try:
+        yield
+    finally:
+        _uploads.reset(token)
+
+
+def upload(collected: Upload) -> None:
+    """Hand content to the store. Raises StoreUnavailable."""
+    assert _store is not None, "it collected this"
+    _store.put(collected.run_id, collected.digest, collected.content)
+
+
+def is_kept(value: object) -> bool:
+    """Return whether a column's value refers to a large payload, which takes a request to the store."""
+    return (
+        _store is not None
+        and isinstance(value, (bytes, memoryview))
+        and len(value) == REFERENCE.size
+        and value[:1] == STORED
+    )
+
+
 def disclose_key(run_id: UUID) -> bytes | None:
     """Return the key of a run's payloads; None if they are stored in the clear. Raises ValueError if it is gone,
     KeyMissing if it can't be read now."""
@@ -168,7 +210,10 @@ def pack(payload: Any, run_id: UUID | None, *, may_store: bool = True) -> bytes 
         return packed
     content = os.urandom(_SALT) + packed
     digest = hashlib.sha256(content).digest()
-    _store.put(run_id, digest, content)
+    if (uploads := _uploads.get()) is None:
+        _store.put(run_id, digest, content)
+    else:
+        uploads.append(Upload(run_id, digest, content))
     return REFERENCE.pack(STORED, len(raw), run_id.bytes, packed[:1], digest)
 
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from ledger.append import lines
+from ledger.codec import Upload, collecting
 from ledger.events import Event, MessageReceived, SignalCarried, SignalReceived
 from runs.engine.journal import Reply
 from runs.journal.lookups import Lookups
@@ -16,6 +17,7 @@ class _Commits(Protocol):
     seq: int
     _id: UUID
     _actor: str
+    _uploads: list[Upload]
     _lookups: Lookups
 
     async def _commit(self, events: Sequence[Event], statement: str, values: list[Any]) -> Reply: ...
@@ -36,6 +38,7 @@ class Mailbox:
     async def answer(
         self: _Commits, n: int, outcome: str, events: Sequence[Event], *, waits: Sequence[UUID] = ()
     ) -> Reply:
-        written, values = lines(events, self._id, self.seq)
+        with collecting(self._uploads):
+            written, values = lines(events, self._id, self.seq)
         statement = f"SELECT runs_answer_message(%s, %s, %s, %s, {written}, %s, %s, %s::uuid[])"
         return await self._commit(events, statement, [self._actor, *values, n, outcome, list(waits)])

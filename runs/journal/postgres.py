@@ -16,6 +16,7 @@ from psycopg_pool import PoolTimeout
 
 from ledger.actors import Lease
 from ledger.append import facts, lines
+from ledger.codec import Upload, collecting
 from ledger.errors import first_line
 from ledger.events import Event, ModelsChosen
 from runs import features
@@ -25,6 +26,7 @@ from runs.journal.births import Succession, child_statements
 from runs.journal.claims import Claim, Worker
 from runs.journal.committer import answered, committer
 from runs.journal.database_errors import Refusals, raise_known
+from runs.journal.large import upload_all
 from runs.journal.libpq import Pool, as_sent, transaction
 from runs.journal.lookups import Lookups
 from runs.journal.lost_answers import Lost, named
@@ -59,6 +61,7 @@ class PgJournal(Mailbox, Succession):
         self.run_id, self._id, self._actor = str(claimed.run_id), claimed.run_id, worker.ref
         self._committer, self._lookups = committer(pool), Lookups(pool, claimed.run_id)
         self._committing = asyncio.Lock()
+        self._uploads: list[Upload] = []  # of what is about to be written
         self._take(claimed)
 
     def _take(self, claimed: Claim) -> None:
@@ -76,13 +79,15 @@ class PgJournal(Mailbox, Succession):
 
     async def commit(self, batch: Batch) -> Reply:
         if batch.is_intent:
-            statement, values = self._intend(batch)
-            made = [] if batch.child is None else child_statements(batch.child)
+            with collecting(self._uploads):
+                statement, values = self._intend(batch)
+                made = [] if batch.child is None else child_statements(batch.child)
             reply = await self._commit(batch.events, statement, values, made)
             if batch.child is not None:
                 self.on_birth()  # a worker may claim it
             return reply
-        events, statement, values = self._record(batch)
+        with collecting(self._uploads):
+            events, statement, values = self._record(batch)
         wait, also = batch.wait, question_statements(batch.wait)
         if batch.gate is not None and wait is not None:
             also.append(gate_statement(batch.gate, wait))
@@ -114,7 +119,8 @@ class PgJournal(Mailbox, Succession):
     async def leave(
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
-        written, values = lines(events, self._id, self.seq)
+        with collecting(self._uploads):
+            written, values = lines(events, self._id, self.seq)
         function = "runs_park" if how == "park" else "runs_leave"
         statement = f"SELECT {function}(%s, %s, %s, %s, %s, %s::uuid[], %s, {written})"
         values = [how, state, list(waits), error, *values]
@@ -122,7 +128,8 @@ class PgJournal(Mailbox, Succession):
         return await self._commit(events, statement, values, after=after, lets_go=True)
 
     async def set_aside(self, events: Sequence[Event], key: str = "") -> Reply:
-        written, values = lines(events, self._id, self.seq)
+        with collecting(self._uploads):
+            written, values = lines(events, self._id, self.seq)
         statement = f"SELECT runs_set_aside(%s, %s, %s, %s::text[], {written})"
         return await self._commit(events, statement, [[key] if key else [], *values], lets_go=True)
 
@@ -151,6 +158,7 @@ class PgJournal(Mailbox, Succession):
         `send` is told whether the last try was refused; a failure with no `events` wrote nothing."""
         refusals, patience, is_refused = None, Patience(first_seconds=0.05, last_seconds=1.0), False
         async with self._committing:
+            await upload_all(self._uploads)
             while True:
                 try:
                     reply = await send(is_refused)
