@@ -1,4 +1,4 @@
-"""Sources of keys and secrets outside the database, as settings name them: environment, files, commands and services."""
+"""Sources of keys and secrets outside the database, as settings name them: environment, files, commands, services."""
 
 from __future__ import annotations
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import random
 import shutil
+import tracemalloc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -181,6 +183,40 @@ def test_head_of_a_large_value_is_read_alone(stage: Stage, tools: Toolbox, store
         assert head.size == codec.size_of(packed) == codec.size_of(packed[:20], len(packed))
     with pytest.raises(ValueError, match="cut off"):
         unpack((packed or b"")[:-1])
+
+
+@contextmanager
+def at_most(megabytes: float) -> Iterator[None]:
+    """Check how much memory is allocated at a time inside."""
+    tracemalloc.start()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()
+    assert peak < megabytes, f"{peak:.0f} MB"
+
+
+def test_memory_for_large_values_is_bounded(stage: Stage, tools: Toolbox, store: stores.Folder, client: Client) -> None:
+    run = stage.start(passing(tools), item=LARGE)
+    stage.settle(run)
+    text = random.Random(3).randbytes(10_000_000).hex()
+    with at_most(2.7 * 20):  # its text, twice while it is encoded, and room for it compressed
+        packed = pack({"text": text}, run.pk)
+    with at_most(2.2 * 20):  # the value, and its text while that is decoded
+        assert unpack(packed) == {"text": text}
+    with at_most(5):
+        assert len(unpack_head(packed)["text"]) > 100_000
+    large = stage.start(passing(tools), item=text[:6_000_000])
+    stage.settle(large)
+    client.force_login(person("olga", "operator"))
+    client.get(f"/runs/{run.pk}")  # reads templates
+    with at_most(5):
+        assert client.get(f"/runs/{large.pk}").status_code == 200
+    with at_most(4.2 * 6):
+        assert len(client.get(f"/runs/{large.pk}/events/1/payload").content) > 6_000_000
+    with pytest.raises(ValueError, match="bytes are too many"):
+        lifecycle.start(passing(tools).graph_id, {"item": text}, by=SHOP)
 
 
 def test_only_old_values_that_nothing_refers_to_are_deleted(stage: Stage, tools: Toolbox, store: stores.Folder) -> None:
