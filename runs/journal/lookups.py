@@ -69,6 +69,7 @@ class Lookups:
 
     def __init__(self, pool: Pool, run_id: UUID) -> None:
         self._pool, self._run_id = pool, run_id
+        self.state_size = 0  # of the checkpoint that the history begins with
 
     async def history(self, lease: Lease, said: tuple[str, int], *, at_least: int) -> History:
         """Return the history, at least up to event `at_least`; `said` are version and generation of the run's row.
@@ -85,6 +86,7 @@ class Lookups:
             self._check_lease(lease, epoch, token)
             cuts = [stored for row in rows if (stored := cut_of(row)) is not None]
             cut = await decoding(cuts, lambda: newest_sound(str(self._run_id), cuts))
+            self.state_size = cut.size
             events = await (await connection.execute(EVENTS, [self._run_id, cut.seq])).fetchall()
         created, tail, forked = await decoding(
             events,

@@ -16,12 +16,13 @@ from psycopg_pool import PoolTimeout
 
 from ledger.actors import Lease
 from ledger.append import facts, lines
-from ledger.codec import Upload, collecting
+from ledger.codec import Upload, collecting, size_of
 from ledger.errors import first_line
 from ledger.events import Event, ModelsChosen
-from runs import features
+from runs import features, log_messages
 from runs.backoff import Patience
 from runs.engine.journal import Batch, History, How, Reply
+from runs.engine.succession import LARGE_STATE
 from runs.journal.births import Succession, child_statements
 from runs.journal.claims import Claim, Worker
 from runs.journal.committer import answered, committer
@@ -106,6 +107,8 @@ class PgJournal(Mailbox, Succession):
 
     def _record(self, batch: Batch) -> tuple[Sequence[Event], str, list[Any]]:
         written, cut, kept = with_cut(batch.events, batch.snapshot, self._id, *self._said)
+        if kept:
+            self._note_state(size_of(kept[4]))
         (events, values), (entries, more), (wait, opening) = (
             lines(written, self._id, self.seq),
             facts(batch.entries),
@@ -115,6 +118,11 @@ class PgJournal(Mailbox, Succession):
         used = [u.steps, u.tokens_in, u.tokens_out, u.tool_calls, u.model_calls]
         statement = f"SELECT runs_record(%s, %s, %s, %s, {events}, {entries}, {wait}, {_USAGE}, {cut})"
         return written, statement, [self._actor, *values, *more, *opening, *used, *kept]
+
+    def _note_state(self, size: int) -> None:
+        if self._lookups.state_size < LARGE_STATE <= size:
+            log.warning(log_messages.LARGE_STATE, self.run_id, size)
+        self._lookups.state_size = size
 
     async def leave(
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
