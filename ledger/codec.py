@@ -239,7 +239,12 @@ def kept_content(packed: bytes) -> bytes | None:
 def _content(run_id: UUID, digest: bytes, most: int = -1) -> bytes:
     if _store is None:
         raise StoreUnavailable("a large payload is in a store, and this process has none")
-    content = _store.get(run_id, digest, most)
+    try:
+        content = _store.get(run_id, digest, most)
+    except ValueError:
+        if _cipher is not None:
+            _cipher.decrypt_head(run_id, bytes(_SALT))  # raises if the run was erased, and nothing is missing then
+        raise
     if most < 0 and hashlib.sha256(content).digest() != digest:
         raise ValueError(f"the stored value {digest.hex()} was changed")
     return content

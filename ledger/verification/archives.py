@@ -18,12 +18,14 @@ class ArchiveDamaged(Exception):
 @dataclass(frozen=True, slots=True)
 class ArchivedRun:
     """A run's last event as the register of archives has it. `hashes` reads all events' hashes by number from the
-    archive, None if it was deleted on the record, and raises ArchiveDamaged; `verify` checks what the archive holds."""
+    archive, None if it was deleted on the record, as `is_deleted` says, and raises ArchiveDamaged; `verify` checks what
+    the archive holds."""
 
     seq: int
     chain: bytes
     hashes: Callable[[], Mapping[int, bytes] | None]
     verify: Callable[[], Verification]
+    is_deleted: Callable[[], bool]
 
 
 _finders: list[Callable[[Collection[UUID]], Mapping[UUID, ArchivedRun]]] = []

@@ -132,9 +132,15 @@ def events_of(row: Archive) -> Iterator[Event]:
 def archived(run_ids: Collection[UUID]) -> Mapping[UUID, ArchivedRun]:
     """Return those of these runs that are archived, for the verification of runs and seals."""
     return {
-        run_id: ArchivedRun(row.seq, bytes(row.chain), partial(_hashes, row), partial(verify, row))
+        run_id: ArchivedRun(
+            row.seq, bytes(row.chain), partial(_hashes, row), partial(verify, row), partial(_is_deleted, row)
+        )
         for run_id, row in standing(run_ids).items()
     }
+
+
+def _is_deleted(row: Archive) -> bool:
+    return deleted_at(row) is not None
 
 
 def _hashes(row: Archive) -> dict[int, bytes] | None:
