@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from uuid import UUID
 from psycopg.rows import TupleRow
 
 from ledger.actors import Lease
+from ledger.codec import size_of
 from ledger.errors import StaleLease
 from ledger.events import (
     AnswerTakenOver,
@@ -22,11 +24,12 @@ from ledger.events import (
     SignalReceived,
 )
 from ledger.kinds import CHOICE
-from runs import features
+from runs import features, log_messages
 from runs.engine.errors import JournalBroken
 from runs.engine.forks import Place
 from runs.engine.journal import Effects, History, Reply
 from runs.engine.policy import hold_to
+from runs.engine.succession import LARGE_STATE
 from runs.engine.undoing.plan import KINDS, at_work
 from runs.journal.database_errors import patiently
 from runs.journal.large import decoding
@@ -61,6 +64,7 @@ FROM ledger_head h
 LEFT JOIN LATERAL (SELECT revision, live FROM runs_policyrevision ORDER BY revision DESC LIMIT 1) p ON true
 WHERE run_id = %s
 """
+log = logging.getLogger("runs.journal.lookups")
 _OF_EFFECTS = [kind.KIND for kind in KINDS]
 
 
@@ -70,6 +74,13 @@ class Lookups:
     def __init__(self, pool: Pool, run_id: UUID) -> None:
         self._pool, self._run_id = pool, run_id
         self.state_size = 0  # of the checkpoint that the history begins with
+
+    def note_state(self, cut: Sequence[Any]) -> None:
+        """Log that a checkpoint's state, which is about to be written, is large, unless the one before was."""
+        size = size_of(cut[4]) if cut else self.state_size
+        if self.state_size < LARGE_STATE <= size:
+            log.warning(log_messages.LARGE_STATE, self._run_id, size)
+        self.state_size = size
 
     async def history(self, lease: Lease, said: tuple[str, int], *, at_least: int) -> History:
         """Return the history, at least up to event `at_least`; `said` are version and generation of the run's row.

@@ -16,13 +16,12 @@ from psycopg_pool import PoolTimeout
 
 from ledger.actors import Lease
 from ledger.append import facts, lines
-from ledger.codec import Upload, collecting, size_of
+from ledger.codec import Upload, collecting
 from ledger.errors import first_line
-from ledger.events import Event, ModelsChosen
-from runs import features, log_messages
+from ledger.events import Event
+from runs import features
 from runs.backoff import Patience
 from runs.engine.journal import Batch, History, How, Reply
-from runs.engine.succession import LARGE_STATE
 from runs.journal.births import Succession, child_statements
 from runs.journal.claims import Claim, Worker
 from runs.journal.committer import answered, committer
@@ -97,47 +96,32 @@ class PgJournal(Mailbox, Succession):
         return await self._commit(events, statement, values, also)
 
     def _intend(self, batch: Batch) -> tuple[str, list[Any]]:
-        (events, values), (entries, more), (wait, opening) = (
-            lines(batch.events, self._id, self.seq),
-            facts(batch.entries),
-            opening_of(batch.wait),
-        )
+        events, values = lines(batch.events, self._id, self.seq)
+        (entries, more), (wait, opening) = facts(batch.entries), opening_of(batch.wait)
         statement = f"SELECT runs_intend(%s, %s, %s, %s, {events}, {entries}, %s, %s, {wait})"
         return statement, [self._actor, *values, *more, *(batch.grant or (None, None)), *opening]
 
     def _record(self, batch: Batch) -> tuple[Sequence[Event], str, list[Any]]:
         written, cut, kept = with_cut(batch.events, batch.snapshot, self._id, *self._said)
-        if kept:
-            self._note_state(size_of(kept[4]))
-        (events, values), (entries, more), (wait, opening) = (
-            lines(written, self._id, self.seq),
-            facts(batch.entries),
-            opening_of(batch.wait),
-        )
+        self._lookups.note_state(kept)
+        events, values = lines(written, self._id, self.seq)
+        (entries, more), (wait, opening) = facts(batch.entries), opening_of(batch.wait)
         u = batch.usage
         used = [u.steps, u.tokens_in, u.tokens_out, u.tool_calls, u.model_calls]
         statement = f"SELECT runs_record(%s, %s, %s, %s, {events}, {entries}, {wait}, {_USAGE}, {cut})"
         return written, statement, [self._actor, *values, *more, *opening, *used, *kept]
 
-    def _note_state(self, size: int) -> None:
-        if self._lookups.state_size < LARGE_STATE <= size:
-            log.warning(log_messages.LARGE_STATE, self.run_id, size)
-        self._lookups.state_size = size
-
     async def leave(
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
-        with collecting(self._uploads):
-            written, values = lines(events, self._id, self.seq)
+        written, values = self._lines(events)
         function = "runs_park" if how == "park" else "runs_leave"
         statement = f"SELECT {function}(%s, %s, %s, %s, %s, %s::uuid[], %s, {written})"
-        values = [how, state, list(waits), error, *values]
         after = tuple(features.every(lambda each: each.on_withdraw)) if how == "end" else ()
-        return await self._commit(events, statement, values, after=after, lets_go=True)
+        return await self._commit(events, statement, [how, state, [*waits], error, *values], after=after, lets_go=True)
 
     async def set_aside(self, events: Sequence[Event], key: str = "") -> Reply:
-        with collecting(self._uploads):
-            written, values = lines(events, self._id, self.seq)
+        written, values = self._lines(events)
         statement = f"SELECT runs_set_aside(%s, %s, %s, %s::text[], {written})"
         return await self._commit(events, statement, [[key] if key else [], *values], lets_go=True)
 
@@ -202,9 +186,6 @@ class PgJournal(Mailbox, Succession):
         history = await self._lookups.history(self.lease, self._said, at_least=self.seq)
         self._note(history.reply)
         return history
-
-    async def models(self) -> Sequence[ModelsChosen]:
-        return await self._lookups.models()
 
     async def may_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> Reply:
         async with self._committing:

@@ -171,7 +171,7 @@ def _of_service(source: str, _: str) -> bytes:
     url, _, fragment = source.partition("#")
     named = dict(parse_qsl(fragment))
     try:
-        host, _ = urlsplit(url).hostname, urlsplit(url).port
+        host = urlsplit(url).hostname if urlsplit(url).port != 0 else None  # `port` raises
     except ValueError:
         host = None
     if not host or named.keys() - {"token"} != {"wrapped"}:

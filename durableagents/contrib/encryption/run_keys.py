@@ -147,7 +147,7 @@ class RunKeys:
 
     def decrypt_head(self, run_id: UUID, encrypted: bytes | memoryview) -> bytes:
         # GCM encrypts in counter mode from the second block of its counter on.
-        counter = modes.CTR(encrypted[:NONCE] + b"\x00\x00\x00\x02")
+        counter = modes.CTR(bytes(encrypted[:NONCE]) + b"\x00\x00\x00\x02")
         return Cipher(algorithms.AES(self._needed(run_id).secret), counter).decryptor().update(encrypted[NONCE:])
 
     def expect(self, run_id: UUID) -> None:
