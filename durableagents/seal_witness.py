@@ -8,24 +8,30 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 _TOKEN = "token="
+_STORAGE = re.compile(r"storage:[A-Za-z0-9_-]{1,100}")
 _ALLOWED = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&()*+;=%-]{1,1000}")
 
 
 @dataclass(frozen=True, slots=True)
 class SealWitness:
-    """A file, or an address with the file of its token. `name` is the address without the token."""
+    """A file, a storage of STORAGES, or an address with its token's file. `name` is the address without the token."""
 
     name: str
     path: Path | None = None
     token_file: Path | None = None
+    storage: str = ""
 
 
 def read_witness(text: str) -> SealWitness:
     """Read `file:///volume/seals.jsonl` or `https://witness.example.org/seals#token=/run/secrets/token`. Raises
     ValueError."""
-    wanted = "like file:///volume/seals.jsonl or https://witness.example.org/seals#token=/run/secrets/witness"
+    wanted = (
+        "like file:///volume/seals.jsonl, storage:seals or https://witness.example.org/seals#token=/run/secrets/witness"
+    )
     if not _ALLOWED.fullmatch(text):
         raise ValueError(f"{text!r} is no address {wanted}")
+    if _STORAGE.fullmatch(text):
+        return SealWitness(text, storage=text.partition(":")[2])
     try:
         url = urlsplit(text)
         has_host = bool(url.hostname) and (url.port is None or url.port > 0)

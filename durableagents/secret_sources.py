@@ -1,17 +1,22 @@
-"""Sources of keys and secrets outside the database, as the settings name them: environment, files, commands."""
+"""Sources of keys and secrets outside the database, as settings name them: environment, files, commands, services."""
 
 from __future__ import annotations
 
+import http.client
 import os
 import selectors
 import shlex
 import signal
+import socket
 import stat
+import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from typing import Literal
+from urllib.parse import urlsplit
 
 COMMAND_SECONDS = 5.0
 MAX_BYTES = 64 * 1024
@@ -81,6 +86,43 @@ def read_file(path: Path, most: int = MAX_BYTES) -> bytes | None:
         os.close(descriptor)
     if len(found) > most:
         raise SourceProblem(f"is too large: {path} has more than {most} bytes")
+    return found
+
+
+def post(url: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+    """Return status and body of a service's answer. Follows no redirect, uses no proxy, and ends after five seconds,
+    however slowly the service looks up, connects or answers. Raises SourceProblem."""
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=COMMAND_SECONDS)
+    outcome: list[tuple[int, bytes] | str] = []
+
+    def ask() -> None:
+        try:
+            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            connection.request("POST", target, body, headers)
+            answer = connection.getresponse()
+            outcome.append((answer.status, answer.read(MAX_BYTES + 1)))
+        except TimeoutError:
+            pass  # as if it went on
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            outcome.append(f"can't be reached: {type(error).__name__}: {error}"[:300])
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=ask, name="key service", daemon=True)
+    thread.start()
+    thread.join(COMMAND_SECONDS)
+    if not outcome:
+        if (wire := connection.sock) is not None:
+            with suppress(OSError):
+                socket.socket.shutdown(wire, socket.SHUT_RDWR)  # ends the thread
+        raise SourceProblem(f"gave no answer within {COMMAND_SECONDS:g} s")
+    found = outcome[0]
+    if isinstance(found, str):
+        raise SourceProblem(found)
+    if len(found[1]) > MAX_BYTES:
+        raise SourceProblem(f"answered more than {MAX_BYTES} bytes")
     return found
 
 

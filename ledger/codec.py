@@ -10,6 +10,9 @@ import math
 import os
 import struct
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol, dataclass_transform
 from uuid import UUID
@@ -81,10 +84,10 @@ class Cipher(Protocol):
     def encrypt(self, run_id: UUID, packed: bytes, header: bytes) -> bytes | None:
         """Return the encrypted bytes; None if the run has no key, so that its payloads are stored in the clear."""
 
-    def decrypt(self, run_id: UUID, encrypted: bytes, header: bytes) -> bytes:
+    def decrypt(self, run_id: UUID, encrypted: bytes | memoryview, header: bytes | memoryview) -> bytes:
         """Return the packed bytes. Raises ValueError if they were changed or their key is gone."""
 
-    def decrypt_head(self, run_id: UUID, encrypted: bytes) -> bytes:
+    def decrypt_head(self, run_id: UUID, encrypted: bytes | memoryview) -> bytes:
         """Return the beginning of the packed bytes from the beginning of the encrypted ones, without a check of either.
         Raises ValueError if the key is gone."""
 
@@ -128,6 +131,45 @@ def use_store(store: Store | None) -> None:
     _store = store
 
 
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """Content that the store doesn't keep yet."""
+
+    run_id: UUID
+    digest: bytes
+    content: bytes
+
+
+_uploads: ContextVar[list[Upload] | None] = ContextVar("uploads", default=None)
+
+
+@contextmanager
+def collecting(uploads: list[Upload]) -> Iterator[None]:
+    """Add to `uploads` what `pack` would hand to the store, because an event loop can't wait for it. The caller hands
+    each to `upload` before it writes what was packed."""
+    token = _uploads.set(uploads)
+    try:
+        yield
+    finally:
+        _uploads.reset(token)
+
+
+def upload(collected: Upload) -> None:
+    """Hand content to the store. Raises StoreUnavailable."""
+    assert _store is not None, "it collected this"
+    _store.put(collected.run_id, collected.digest, collected.content)
+
+
+def is_kept(value: object) -> bool:
+    """Return whether a column's value refers to a large payload, which takes a request to the store."""
+    return (
+        _store is not None
+        and isinstance(value, (bytes, memoryview))
+        and len(value) == REFERENCE.size
+        and value[:1] == STORED
+    )
+
+
 def disclose_key(run_id: UUID) -> bytes | None:
     """Return the key of a run's payloads; None if they are stored in the clear. Raises ValueError if it is gone,
     KeyMissing if it can't be read now."""
@@ -154,22 +196,27 @@ def pack(payload: Any, run_id: UUID | None, *, may_store: bool = True) -> bytes 
         raise ValueError(
             f"a payload of {len(raw)} bytes is too large for a journal: keep it elsewhere and record where"
         )
-    packed = RAW + raw
-    if len(raw) >= _COMPRESS_FROM:
-        compressed = _zstd.compressor.compress(raw)
-        packed = ZSTD + compressed if len(compressed) < len(raw) else packed
+    size, packed = len(raw), b""
+    if size >= _COMPRESS_FROM and len(compressed := _zstd.compressor.compress(raw)) < size:
+        packed = ZSTD + compressed
+        del compressed
+    packed = packed or RAW + raw
+    del raw  # it may be 64 MiB
     if run_id is None:
         return packed
     if _cipher is not None:
-        header = HEADER.pack(ENCRYPTED, len(raw), run_id.bytes)
+        header = HEADER.pack(ENCRYPTED, size, run_id.bytes)
         encrypted = _cipher.encrypt(run_id, packed, header)
         packed = packed if encrypted is None else header + encrypted
     if not may_store or _store is None or len(packed) < _store.keeps_from:
         return packed
     content = os.urandom(_SALT) + packed
     digest = hashlib.sha256(content).digest()
-    _store.put(run_id, digest, content)
-    return REFERENCE.pack(STORED, len(raw), run_id.bytes, packed[:1], digest)
+    if (uploads := _uploads.get()) is None:
+        _store.put(run_id, digest, content)
+    else:
+        uploads.append(Upload(run_id, digest, content))
+    return REFERENCE.pack(STORED, size, run_id.bytes, packed[:1], digest)
 
 
 def stored_at(packed: bytes | memoryview) -> tuple[UUID, bytes] | None:
@@ -192,18 +239,23 @@ def kept_content(packed: bytes) -> bytes | None:
 def _content(run_id: UUID, digest: bytes, most: int = -1) -> bytes:
     if _store is None:
         raise StoreUnavailable("a large payload is in a store, and this process has none")
-    content = _store.get(run_id, digest, most)
+    try:
+        content = _store.get(run_id, digest, most)
+    except ValueError:
+        if _cipher is not None:
+            _cipher.decrypt_head(run_id, bytes(_SALT))  # raises if the run was erased, and nothing is missing then
+        raise
     if most < 0 and hashlib.sha256(content).digest() != digest:
         raise ValueError(f"the stored value {digest.hex()} was changed")
     return content
 
 
-def _kept(reference: bytes, most: int = -1) -> bytes:
+def _kept(reference: bytes, most: int = -1) -> memoryview:
     """Return the bytes that the store keeps, or the first `most` of them, which aren't checked. Raises ValueError,
     StoreUnavailable."""
     place = stored_at(reference)
     assert place is not None
-    return _content(*place, most if most < 0 else most + _SALT)[_SALT:]
+    return memoryview(_content(*place, most if most < 0 else most + _SALT))[_SALT:]
 
 
 def encrypted(content: Any, run_id: UUID | None) -> bytes | None:
@@ -220,7 +272,7 @@ def expect(run_id: UUID) -> None:
         _cipher.expect(run_id)
 
 
-def _decrypted(data: bytes, *, is_cut: bool = False) -> bytes:
+def _decrypted(data: bytes | memoryview, *, is_cut: bool = False) -> bytes:
     """Return an encrypted payload's packed bytes. Raises ValueError."""
     if len(data) < HEADER.size:
         raise ValueError("encrypted payload is cut off")
@@ -237,22 +289,26 @@ def unpack(packed: bytes | memoryview | None) -> Any:
     """Decode the bytes of `pack`. Raises ValueError for bytes that `pack` can't have made."""
     if packed is None:
         return None
-    data = bytes(packed)
+    # Views instead of copies, since a payload may be 64 MiB.
+    data: bytes | memoryview = bytes(packed)
     if data[:1] == STORED:
-        data = _kept(data)
+        data = _kept(bytes(data))
     if data[:1] == ENCRYPTED:
         data = _decrypted(data)
-    codec, body = data[:1], data[1:]
+    codec, body = bytes(data[:1]), memoryview(data)[1:]
+    del data
     if codec == ZSTD:
         try:
             if zstandard.frame_content_size(body) > MAX_PAYLOAD:
                 raise ValueError("packed payload is too large to be one")
-            body = _zstd.decompressor.decompress(body, max_output_size=MAX_PAYLOAD)
+            body = memoryview(_zstd.decompressor.decompress(body, max_output_size=MAX_PAYLOAD))
         except zstandard.ZstdError as error:
             raise ValueError(f"packed payload does not decompress: {error}") from error
     elif codec != RAW:
         raise ValueError(f"packed payload has unknown codec {codec!r}")
-    return read_json(body.decode("utf-8", "surrogatepass"))  # as text: guessing the encoding takes longer
+    text = str(body, "utf-8", "surrogatepass")  # as text: guessing the encoding takes longer
+    del body
+    return read_json(text)
 
 
 class Cut(str):
@@ -286,7 +342,7 @@ def unpack_head(packed: bytes | memoryview | None, stored: int | None = None) ->
     if packed is None or (size := size_of(packed, stored)) <= MAX_HEAD:
         return unpack(packed)
     if packed[:1] == STORED:
-        packed, stored = _kept(bytes(packed), MAX_STORED_HEAD), MAX_STORED_HEAD + 1
+        packed, stored = bytes(_kept(bytes(packed), MAX_STORED_HEAD)), MAX_STORED_HEAD + 1
     if packed[:1] == ENCRYPTED:
         data = _decrypted(bytes(packed), is_cut=stored is not None and len(packed) < stored)
     else:

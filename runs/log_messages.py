@@ -15,6 +15,7 @@ NURSERY_LOST = "process %d, which clusters are forked from, %s; starting another
 DEATH_REPORTED = "worker %s reported dead: %s"
 DEATH_NOT_REPORTED = "the death of worker %s can't be reported yet (%s); trying on"
 LARGE_JOURNAL = "run %s: its journal has %d events by now; an agent that goes on for ever had better renew its run"
+LARGE_STATE = "run %s: its state has %d bytes, and each step writes all of it: keep large parts elsewhere"
 RENEWING = "renewing %d worker process(es), one after the other"
 RENEWED = "cluster %d is renewed: worker %s serves, the one before drains"
 RENEWAL_DONE = "all worker processes are renewed"

@@ -20,14 +20,15 @@ class ArchiveDamaged(Exception):
 @dataclass(frozen=True, slots=True)
 class ArchivedRun:
     """A run's last event as the register of archives has it. `hashes` reads all events' hashes by number from the
-    archive, None if it was deleted on the record, and raises ArchiveDamaged; `verify` checks what the archive holds;
-    `restore` brings its rows back, for a reason; `lay_out` puts them into the caller's transaction to read them there,
-    which must be rolled back. Both raise DurableAgentsError."""
+    archive, None if it was deleted on the record, as `is_deleted` says, and raises ArchiveDamaged; `verify` checks what
+    the archive holds; `restore` brings its rows back, for a reason; `lay_out` puts them into the caller's transaction
+    to read them there, which must be rolled back. Both raise DurableAgentsError."""
 
     seq: int
     chain: bytes
     hashes: Callable[[], Mapping[int, bytes] | None]
     verify: Callable[[], Verification]
+    is_deleted: Callable[[], bool]
     restore: Callable[[Actor, str], object]
     lay_out: Callable[[], None]
 

@@ -24,6 +24,8 @@ MOST_HANDOFFS = 16
 # Events and bytes of a journal from which people are advised to renew the run.
 LARGE_JOURNAL = 5_000
 LARGE_BYTES = 64 * 1024 * 1024
+# Bytes of an agent's state, as JSON, from which people are advised to keep parts elsewhere: each step writes all of it.
+LARGE_STATE = 150_000
 # Limits of a transcript: its newest lines, and both ends of a line.
 MOST_LINES = 200
 MOST_OF_A_LINE = 8_000

@@ -11,11 +11,13 @@ from psycopg.types.json import Jsonb
 from ledger import events as e
 from ledger.actors import Lease
 from ledger.append import lines
+from ledger.codec import Upload, collecting
 from ledger.contents import stored_text
 from ledger.protocol import PROTOCOL
 from runs import features, search
 from runs.engine.journal import ChildSpec, Effects, Heir, MakeHeir, Reply
 from runs.journal.committer import answered
+from runs.journal.large import upload_all
 from runs.journal.libpq import Pool, as_sent, transaction
 from runs.journal.lookups import Lookups
 
@@ -97,6 +99,7 @@ class _Commits(Protocol):
     pool: Pool
     on_birth: Callable[[], None]
     _id: UUID
+    _uploads: list[Upload]
     _lookups: Lookups
 
     async def _send(
@@ -130,8 +133,9 @@ class Succession:
             async with self.pool.connection() as connection, transaction(connection):
                 await connection.execute(_LOCK, [self._id])
                 events[:], heir = make(await self._lookups.estate_on(connection))
-                with features.birth(UUID(heir.run_id)) as also:
+                with features.birth(UUID(heir.run_id)) as also, collecting(self._uploads):
                     (written, values), (born, more) = lines(events, self._id, self.seq), heir_parts(heir)
+                await upload_all(self._uploads)
                 fence = [self.run_id, self.lease.epoch, str(self.lease.token)]
                 statement = f"SELECT runs_succeed(%s, %s, %s, {written}, {born})"
                 reply = await answered(connection, self.run_id, as_sent(statement, [*fence, *values, *more]))

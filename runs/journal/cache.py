@@ -14,12 +14,13 @@ from django.db import connection
 from psycopg_pool import PoolTimeout
 
 from ledger.chain import microseconds
-from ledger.codec import pack, unpack
+from ledger.codec import Upload, collecting, pack, unpack
 from ledger.codes import is_rows_code, row_code
 from ledger.errors import first_line
 from ledger.keys import code_key
 from runs import features
 from runs.engine.content.reads import KeptRead
+from runs.journal.large import decoding, upload_all
 from runs.journal.libpq import Pool
 from runs.models.releases import coded
 
@@ -70,7 +71,7 @@ class ReadCache:
         said = coded(key, tool, str(run_id), slot, microseconds(at), microseconds(expires_at), sealed)
         try:
             if is_rows_code(code_key(), TABLE, said, bytes(code)):
-                return KeptRead(unpack(sealed), at, str(run_id), slot)
+                return KeptRead(await decoding([row], lambda: unpack(sealed)), at, str(run_id), slot)
             problem = "it was not written with this installation's key, or was changed"
         except ValueError as error:
             problem = str(error)
@@ -96,7 +97,10 @@ class ReadCache:
         run_id = UUID(kept.run_id)
         async with self._pool.connection() as link:
             await features.prepare_reading(link, [run_id])
-            sealed = pack(kept.result, run_id) or pack([], run_id) or b""
+            uploads: list[Upload] = []
+            with collecting(uploads):
+                sealed = pack(kept.result, run_id) or pack([], run_id) or b""
+            await upload_all(uploads)
             said = coded(key, tool, kept.run_id, kept.slot, microseconds(kept.at), microseconds(expires_at), sealed)
             code = row_code(code_key(), TABLE, said)
             await link.execute(_KEEP, [key, tool, run_id, kept.slot, kept.at, expires_at, len(sealed), sealed, code])

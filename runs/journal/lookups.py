@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+from psycopg.rows import TupleRow
+
 from ledger.actors import Lease
+from ledger.codec import size_of
 from ledger.errors import StaleLease
 from ledger.events import (
     AnswerTakenOver,
@@ -20,13 +24,15 @@ from ledger.events import (
     SignalReceived,
 )
 from ledger.kinds import CHOICE
-from runs import features
+from runs import features, log_messages
 from runs.engine.errors import JournalBroken
 from runs.engine.forks import Place
 from runs.engine.journal import Effects, History, Reply
 from runs.engine.policy import hold_to
+from runs.engine.succession import LARGE_STATE
 from runs.engine.undoing.plan import KINDS, at_work
 from runs.journal.database_errors import patiently
+from runs.journal.large import decoding
 from runs.journal.libpq import Connection, Pool
 from runs.journal.reader import (
     ASKED,
@@ -58,6 +64,7 @@ FROM ledger_head h
 LEFT JOIN LATERAL (SELECT revision, live FROM runs_policyrevision ORDER BY revision DESC LIMIT 1) p ON true
 WHERE run_id = %s
 """
+log = logging.getLogger("runs.journal.lookups")
 _OF_EFFECTS = [kind.KIND for kind in KINDS]
 
 
@@ -66,6 +73,14 @@ class Lookups:
 
     def __init__(self, pool: Pool, run_id: UUID) -> None:
         self._pool, self._run_id = pool, run_id
+        self.state_size = 0  # of the checkpoint that the history begins with
+
+    def note_state(self, cut: Sequence[Any]) -> None:
+        """Log that a checkpoint's state, which is about to be written, is large, unless the one before was."""
+        size = size_of(cut[4]) if cut else self.state_size
+        if self.state_size < LARGE_STATE <= size:
+            log.warning(log_messages.LARGE_STATE, self._run_id, size)
+        self.state_size = size
 
     async def history(self, lease: Lease, said: tuple[str, int], *, at_least: int) -> History:
         """Return the history, at least up to event `at_least`; `said` are version and generation of the run's row.
@@ -81,10 +96,16 @@ class Lookups:
             (epoch, token, *flags), caps, used, depth, counts_reads = standing(rows[0])
             self._check_lease(lease, epoch, token)
             cuts = [stored for row in rows if (stored := cut_of(row)) is not None]
-            cut = newest_sound(str(self._run_id), cuts)
+            cut = await decoding(cuts, lambda: newest_sound(str(self._run_id), cuts))
+            self.state_size = cut.size
             events = await (await connection.execute(EVENTS, [self._run_id, cut.seq])).fetchall()
-        created, tail = read(self._run_id, events, cut, at_least=max(at_least, flags[0]), said=said)
-        forked = forked_in(self._run_id, events)
+        created, tail, forked = await decoding(
+            events,
+            lambda: (
+                *read(self._run_id, events, cut, at_least=max(at_least, flags[0]), said=said),
+                forked_in(self._run_id, events),
+            ),
+        )
         return History(cut.snapshot, tail, created, Reply(*flags), caps, used, depth, counts_reads, forked, cut.skipped)
 
     async def signal(self, name: str, n: int) -> SignalReceived | SignalCarried:
@@ -92,7 +113,7 @@ class Lookups:
         row = await patiently(
             lambda: self._row(SIGNAL, self._run_id, self._run_id, name, n), f"run {self._run_id}, reading signal {name}"
         )
-        event = None if row is None else checked(self._run_id, row)[1]
+        (event,) = [None] if row is None else await self._events([row])
         if not isinstance(event, (SignalReceived, SignalCarried)) or (event.name, event.n) != (name, n):
             raise JournalBroken(f"run {self._run_id} has no event for signal {name} number {n}")
         return event
@@ -101,14 +122,14 @@ class Lookups:
         """Return all events at a question's slot, and the intents that use its approval. Raises JournalBroken."""
         named, what = f'"grant":{json.dumps(slot)}', f"run {self._run_id}, reading what was asked at {slot}"
         rows = await patiently(lambda: self._rows(ASKED, self._run_id, slot, named), what)
-        return [checked(self._run_id, row)[1] for row in rows]
+        return await self._events(rows)
 
     async def models(self) -> Sequence[ModelsChosen]:
         """Return every recorded choice of the run's models, in order. Raises JournalBroken."""
         rows = await patiently(
             lambda: self._rows(AT_SLOT, self._run_id, CHOICE), f"run {self._run_id}, reading which models it asks"
         )
-        events = [checked(self._run_id, row)[1] for row in rows]
+        events = await self._events(rows)
         chosen = [event for event in events if isinstance(event, ModelsChosen)]
         if len(chosen) < len(events) or [event.n for event in chosen] != list(range(len(chosen))):
             raise JournalBroken(f"run {self._run_id}: what is on record at {CHOICE} is no row of choices")
@@ -119,14 +140,14 @@ class Lookups:
         rows = await patiently(
             lambda: self._rows(ORIGIN, self._run_id), f"run {self._run_id}, reading where it goes on from"
         )
-        return next((x for row in rows if isinstance(x := checked(self._run_id, row)[1], RunCarriedOn)), None)
+        return next((x for x in await self._events(rows) if isinstance(x, RunCarriedOn)), None)
 
     async def taken_over(self) -> Sequence[AnswerTakenOver]:
         """Return the answers that its calls took over from another run. Raises JournalBroken."""
         rows = await patiently(
             lambda: self._rows(TAKEN_OVER, self._run_id), f"run {self._run_id}, reading what it was given of another's"
         )
-        events = [checked(self._run_id, row)[1] for row in rows]
+        events = await self._events(rows)
         return [event for event in events if isinstance(event, AnswerTakenOver)]
 
     async def undone(self, places: Collection[Place]) -> set[Place]:
@@ -136,21 +157,25 @@ class Lookups:
             lambda: self._rows(TAKEN_BACK, runs, of=list(map(UUID, runs))),
             f"run {self._run_id}, reading what other runs undid",
         )
-        return taken_back(rows, places)
+        return await decoding(rows, lambda: taken_back(rows, places))
 
     async def estate(self) -> Sequence[tuple[int, Event]]:
         """Return the events for a continuation. Raises JournalBroken."""
         rows = await patiently(
             lambda: self._rows(ESTATE, self._run_id, self._run_id), f"run {self._run_id}, reading what goes along"
         )
-        return self._numbered(rows)
+        return await self._numbered(rows)
 
     async def estate_on(self, connection: Connection) -> Sequence[tuple[int, Event]]:
         """Return the same within this connection's transaction. Raises JournalBroken."""
-        return self._numbered(await (await connection.execute(ESTATE, [self._run_id, self._run_id])).fetchall())
+        return await self._numbered(await (await connection.execute(ESTATE, [self._run_id, self._run_id])).fetchall())
 
-    def _numbered(self, rows: Sequence[Any]) -> Sequence[tuple[int, Event]]:
-        return [(link.seq, event) for link, event in (checked(self._run_id, row) for row in rows)]
+    async def _numbered(self, rows: Sequence[TupleRow]) -> Sequence[tuple[int, Event]]:
+        return [(row[0], event) for row, event in zip(rows, await self._events(rows), strict=True)]
+
+    async def _events(self, rows: Sequence[TupleRow]) -> list[Event]:
+        """Return the events in these rows. Raises JournalBroken."""
+        return await decoding(rows, lambda: [checked(self._run_id, row)[1] for row in rows])
 
     async def effects(self) -> Effects:
         """Return effects that could be undone, of the run and runs below and before it. Raises JournalBroken."""
@@ -163,7 +188,7 @@ class Lookups:
         roots = await patiently(
             lambda: self._rows(REVERSIBLE, self._run_id, self._run_id), f"run {self._run_id}, looking at its family"
         )
-        events = [checked(self._run_id, row)[1] for row in rows]
+        events = await self._events(rows)
         return Effects(events, frozenset(str(root) for (root,) in roots), frozenset(at_work(events)))
 
     async def inbox(self) -> MessageReceived | None:
@@ -171,7 +196,7 @@ class Lookups:
         row = await patiently(
             lambda: self._row(INBOX, self._run_id, self._run_id), f"run {self._run_id}, looking for messages"
         )
-        event = None if row is None else checked(self._run_id, row)[1]
+        (event,) = [None] if row is None else await self._events([row])
         if event is not None and not isinstance(event, MessageReceived):
             raise JournalBroken(f"a message of run {self._run_id} is at an event that tells of no message")
         return event

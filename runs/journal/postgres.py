@@ -17,8 +17,9 @@ from psycopg_pool import PoolTimeout
 from ledger import observers
 from ledger.actors import Lease
 from ledger.append import facts, lines
+from ledger.codec import Upload, collecting
 from ledger.errors import first_line
-from ledger.events import Event, ModelsChosen
+from ledger.events import Event
 from ledger.observers import Written
 from runs import features
 from runs.backoff import Patience
@@ -27,6 +28,7 @@ from runs.journal.births import Succession, child_statements
 from runs.journal.claims import Claim, Worker
 from runs.journal.committer import answered, committer
 from runs.journal.database_errors import Refusals, raise_known
+from runs.journal.large import upload_all
 from runs.journal.libpq import Pool, as_sent, transaction
 from runs.journal.lookups import Lookups
 from runs.journal.lost_answers import Lost, named
@@ -61,6 +63,7 @@ class PgJournal(Mailbox, Succession):
         self.run_id, self._id, self._actor = str(claimed.run_id), claimed.run_id, worker.ref
         self._committer, self._lookups = committer(pool), Lookups(pool, claimed.run_id)
         self._committing = asyncio.Lock()
+        self._uploads: list[Upload] = []  # of what is about to be written
         self._take(claimed)
 
     def _take(self, claimed: Claim) -> None:
@@ -78,13 +81,15 @@ class PgJournal(Mailbox, Succession):
 
     async def commit(self, batch: Batch) -> Reply:
         if batch.is_intent:
-            statement, values = self._intend(batch)
-            made = [] if batch.child is None else child_statements(batch.child)
+            with collecting(self._uploads):
+                statement, values = self._intend(batch)
+                made = [] if batch.child is None else child_statements(batch.child)
             reply = await self._commit(batch.events, statement, values, made)
             if batch.child is not None:
                 self.on_birth()  # a worker may claim it
             return reply
-        events, statement, values = self._record(batch)
+        with collecting(self._uploads):
+            events, statement, values = self._record(batch)
         wait, also = batch.wait, question_statements(batch.wait)
         if batch.gate is not None and wait is not None:
             also.append(gate_statement(batch.gate, wait))
@@ -93,21 +98,16 @@ class PgJournal(Mailbox, Succession):
         return await self._commit(events, statement, values, also)
 
     def _intend(self, batch: Batch) -> tuple[str, list[Any]]:
-        (events, values), (entries, more), (wait, opening) = (
-            lines(batch.events, self._id, self.seq),
-            facts(batch.entries),
-            opening_of(batch.wait),
-        )
+        events, values = lines(batch.events, self._id, self.seq)
+        (entries, more), (wait, opening) = facts(batch.entries), opening_of(batch.wait)
         statement = f"SELECT runs_intend(%s, %s, %s, %s, {events}, {entries}, %s, %s, {wait})"
         return statement, [self._actor, *values, *more, *(batch.grant or (None, None)), *opening]
 
     def _record(self, batch: Batch) -> tuple[Sequence[Event], str, list[Any]]:
         written, cut, kept = with_cut(batch.events, batch.snapshot, self._id, *self._said)
-        (events, values), (entries, more), (wait, opening) = (
-            lines(written, self._id, self.seq),
-            facts(batch.entries),
-            opening_of(batch.wait),
-        )
+        self._lookups.note_state(kept)
+        events, values = lines(written, self._id, self.seq)
+        (entries, more), (wait, opening) = facts(batch.entries), opening_of(batch.wait)
         u = batch.usage
         used = [u.steps, u.tokens_in, u.tokens_out, u.tool_calls, u.model_calls]
         statement = f"SELECT runs_record(%s, %s, %s, %s, {events}, {entries}, {wait}, {_USAGE}, {cut})"
@@ -116,15 +116,14 @@ class PgJournal(Mailbox, Succession):
     async def leave(
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
-        written, values = lines(events, self._id, self.seq)
+        written, values = self._lines(events)
         function = "runs_park" if how == "park" else "runs_leave"
         statement = f"SELECT {function}(%s, %s, %s, %s, %s, %s::uuid[], %s, {written})"
-        values = [how, state, list(waits), error, *values]
         after = tuple(features.every(lambda each: each.on_withdraw)) if how == "end" else ()
-        return await self._commit(events, statement, values, after=after, lets_go=True)
+        return await self._commit(events, statement, [how, state, [*waits], error, *values], after=after, lets_go=True)
 
     async def set_aside(self, events: Sequence[Event], key: str = "") -> Reply:
-        written, values = lines(events, self._id, self.seq)
+        written, values = self._lines(events)
         statement = f"SELECT runs_set_aside(%s, %s, %s, %s::text[], {written})"
         return await self._commit(events, statement, [[key] if key else [], *values], lets_go=True)
 
@@ -153,6 +152,7 @@ class PgJournal(Mailbox, Succession):
         `send` is told whether the last try was refused; a failure with no `events` wrote nothing."""
         refusals, patience, is_refused = None, Patience(first_seconds=0.05, last_seconds=1.0), False
         async with self._committing:
+            await upload_all(self._uploads)
             while True:
                 try:
                     reply = await send(is_refused)
@@ -188,9 +188,6 @@ class PgJournal(Mailbox, Succession):
         history = await self._lookups.history(self.lease, self._said, at_least=self.seq)
         self._note(history.reply)
         return history
-
-    async def models(self) -> Sequence[ModelsChosen]:
-        return await self._lookups.models()
 
     async def may_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> Reply:
         async with self._committing:

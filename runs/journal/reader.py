@@ -15,7 +15,7 @@ from django.db import connection
 from psycopg.rows import TupleRow
 
 from ledger.chain import Link, body_hash, link_hash
-from ledger.codec import pack, unpack
+from ledger.codec import pack, size_of, unpack
 from ledger.codes import is_genuine, may_lack_code
 from ledger.events import (
     ApprovalDecided,
@@ -174,6 +174,7 @@ class Cut:
     snapshot: Snapshot | None = None
     digest: str = ""
     skipped: tuple[tuple[int, str], ...] = ()
+    size: int = 0  # of its state, as JSON
 
 
 def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
@@ -187,7 +188,7 @@ def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
                     node, visit, generation, fingerprint, STATES.upgraded(schema_version, unpack(state))
                 )
                 digest = cut_digest(generation, node, visit, fingerprint, bytes(state))
-                return Cut(seq, snapshot, digest, tuple(skipped))
+                return Cut(seq, snapshot, digest, tuple(skipped), size_of(state))
             except UnknownFormat as error:
                 raise JournalBroken(f"the checkpoint at event {seq}: {error}", "unknown_format") from error
             except ValueError as error:  # its state is kept elsewhere, and is damaged there

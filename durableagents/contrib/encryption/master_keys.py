@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -19,11 +21,13 @@ from django import db
 from django.conf import settings
 
 from durableagents.env import EnvironmentProblem
-from durableagents.secret_sources import SourceProblem, read_file, run_command
+from durableagents.secret_sources import SourceProblem, post, read_file, run_command
 from ledger.codec import KeyMissing
 
 SIZE = 32
 FAILURE_SECONDS = 5.0
+_THIS_HOST = frozenset({"127.0.0.1", "::1", "localhost"})
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 class KeyUnavailable(KeyMissing, EnvironmentProblem, psycopg.OperationalError, db.OperationalError):
@@ -102,8 +106,8 @@ def _read(source: str) -> MasterKey:
     if read is None or bool(where) is (kind == "master"):
         # Not repeated: it may be a key.
         raise KeyUnavailable(
-            "DURABLEAGENTS_ENCRYPTION_KEYS: an entry is no key source; write master, file:PATH, env:NAME or "
-            "command:COMMAND, or none alone"
+            "DURABLEAGENTS_ENCRYPTION_KEYS: an entry is no key source; write master, file:PATH, env:NAME, "
+            "command:COMMAND or https://HOST/PATH#wrapped=FILE, or none alone"
         )
     try:
         key = _keys[source] = MasterKey(source, read(source, where))
@@ -114,7 +118,11 @@ def _read(source: str) -> MasterKey:
 
 
 def label(source: str) -> str:
-    """Return the source for people: of a command its first word, since the others may be secret."""
+    """Return the source for people: of a command its first word, and of an address its beginning, since what follows
+    may be secret."""
+    if source.startswith(("https:", "http:")):
+        parts = urlsplit(source)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     return source.split(maxsplit=1)[0] if source.startswith("command:") else source
 
 
@@ -157,6 +165,36 @@ def _of_command(source: str, where: str) -> bytes:
     return _decoded(source, printed)
 
 
+def _of_service(source: str, _: str) -> bytes:
+    """Let a key service decrypt the key, as AWS KMS does: a POST of {"CiphertextBlob": …}, answered by
+    {"Plaintext": …}, both in base64."""
+    url, _, fragment = source.partition("#")
+    named = dict(parse_qsl(fragment))
+    try:
+        host = urlsplit(url).hostname if urlsplit(url).port != 0 else None  # `port` raises
+    except ValueError:
+        host = None
+    if not host or named.keys() - {"token"} != {"wrapped"}:
+        raise _problem(source, "names no file of the wrapped key: write https://HOST/PATH#wrapped=FILE&token=FILE")
+    if url.startswith("http:") and host not in _THIS_HOST:
+        raise _problem(source, "would send the key in the clear: only this host may be asked by http")
+    headers = {"Content-Type": "application/json"}
+    if "token" in named:
+        headers["Authorization"] = f"Bearer {_of_path(source, Path(named['token'])).strip().decode('ascii', 'replace')}"
+    wrapped = base64.b64encode(_of_path(source, Path(named["wrapped"]))).decode()
+    try:
+        status, answer = post(url, json.dumps({"CiphertextBlob": wrapped}).encode(), headers)
+    except SourceProblem as problem:
+        raise _problem(source, str(problem)) from None
+    if status != 200:
+        raise _problem(source, f"answered {status}")
+    try:
+        plaintext = json.loads(answer)["Plaintext"].encode()
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise _problem(source, 'did not answer with JSON that has a text "Plaintext"') from None
+    return _decoded(source, plaintext.translate(_URL_SAFE))
+
+
 def _decoded(source: str, text: bytes) -> bytes:
     """Return the key's bytes; never the text, which may be nearly the key."""
     stripped = text.strip()
@@ -174,4 +212,6 @@ _READERS: dict[str, Callable[[str, str], bytes]] = {
     "file": _of_file,
     "env": _of_environment,
     "command": _of_command,
+    "https": _of_service,
+    "http": _of_service,
 }

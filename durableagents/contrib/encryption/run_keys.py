@@ -137,7 +137,7 @@ class RunKeys:
         nonce = os.urandom(NONCE)
         return nonce + key.aead.encrypt(nonce, packed, header)
 
-    def decrypt(self, run_id: UUID, encrypted: bytes, header: bytes) -> bytes:
+    def decrypt(self, run_id: UUID, encrypted: bytes | memoryview, header: bytes | memoryview) -> bytes:
         if len(encrypted) < NONCE:
             raise ValueError("encrypted payload is cut off")
         try:
@@ -145,9 +145,9 @@ class RunKeys:
         except InvalidTag:
             raise ValueError("encrypted payload was changed, or is another run's") from None
 
-    def decrypt_head(self, run_id: UUID, encrypted: bytes) -> bytes:
+    def decrypt_head(self, run_id: UUID, encrypted: bytes | memoryview) -> bytes:
         # GCM encrypts in counter mode from the second block of its counter on.
-        counter = modes.CTR(encrypted[:NONCE] + b"\x00\x00\x00\x02")
+        counter = modes.CTR(bytes(encrypted[:NONCE]) + b"\x00\x00\x00\x02")
         return Cipher(algorithms.AES(self._needed(run_id).secret), counter).decryptor().update(encrypted[NONCE:])
 
     def expect(self, run_id: UUID) -> None:

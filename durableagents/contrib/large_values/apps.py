@@ -12,21 +12,17 @@ class LargeValuesConfig(AppConfig):
 
     def ready(self) -> None:
         """Use the store of the settings, if they name one."""
-        from durableagents.contrib.large_values import collecting, stores
+        from durableagents.contrib.large_values import stores
+        from durableagents.contrib.large_values.own_features import feature
         from durableagents.server import health
         from ledger import codec, privileges
-        from runs import background, features
+        from runs import features
 
         store = stores.configured()
         if store is None:
             return
         codec.use_store(store)
-        features.install(
-            features.Feature(
-                name="large values",
-                periodic=(background.Duty("large values: orphans", collecting.IS_DUE, collecting.collect_when_due),),
-            )
-        )
+        features.install(feature(store))
         health.more_checks["large_values"] = store.problem
         if stores.refusal not in privileges.others:
             privileges.others.append(stores.refusal)

@@ -1,5 +1,5 @@
-"""Delete values that nothing refers to: those of transactions that were rolled back, and of checkpoints that are no
-longer kept."""
+"""Delete values that nothing needs: of transactions that were rolled back, of checkpoints that are no longer kept, of
+erased runs, and of runs whose archive was deleted."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from durableagents.contrib.large_values import stores
 from durableagents.contrib.large_values.models import Collection
 from ledger.clock import database_now
 from ledger.codec import REFERENCE, STORED, stored_at
+from ledger.erasure import erasure_of
+from ledger.verification.archives import archived
 
 log = logging.getLogger("durableagents.contrib.large_values")
 # Longer than any transaction that refers to a value can take after the value was written.
@@ -46,7 +48,7 @@ def collect_when_due() -> None:
 
 def collect(grace: timedelta = GRACE) -> Deleted:
     """Delete the orphans older than `grace`; return their number and size. Values of runs that this database doesn't
-    know stay: they may belong to an archive. Raises StoreUnavailable."""
+    know stay: they may belong to an archive, or the store to another installation. Raises StoreUnavailable."""
     store = stores.configured()
     if store is None:
         raise stores.Unavailable("no store of large values is set: see DURABLEAGENTS_LARGE_VALUES")
@@ -66,11 +68,14 @@ def collect(grace: timedelta = GRACE) -> Deleted:
 
 
 def _referred(run_id: UUID) -> set[str] | None:
-    """Return the names of the values that rows of a run refer to; None if the run isn't here."""
+    """Return the names of the values that a run needs; None if that isn't known here."""
+    if erasure_of(run_id) is not None:
+        return set()  # nobody can decrypt them any more
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM ledger_head WHERE run_id = %s", [run_id])
         if cursor.fetchone() is None:
-            return None
+            found = archived([run_id]).get(run_id)
+            return set() if found is not None and found.is_deleted() else None
         cursor.execute(_REFERRED, {"run": run_id, "stored": STORED})
         places = [stored_at(bytes(row[0])) for row in cursor.fetchall()]
     return {place[1].hex() for place in places if place is not None}

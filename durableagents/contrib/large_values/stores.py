@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import time
@@ -19,9 +18,9 @@ from uuid import UUID, uuid4
 import psycopg
 from django import db
 from django.conf import settings
-from django.core.files import File
 from django.core.files.storage import Storage, storages
 
+from durableagents.object_storage import create, read
 from ledger.codec import StoreUnavailable
 
 log = logging.getLogger("durableagents.contrib.large_values")
@@ -159,45 +158,72 @@ class DjangoStorage:
         self.storage = storage
 
     def problem(self) -> str:
-        return ""
+        """Return why the storage can't be used; empty if it can. One request."""
+        try:
+            is_marked = self.storage.exists(MARKER)
+        except Exception as error:  # each storage has errors of its own
+            return str(self._trouble(error))
+        return (
+            ""
+            if is_marked
+            else f"the storage `{ALIAS}` is not a store of large values: check its bucket, or, if it is new, run "
+            "`manage.py large_values prepare`"
+        )
 
     def prepare(self) -> None:
-        """Do nothing: whether its bucket is there is found at the first request."""
+        """Mark the storage as the store. Raises Unavailable."""
+        try:
+            create(self.storage, MARKER, b"durableagents")
+        except FileExistsError:
+            pass
+        except Exception as error:
+            raise self._trouble(error) from error
 
     def put(self, run_id: UUID, digest: bytes, content: bytes) -> None:
         name = self._name(run_id, digest.hex())
         try:
-            saved = self.storage.save(name, File(io.BytesIO(content)))
-            if saved != name:
-                self.storage.delete(saved)
-                raise Unavailable(f"the storage `{ALIAS}` took {name} as {saved}")
-        except Unavailable:
-            raise
-        except Exception as error:  # each storage has errors of its own
+            create(self.storage, name, content)
+        except FileExistsError:  # a request that was repeated, since its first answer was lost
+            if self.get(run_id, digest) != content:
+                raise Unavailable(f"the storage `{ALIAS}` has other content at {name}: is its bucket shared?") from None
+        except Exception as error:
             raise self._trouble(error) from error
 
     def get(self, run_id: UUID, digest: bytes, most: int = -1) -> bytes:
         try:
-            with self.storage.open(self._name(run_id, digest.hex())) as file:
-                return bytes(file.read() if most < 0 else file.read(most))
+            return read(self.storage, self._name(run_id, digest.hex()), most)
         except FileNotFoundError:
             raise missing(digest) from None
         except Exception as error:
             raise self._trouble(error) from error
 
     def runs(self) -> Iterator[UUID]:
-        for outer in sorted(self.storage.listdir("")[0]):
-            for inner in sorted(self.storage.listdir(outer)[0]):
+        for outer in self._listed("", folders=True):
+            for inner in self._listed(outer, folders=True):
                 with suppress(ValueError):
                     yield UUID(hex=inner)
 
     def values(self, run_id: UUID) -> Iterator[tuple[str, datetime, int]]:
-        for name in sorted(self.storage.listdir(self._name(run_id, ""))[1]):
+        for name in self._listed(self._name(run_id, ""), folders=False):
             full = self._name(run_id, name)
-            yield name, self.storage.get_modified_time(full), self.storage.size(full)
+            try:
+                yield name, self.storage.get_modified_time(full), self.storage.size(full)
+            except FileNotFoundError:
+                continue  # deleted meanwhile
+            except Exception as error:
+                raise self._trouble(error) from error
 
     def delete(self, run_id: UUID, name: str) -> None:
-        self.storage.delete(self._name(run_id, name))
+        try:
+            self.storage.delete(self._name(run_id, name))
+        except Exception as error:
+            raise self._trouble(error) from error
+
+    def _listed(self, path: str, *, folders: bool) -> list[str]:
+        try:
+            return sorted(self.storage.listdir(path)[0 if folders else 1])
+        except Exception as error:
+            raise self._trouble(error) from error
 
     def _name(self, run_id: UUID, name: str) -> str:
         return f"{run_id.hex[-2:]}/{run_id.hex}/{name}".rstrip("/")

@@ -129,6 +129,10 @@ def events_of(row: Archive) -> Iterator[Event]:
 # --- for the core's verification --------------------------------------------------------------------------------------
 
 
+def is_deleted(row: Archive) -> bool:
+    return deleted_at(row) is not None
+
+
 def hashes(row: Archive) -> dict[int, bytes] | None:
     if deleted_at(row) is not None:
         return None

@@ -71,6 +71,7 @@ def archived(run_ids: Collection[UUID]) -> Mapping[UUID, ArchivedRun]:
             bytes(row.chain),
             hashes=partial(register.hashes, row),
             verify=partial(register.verify, row),
+            is_deleted=partial(register.is_deleted, row),
             restore=partial(_restore_for, run_id),
             lay_out=partial(_lay_out, row),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.db.models.functions import Now
 
 from durableagents.contrib.seals.records import Leaf, SealRecord
 from ledger.models import append_only
@@ -76,6 +77,7 @@ class Witness(models.Model):
     """When a witness is tried next. The only rows here that change."""
 
     name = models.TextField(primary_key=True)
+    since = models.DateTimeField(db_default=Now())
     due_at = models.DateTimeField()
     failures = models.IntegerField(default=0)
 

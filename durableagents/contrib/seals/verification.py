@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import itemgetter
@@ -14,12 +15,15 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.core.files.storage import storages
 from django.db import connection
 
 from durableagents.contrib.seals.keyring import SealKeyProblem, key_path, key_problems, read_key
 from durableagents.contrib.seals.models import Delivery, Seal, SealedHead, SealKey
 from durableagents.contrib.seals.records import NO_SEAL, Leaf, SealLine, SealRecord, public_bytes
 from durableagents.contrib.seals.witnesses import status_of
+from durableagents.object_storage import read
+from durableagents.seal_witness import SealWitness
 from ledger.verification.archives import ArchiveDamaged, ArchivedRun, archived
 from ledger.verification.registers import Listed
 
@@ -176,13 +180,14 @@ class _Line:
         return self.content.seal
 
 
-def check_witness(path: Path) -> Iterator[Finding]:
-    """Check the database against a witness's copy, and the copy itself. Raises WitnessUnreadable."""
-    copy = _Copy(path)
+def check_witness(path: Path | SealWitness) -> Iterator[Finding]:
+    """Check the database against a witness's copy (a file, or a storage), and the copy itself. Raises
+    WitnessUnreadable."""
+    copy = _Copy(path) if isinstance(path, Path) else _StoredCopy(path)
     lines = iter(copy.lines())
     while batch := list(islice(lines, _BATCH)):
         yield from copy.take_findings()
-        yield from _compare(batch, path)
+        yield from _compare(batch, copy.name)
     yield from copy.take_findings()
     yield from copy.end()
 
@@ -193,6 +198,7 @@ class _Copy:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.name = str(path)
         self.findings: list[Finding] = []
         self.seen: dict[int, bytes] = {}
         self.keys: set[bytes | None] = {bytes(key.public_key) for key in SealKey.objects.all()}
@@ -205,18 +211,23 @@ class _Copy:
 
     def lines(self) -> Iterator[_Line]:
         """Yield each authentic line once. A line that a crash of ours left unfinished is the beginning of the next."""
+        for n, text in enumerate(self._texts(), 1):
+            if (line := self._read(n, text)) is not None:
+                yield line
+        self._torn_stays()
+
+    def _texts(self) -> Iterator[bytes]:
         try:
             if not stat.S_ISREG(self.path.stat().st_mode):  # a pipe or a device may never end
-                raise WitnessUnreadable(f"the witness {self.path} can't be read: it is not a regular file")
+                raise WitnessUnreadable(f"the witness {self.name} can't be read: it is not a regular file")
             with self.path.open("rb") as file:
-                n = 0
                 while text := file.readline(_MAX_LINE):
-                    n += 1
-                    if (line := self._read(n, text.rstrip(b"\n"))) is not None:
-                        yield line
+                    yield text.rstrip(b"\n")
         except OSError as error:
-            raise WitnessUnreadable(f"the witness {self.path} can't be read: {error.strerror or error}") from None
-        self._torn_stays()
+            raise WitnessUnreadable(f"the witness {self.name} can't be read: {error.strerror or error}") from None
+
+    def _is_copy_of(self, witness: SealWitness) -> bool:
+        return witness.path is not None and witness.path.resolve() == self.path.resolve()
 
     def _read(self, n: int, text: bytes) -> _Line | None:
         try:
@@ -248,21 +259,18 @@ class _Copy:
         """Check that the copy has each seal up to its last one, and those whose delivery is on record."""
         last = max(self.seen, default=0)
         if not self.seen and Seal.objects.exists():
-            yield Finding(f"witness {self.path}: its copy has no seal of this installation")
+            yield Finding(f"witness {self.name}: its copy has no seal of this installation")
         have = Seal.objects.filter(number__lte=last).order_by("number").values_list("number", flat=True)
         if missing := [number for number in have if number not in self.seen]:
             yield Finding(
-                f"witness {self.path}: its copy lacks seal {missing[0]}"
+                f"witness {self.name}: its copy lacks seal {missing[0]}"
                 + (f" and {len(missing) - 1} more" if missing[1:] else "")
             )
-        here = self.path.resolve()
-        names = [
-            each.name for each in settings.DURABLEAGENTS.seal_witnesses if each.path and each.path.resolve() == here
-        ]
+        names = [each.name for each in settings.DURABLEAGENTS.seal_witnesses if self._is_copy_of(each)]
         taken = Delivery.objects.filter(witness__in=names, outcome=Delivery.Outcome.TAKEN).order_by("-last").first()
         if taken is not None and taken.last > last:
             yield Finding(
-                f"witness {self.path}: its copy ends at seal {last}, and it took seals up to {taken.last}: "
+                f"witness {self.name}: its copy ends at seal {last}, and it took seals up to {taken.last}: "
                 "the copy was cut off"
             )
 
@@ -272,7 +280,28 @@ class _Copy:
             self._torn = None
 
     def _report(self, n: int, what: str) -> None:
-        self.findings.append(Finding(f"witness {self.path}, line {n}: {what}"))
+        self.findings.append(Finding(f"witness {self.name}, line {n}: {what}"))
+
+
+class _StoredCopy(_Copy):
+    """The objects of a witness that is a storage; their number takes the place of a line's."""
+
+    def __init__(self, witness: SealWitness) -> None:
+        super().__init__(Path())
+        self.witness, self.name = witness, witness.name
+
+    def _texts(self) -> Iterator[bytes]:
+        try:
+            storage = storages[self.witness.storage]
+            for name in sorted(storage.listdir("")[1]):
+                with suppress(FileNotFoundError):  # reported as a seal that is lacking
+                    yield read(storage, name, _MAX_LINE)
+        except Exception as error:  # each storage has errors of its own
+            why = f"{type(error).__name__}: {error}"
+            raise WitnessUnreadable(f"the witness {self.name} can't be read: {why}") from None
+
+    def _is_copy_of(self, witness: SealWitness) -> bool:
+        return witness == self.witness
 
 
 def _own_key() -> bytes | None:
@@ -282,7 +311,7 @@ def _own_key() -> bytes | None:
         return None  # `check_database` and `status` report it
 
 
-def _compare(batch: Sequence[_Line], path: Path) -> Iterator[Finding]:
+def _compare(batch: Sequence[_Line], path: str) -> Iterator[Finding]:
     """Compare authentic lines with the database's seals, and their heads with the journal."""
     here = {seal.number: seal.record.hash for seal in Seal.objects.filter(number__in=[x.record.number for x in batch])}
     for line in batch:

@@ -1,5 +1,5 @@
-"""Hand seals to witnesses: files on other volumes, and HTTPS endpoints elsewhere. Each has its own job and its own log,
-so that none delays another or the sealing."""
+"""Hand seals to witnesses: files on other volumes, storages such as S3, and HTTPS endpoints elsewhere. Each has its own
+job and its own log, so that none delays another or the sealing."""
 
 # Delivery is at least once and in order. A process that dies after a witness took a batch, and before that was
 # recorded, sends the batch again: a witness keeps one of equal lines, and verification accepts both.
@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from django.conf import settings
+from django.core.files.storage import storages
 from django.db import transaction
 from django.db.models import Max
 
@@ -23,6 +24,7 @@ from approvals.notices.chat import handed
 from durableagents.contrib.seals.models import Delivery, Seal, SealedHead, SealKey, Witness
 from durableagents.contrib.seals.records import SealLine
 from durableagents.env import SealWitness
+from durableagents.object_storage import create, read
 from ledger.clock import database_now
 from runs.backoff import pause_seconds
 
@@ -83,12 +85,13 @@ def _hand_over(witness: SealWitness, numbers: Sequence[int]) -> tuple[int | None
         except OSError as error:
             return None, f"{witness.path}: {error.strerror or error}"
         return numbers[-1], ""
+    hand_over = _store if witness.storage else _post
     last, ends = None, time.monotonic() + BATCH_SECONDS
     for line in read_lines(numbers):
         if time.monotonic() > ends:
             break
         try:
-            _post(witness, line)
+            hand_over(witness, line)
         except NotTaken as error:
             return last, str(error)
         last = line.seal.number
@@ -107,6 +110,27 @@ def _post(witness: SealWitness, line: SealLine) -> None:
     outcome = handed(witness.name, line.to_json().encode(), headers)
     if outcome.state != "sent":
         raise NotTaken(outcome.why)
+
+
+def object_name(number: int) -> str:
+    """Return the name of a seal's object in a storage. Names are in the order of seals."""
+    return f"{number:012d}.json"
+
+
+def _store(witness: SealWitness, line: SealLine) -> None:
+    """Create the object of one seal, and overwrite none. Raises NotTaken."""
+    name, content = object_name(line.seal.number), line.to_json().encode()
+    try:
+        storage = storages[witness.storage]
+        try:
+            create(storage, name, content)
+        except FileExistsError:
+            if read(storage, name) != content:
+                raise NotTaken(f"it has another object {name}, and none is overwritten") from None
+    except NotTaken:
+        raise
+    except Exception as error:  # each storage has errors of its own
+        raise NotTaken(f"{type(error).__name__}: {error}") from None
 
 
 def append_lines(path: Path, lines: Iterator[str]) -> None:
@@ -178,7 +202,8 @@ def _rest(state: Witness, seconds: float, *, failures: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WitnessStatus:
-    """The seals that a witness has. `waiting_since` is the time of the oldest seal that it did not take."""
+    """The seals that a witness has. `waiting_since` is the time of the oldest seal that it did not take, or from which
+    it was a witness; `is_known` is whether a worker has tried it."""
 
     name: str
     taken: int
@@ -186,6 +211,7 @@ class WitnessStatus:
     waiting_since: datetime | None
     error: str
     newest: int  # the last seal here
+    is_known: bool = True
 
     @property
     def is_stale(self) -> bool:
@@ -199,6 +225,8 @@ class WitnessStatus:
                 f"witness {self.name} took seal {self.taken}, and the last one here is {self.newest}: "
                 "seals were deleted, or a backup was restored"
             )
+        if not self.is_known and self.newest:
+            return f"witness {self.name} was never tried: restart workers with this setting"
         if not self.is_stale:
             return ""
         last = f"took seal {self.taken} last" if self.taken else "has taken no seal"
@@ -212,10 +240,14 @@ def status_of(witness: SealWitness) -> WitnessStatus:
     taken = taken_up_to(witness.name)
     newest = Seal.objects.aggregate(last=Max("number"))["last"] or 0
     waiting = Seal.objects.filter(number__gt=taken).order_by("number").values_list("at", flat=True).first()
+    since = Witness.objects.filter(name=witness.name).values_list("since", flat=True).first()
+    if waiting is not None and since is not None:
+        waiting = max(waiting, since)
     tried = Delivery.objects.filter(witness=witness.name).order_by("-id").first()
     took = Delivery.objects.filter(witness=witness.name, outcome=Delivery.Outcome.TAKEN).order_by("-last").first()
     error = tried.error if tried is not None and tried.outcome == Delivery.Outcome.FAILED else ""
-    return WitnessStatus(witness.name, taken, took.at if took else None, waiting, error, newest)
+    at = took.at if took else None
+    return WitnessStatus(witness.name, taken, at, waiting, error, newest, is_known=since is not None)
 
 
 def _is_old(at: datetime) -> bool:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
+import threading
+import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -141,7 +145,7 @@ def test_each_source_gives_its_key(keys_are: Any, tmp_path: Path, monkeypatch: p
         ("file:/nowhere/key", "can't be read: /nowhere/key: No such file or directory"),
         ("file:{short}", "holds 3 bytes: 32 bytes in base64url are expected"),
         ("file:{strange}", "holds no key: 32 bytes in base64url are expected"),
-        ("file:", "an entry is no key source; write master, file:PATH, env:NAME or command:COMMAND"),
+        ("file:", "an entry is no key source; write master, file:PATH, env:NAME, command:COMMAND or https:"),
         ("c2VjcmV0LWFuZC12ZXJ5LXByaXZhdGUtbWF0dGVyLW8", "an entry is no key source"),
         ("master:x", "an entry is no key source"),
         ("env:NOT_SET_ANYWHERE", "is not set in the environment"),
@@ -164,6 +168,90 @@ def test_a_key_that_can_t_be_had_is_named(
     said = str(refused.value)
     assert said.startswith("DURABLEAGENTS_ENCRYPTION_KEYS: ") and problem in said
     assert "a sentence" not in said and "c2Vj" not in said and "denied >&2" not in said
+
+
+@pytest.fixture
+def service() -> Iterator[tuple[str, list[Any], list[Any]]]:
+    """A key service on this host: its address, what it answers in turn, what it got."""
+    answers: list[Any] = []
+    got: list[Any] = []
+    release = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            got.append((self.headers["Authorization"], json.loads(body)))
+            status, answer = answers.pop(0)
+            if answer is None:
+                release.wait(20)
+                return
+            self.send_response(status)
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+            for part in answer if isinstance(answer, list) else [answer]:
+                self.wfile.write(part)
+                self.wfile.flush()
+                if isinstance(answer, list) and release.wait(0.1):
+                    return
+
+        def log_message(self, *_: Any) -> None:
+            """Stay silent."""
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    http.daemon_threads = True
+    thread = threading.Thread(target=http.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{http.server_port}/decrypt", answers, got
+    release.set()
+    http.shutdown()
+    thread.join()
+    http.server_close()
+
+
+def test_key_service_is_asked_with_the_wrapped_key_and_its_failures_are_named(
+    keys_are: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, service: tuple[str, list[Any], list[Any]]
+) -> None:
+    address, answers, got = service
+    (tmp_path / "wrapped").write_bytes(b"\x01ciphertext")
+    (tmp_path / "token").write_text("t0ken\n")
+    source = f"{address}#wrapped={tmp_path / 'wrapped'}&token={tmp_path / 'token'}"
+    plain = base64.b64encode(b"\xfb\xff" * 16).decode()
+    keys_are(source)
+    answers.append((200, json.dumps({"Plaintext": plain, "KeyId": "arn"}).encode()))
+    found = master_keys.current()
+    assert found is not None and found.secret == b"\xfb\xff" * 16
+    assert got == [("Bearer t0ken", {"CiphertextBlob": base64.b64encode(b"\x01ciphertext").decode()})]
+
+    monkeypatch.setattr(secret_sources, "COMMAND_SECONDS", 0.5)
+    for answer, problem in (
+        ((403, b'{"Plaintext": "secret"}'), "answered 403"),
+        ((302, b""), "answered 302"),
+        ((200, None), "gave no answer within 0.5 s"),
+        ((200, [b"{"] * 1000), "gave no answer within 0.5 s"),
+        ((200, b"<html>"), "did not answer with JSON"),
+        ((200, b'{"Plaintext": 5}'), "did not answer with JSON"),
+        ((200, b"[" * 50_000), "did not answer with JSON"),
+        ((200, b'{"Plaintext": "c2VjcmV0"}'), "holds 6 bytes"),
+        ((200, b"x" * 100_000), "answered more than"),
+    ):
+        keys_are(source)
+        answers.append(answer)
+        began = time.monotonic()
+        with pytest.raises(KeyUnavailable, match=problem) as refused:
+            master_keys.current()
+        assert time.monotonic() - began < 2.0, problem
+        said = str(refused.value)
+        assert f"'{address}' " in said and "t0ken" not in said and "c2Vj" not in said and "wrapped=" not in said
+    for wrong, problem in (
+        ("http://127.0.0.1:9/decrypt#wrapped={wrapped}", "can't be reached: ConnectionRefused"),
+        ("https://127.0.0.1:x/decrypt#wrapped={wrapped}", "names no file of the wrapped key"),
+        ("https://kms.example.org/decrypt", "names no file of the wrapped key"),
+        ("https://kms.example.org/decrypt#wrapped=/nowhere/key", "/nowhere/key: No such file"),
+        ("http://kms.example.org/decrypt#wrapped={wrapped}", "would send the key in the clear"),
+    ):
+        keys_are(wrong.format(wrapped=tmp_path / "wrapped"))
+        with pytest.raises(KeyUnavailable, match=problem):
+            master_keys.current()
 
 
 def test_a_source_that_is_away_hides_no_other(keys_are: Any, tmp_path: Path) -> None:

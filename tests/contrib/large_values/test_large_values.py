@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import random
 import shutil
+import tracemalloc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,21 +21,27 @@ from django.test import Client
 from pydantic import BaseModel
 
 from durableagents import Context, End
-from durableagents.contrib.large_values import collecting, stores
+from durableagents.contrib.encryption import erasure
+from durableagents.contrib.large_values import collecting, own_features, stores
 from durableagents.contrib.large_values.management.commands.large_values import Command
 from durableagents.contrib.large_values.models import Collection
+from durableagents.contrib.retention import archiving
 from durableagents.identity.auth import issue_key
 from durableagents.server import health
 from ledger import codec
 from ledger import events as e
 from ledger.codec import Cut, pack, stored_at, unpack, unpack_head
+from ledger.erasure import Erased
 from ledger.models import Event
 from ledger.verification.runs import verify
+from runs import features
 from runs.models import Checkpoint, Run
 from runs.services import lifecycle
+from tests.contrib.retention.keeping import SHELL, age, policy
+from tests.contrib.retention.test_archiving import age_archives
 from tests.integration.api.conftest import Api, person
 from tests.integration.runs.stage import Stage, events, fresh, output, waiting
-from tests.world import SHOP, Item, Toolbox, agent_of
+from tests.world import SHOP, Item, Toolbox, agent_of, ends_with
 
 CANARY = "Kanarienvogel"
 # Random, so that it is still large when it is compressed.
@@ -183,6 +191,40 @@ def test_head_of_a_large_value_is_read_alone(stage: Stage, tools: Toolbox, store
         unpack((packed or b"")[:-1])
 
 
+@contextmanager
+def at_most(megabytes: float) -> Iterator[None]:
+    """Check how much memory is allocated at a time inside."""
+    tracemalloc.start()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()
+    assert peak < megabytes, f"{peak:.0f} MB"
+
+
+def test_memory_for_large_values_is_bounded(stage: Stage, tools: Toolbox, store: stores.Folder, client: Client) -> None:
+    run = stage.start(passing(tools), item=LARGE)
+    stage.settle(run)
+    text = random.Random(3).randbytes(10_000_000).hex()
+    with at_most(2.7 * 20):  # its text, twice while it is encoded, and room for it compressed
+        packed = pack({"text": text}, run.pk)
+    with at_most(2.2 * 20):  # the value, and its text while that is decoded
+        assert unpack(packed) == {"text": text}
+    with at_most(5):
+        assert len(unpack_head(packed)["text"]) > 100_000
+    large = stage.start(passing(tools), item=text[:6_000_000])
+    stage.settle(large)
+    client.force_login(person("olga", "operator"))
+    client.get(f"/runs/{run.pk}")  # reads templates
+    with at_most(5):
+        assert client.get(f"/runs/{large.pk}").status_code == 200
+    with at_most(4.2 * 6):
+        assert len(client.get(f"/runs/{large.pk}/events/1/payload").content) > 6_000_000
+    with pytest.raises(ValueError, match="bytes are too many"):
+        lifecycle.start(passing(tools).graph_id, {"item": text}, by=SHOP)
+
+
 def test_only_old_values_that_nothing_refers_to_are_deleted(stage: Stage, tools: Toolbox, store: stores.Folder) -> None:
     run = stage.start(passing(tools), item=LARGE)
     stage.settle(run)
@@ -201,6 +243,53 @@ def test_only_old_values_that_nothing_refers_to_are_deleted(stage: Stage, tools:
     collecting.collect_when_due()
     collecting.collect_when_due()
     assert Collection.objects.count() == 1
+
+
+def test_values_of_erased_runs_and_of_deleted_archives_are_deleted(
+    stage: Stage, tools: Toolbox, store: stores.Folder, settings: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "archive").mkdir()
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"archive": tmp_path / "archive"})
+    agent = agent_of(ends_with("done"), tools=tools.all(), input=Given, state=Kept, initial=lambda x: Kept(item=x.item))
+    erased, archived, held = (stage.start(agent, item=LARGE) for _ in range(3))
+    for run in (erased, archived, held):
+        stage.settle(run)
+    erasure.erase(erased.pk, by=SHELL, justification="request of the person concerned")
+    policy(delete_days=1)
+    age(archived.pk)
+    assert archiving.run().archived == 1
+    assert collecting.collect(timedelta(seconds=-5)).values >= 1
+    assert not list(store.values(erased.pk)) and list(store.values(archived.pk)) and list(store.values(held.pk))
+    found = verify(erased.pk)
+    assert found.problems == [] and found.notes[0].startswith("Content erased on ")
+    with pytest.raises(Erased):
+        events(erased, e.RunCreated)
+    age_archives()
+    assert archiving.run().deleted == 1
+    assert collecting.collect(timedelta(seconds=-5)).values >= 1
+    assert not list(store.values(archived.pk)) and list(store.values(held.pk))
+    assert verify(archived.pk).problems == verify(held.pk).problems == []
+
+
+def test_large_state_is_said_once_in_the_log_and_on_the_page(
+    stage: Stage,
+    tools: Toolbox,
+    store: stores.Folder,
+    client: Client,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(features.installed, "large values", own_features.feature(store))
+    client.force_login(person("olga", "operator"))
+    for item, is_said in ((LARGE, 0), (LARGE * 4, 1)):
+        caplog.clear()
+        run = stage.start(passing(tools), item=item)
+        stage.settle(run)
+        stage.decide(run)
+        stage.settle(run)
+        said = [each for each in caplog.messages if f"run {run.pk}: its state has" in each]
+        assert len(said) == is_said, said
+        assert (b"large-state" in client.get(f"/runs/{run.pk}").content) == bool(is_said)
 
 
 def test_storage_of_django_keeps_values_too(tmp_path: Path) -> None:

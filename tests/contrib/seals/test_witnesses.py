@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from botocore.exceptions import ClientError
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from django.core.management import call_command
 
@@ -25,10 +26,11 @@ from durableagents.contrib.seals.models import Delivery, Seal, Witness
 from durableagents.contrib.seals.own_features import feature
 from durableagents.contrib.seals.records import SealLine, public_bytes
 from durableagents.contrib.seals.verification import check_witness, every_seal, every_seal_witness
-from durableagents.contrib.seals.witnesses import append_lines, deliver, is_due
+from durableagents.contrib.seals.witnesses import append_lines, deliver, is_due, status_of
 from durableagents.seal_witness import SealWitness, read_witness
 from ledger.verification.registers import verify_registers
 from tests.cases import each_case
+from tests.contrib import s3
 from tests.contrib.seals.conftest import go_on, seal
 from tests.tampering import run_sql, tamper
 
@@ -323,6 +325,65 @@ def test_a_slow_witness_holds_up_neither_sealing_nor_the_others(
     assert "no answer" in Delivery.objects.get(witness=slow.name).error
 
 
+# --- a bucket with object lock ----------------------------------------------------------------------------------------
+
+
+def test_a_bucket_with_object_lock_keeps_each_seal_and_overwrites_none(new_run: NewRun, settings: Any) -> None:
+    witness = read_witness("storage:seals")
+    with s3.serve(ObjectLockEnabledForBucket=True) as bucket:
+        rule = {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 30}}
+        bucket.resource.meta.client.put_object_lock_configuration(
+            Bucket=s3.NAME, ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": rule}
+        )
+        options = bucket.options(location="production")
+        backend = {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": options}
+        settings.STORAGES = {**settings.STORAGES, "seals": backend}
+        settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"seal_witnesses": [witness]})
+        run_id = several_seals(new_run, 2)
+        tamper("UPDATE seals_seal SET at = at - interval '16 minutes'")
+        assert "never tried" in status_of(witness).problem
+        settings.STORAGES["seals"] = {**backend, "OPTIONS": {**options, "bucket_name": "none"}}
+        fresh_storages(settings)
+        assert deliver(witness) == 0 and "NoSuchBucket" in Delivery.objects.get().error
+        assert status_of(witness).problem == "", "a new witness is not stale at once"
+        tamper("UPDATE seals_witness SET since = since - interval '16 minutes'")
+        assert "is stale: it has taken no seal" in status_of(witness).problem
+        settings.STORAGES["seals"] = backend
+        fresh_storages(settings)
+        wait_over()
+        tamper("UPDATE seals_seal SET at = at + interval '16 minutes'")
+        several_seals(new_run, 1)
+        assert deliver(witness) == 3 and status_of(witness).problem == ""
+        assert bucket.keys() == [f"production/00000000000{n}.json" for n in (1, 2, 3)]
+        assert list(check_witness(witness)) == []
+        tamper("DELETE FROM seals_delivery")  # as after a lost answer
+        wait_over()
+        assert deliver(witness) == 3
+
+        (version,) = bucket.bucket.object_versions.filter(Prefix="production/000000000003")
+        with pytest.raises(ClientError, match="AccessDenied"):
+            version.delete()
+        bucket.bucket.Object("production/000000000003.json").put(Body=b"{}")
+        assert any("object 3: " in each or "line 3: " in each for each in map(str, check_witness(witness)))
+        tamper("DELETE FROM seals_delivery WHERE last = 3")
+        wait_over()
+        assert deliver(witness) == 2
+        assert "another object 000000000003.json, and none is overwritten" in Delivery.objects.latest("id").error
+        bucket.bucket.Object("production/000000000003.json").delete()
+        tamper("DELETE FROM seals_seal WHERE number = 2")
+        code, text = run_command("verify", "--witness", "storage:seals")
+        assert code == 1 and "seal 2 is gone from the database (witness storage:seals" in text and str(run_id) in text
+        assert version.get()["Body"].read().startswith(b"{"), "the version below the marker"
+    code, text = run_command("verify", "--witness", "storage:seals")
+    assert code == 2 and "the witness storage:seals can't be read" in text
+    assert run_command("verify", "--witness", "storage:none")[0] == 2
+
+
+def fresh_storages(settings: Any) -> None:
+    """Let Django make the storages again, of changed settings."""
+    settings.STORAGES = dict(settings.STORAGES)
+
+
 # --- status and commands ----------------------------------------------------------------------------------------------
 
 
@@ -343,6 +404,8 @@ def test_status_names_a_stale_witness(new_run: NewRun, witness: SealWitness) -> 
     several_seals(new_run, 1)
     assert run_command("status")[0] == 0, "it may be late for some minutes"
     tamper("UPDATE seals_seal SET at = at - interval '16 minutes' WHERE number = 2")
+    assert run_command("status")[0] == 0, "it has been a witness for less"
+    tamper("UPDATE seals_witness SET since = since - interval '16 minutes'")
     code, text = run_command("status")
     assert code == 1 and f"problem: witness {witness.name} is stale: it took seal 1 last, and seals wait since" in text
     listed = every_seal_witness()

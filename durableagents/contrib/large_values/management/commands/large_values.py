@@ -25,11 +25,14 @@ class Command(BaseCommand):
         store = stores.configured()
         if store is None:
             raise CommandError("no store is set: see DURABLEAGENTS_LARGE_VALUES", returncode=2)
+        try:
+            self._act(store, verb)
+        except stores.Unavailable as error:
+            raise CommandError(str(error), returncode=2 if verb == "prepare" else 1) from None
+
+    def _act(self, store: stores.Folder | stores.DjangoStorage, verb: str) -> None:
         if verb == "prepare":
-            try:
-                store.prepare()
-            except stores.Unavailable as error:
-                raise CommandError(str(error), returncode=2) from None
+            store.prepare()
             self.stdout.write("ready: restart web and workers on every host with this setting")
             return
         if problem := store.problem():

@@ -16,6 +16,7 @@ from durableagents.contrib.seals import status, verification, witnesses
 from durableagents.contrib.seals.keyring import SealKeyProblem, key_path, rotate
 from durableagents.contrib.seals.models import Seal
 from durableagents.env import EnvironmentProblem
+from durableagents.seal_witness import SealWitness, read_witness
 from ledger.errors import JustificationRequired, NotFound
 from ledger.verification import runs
 
@@ -27,7 +28,14 @@ class Command(BaseCommand):
         verbs = parser.add_subparsers(dest="verb", required=True)
         verbs.add_parser("status", help="keys, the last seal, and what each witness has")
         check = verbs.add_parser("verify", help="check seals, sealed heads, and the record of each sealed run")
-        check.add_argument("--witness", type=Path, action="append", default=[], metavar="FILE", help="a witness's copy")
+        check.add_argument(
+            "--witness",
+            type=_copy,
+            action="append",
+            default=[],
+            metavar="FILE",
+            help="a witness's copy, or storage:ALIAS",
+        )
         turn = verbs.add_parser("rotate", help="replace the private key; the old one signs the new one")
         turn.add_argument("--reason", required=True, help="why; on record")
         out = verbs.add_parser("export", help="print seals as a witness keeps them, one line each")
@@ -54,7 +62,7 @@ class Command(BaseCommand):
         if problems:
             raise SystemExit(1)
 
-    def _verify(self, copies: list[Path]) -> None:
+    def _verify(self, copies: list[Path | SealWitness]) -> None:
         problems = 0
         with runs.snapshot():
             seals, heads = Seal.objects.count(), verification.SealedHead.objects.count()
@@ -68,7 +76,7 @@ class Command(BaseCommand):
         if problems:
             raise SystemExit(1)
 
-    def _findings(self, copies: list[Path]) -> Iterator[str]:
+    def _findings(self, copies: list[Path | SealWitness]) -> Iterator[str]:
         yield from map(str, verification.check_database())
         for copy in copies:
             yield from map(str, verification.check_witness(copy))
@@ -96,6 +104,10 @@ class Command(BaseCommand):
     def _refusal(self, why: str) -> SystemExit:
         self.stderr.write(f"seals: {why}")
         return SystemExit(2)
+
+
+def _copy(text: str) -> Path | SealWitness:
+    return read_witness(text) if text.startswith("storage:") else Path(text)
 
 
 def _in_one_line(problem: str) -> str:

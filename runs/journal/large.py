@@ -1,0 +1,25 @@
+"""Large payloads in a store outside the database: wait for it in threads, since an event loop drives many runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from ledger.codec import Upload, is_kept, upload
+
+T = TypeVar("T")
+
+
+async def upload_all(uploads: list[Upload]) -> None:
+    """Hand these to the store, and take each off the list once it is kept. Raises StoreUnavailable."""
+    while uploads:
+        await asyncio.to_thread(upload, uploads[0])
+        del uploads[0]
+
+
+async def decoding(rows: Iterable[Iterable[Any]], decode: Callable[[], T]) -> T:
+    """Return `decode()`; in a thread if these rows refer to the store. Their keys were read before."""
+    if any(is_kept(value) for row in rows for value in row):
+        return await asyncio.to_thread(decode)
+    return decode()
