@@ -51,7 +51,7 @@ READ = _by_name(
     ),
     (ALL - {"integrator"}, "audit verify_all evidence"),
     (ALL, "reports report run_report"),  # each report has roles of its own: see tests/contrib/reports
-    ({"operator", "auditor"}, "stored_report retention runs_and_archives"),
+    ({"operator", "auditor"}, "stored_report retention runs_and_archives webhooks webhook insights"),
     (ALL, "archived_run"),  # which run each may see: see tests/contrib/retention
     ({"integrator", "operator"}, "start"),
     ({"operator", "auditor"}, "fleet recoveries notice_log channels rule_changes rule_change"),
@@ -99,7 +99,8 @@ ACT = _by_name(
         queue_proofs queue_reasons queue_grants queue_timings new_calendar calendar_changes calendar_removals
         new_policy policy_versions policy_retirements policy_restorations four_eyes new_channel channel_changes
         channel_ends channel_tests new_retention_policy retention_policy_ends new_legal_hold legal_hold_ends erasures
-        erasures_of_many
+        erasures_of_many new_webhook webhook_changes webhook_secrets webhook_pauses webhook_resumptions webhook_ends
+        webhook_tests webhook_replays
         """,
     ),
     (
@@ -150,7 +151,7 @@ PARTS: dict[str, Any] = {
 PARTS |= dict.fromkeys(("n", "page", "seq"), 1)
 PARTS |= dict.fromkeys(("wait_id", "schedule_id", "approval_id", "change_id", "halt", "archived_id"), UUID(int=1))
 PARTS |= dict.fromkeys(("pk", "device_id", "key_id", "pool_id", "ramp_id", "deputy_id", "grant_id"), 404)
-PARTS |= dict.fromkeys(("delivery_id", "channel_id", "absence_id"), 404)
+PARTS |= dict.fromkeys(("delivery_id", "channel_id", "absence_id", "webhook_id"), 404)
 PARTS |= {"report": "outcomes", "stored_id": 404, "finding_id": 404, "policy_id": 404, "hold_id": 404}
 ROUTES = dict(_routes(get_resolver("durableagents.urls_console").url_patterns))
 # Addresses of one run. To an integrator who neither started it nor has its tag, the run doesn't exist.

