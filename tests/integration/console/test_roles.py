@@ -50,8 +50,8 @@ READ = _by_name(
         """,
     ),
     (ALL - {"integrator"}, "audit verify_all evidence"),
-    (ALL, "reports report run_report"),  # each report has roles of its own: see tests/contrib/reports
-    ({"operator", "auditor"}, "stored_report retention runs_and_archives webhooks webhook insights"),
+    (ALL, "reports report run_report insights"),  # each report has roles of its own: see tests/contrib/reports
+    ({"operator", "auditor"}, "stored_report retention runs_and_archives webhooks webhook"),
     (ALL, "archived_run"),  # which run each may see: see tests/contrib/retention
     ({"integrator", "operator"}, "start"),
     ({"operator", "auditor"}, "fleet recoveries notice_log channels rule_changes rule_change"),
@@ -244,7 +244,7 @@ def test_a_page_opens_for_its_roles_and_no_other(
     names = others(names, role)
     opened = {name: somebody.client.get(path_of(name), follow=True).status_code for name in names}
     hidden = {"approval", "rule_change", "calendar", "changes", "standing_grant", "document", "document_page", "plan"}
-    hidden |= {"stored_report", "archived_run"}
+    hidden |= {"stored_report", "archived_run", "webhook"}
     hidden |= set() if is_own or role in READERS else {"batch"}
     hidden |= OF_A_RUN if role == "integrator" and not is_own else set()
     may = {name: 404 if name in hidden else 200 for name in names if role in READ[name]}
