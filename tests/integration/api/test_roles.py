@@ -125,7 +125,11 @@ MATRIX = _by_route(
     ("GET", OPERATE | {"auditor", SUPERUSER}, "api-changes api-change api-four-eyes api-channels api-channel"),
     ("POST", OPERATE | {SUPERUSER}, "api-delivery-replay api-archived-run-restore"),
     ("GET", EVERY, "api-archived-runs api-archived-run api-archived-run-events"),
-    ("GET", OPERATE | {"auditor", SUPERUSER}, "api-retention api-webhooks api-webhook api-webhook-messages api-erasures"),
+    (
+        "GET",
+        OPERATE | {"auditor", SUPERUSER},
+        "api-retention api-webhooks api-webhook api-webhook-messages api-erasures",
+    ),
     ("POST", ADMINS, "api-run-erase api-erasures"),
     ("POST", PUBLIC, "api-callback"),
 )
