@@ -122,7 +122,7 @@ MATRIX = _by_route(
         api-policies-try api-change-apply api-change-refuse api-change-withdraw
         """,
     ),
-    ("GET", OPERATE | {"auditor", SUPERUSER}, "api-erasures api-changes api-change api-four-eyes api-channels api-channel"),
+    ("GET", OPERATE | {"auditor", SUPERUSER}, "api-changes api-change api-four-eyes api-channels api-channel"),
     ("POST", OPERATE | {SUPERUSER}, "api-delivery-replay api-archived-run-restore"),
     ("GET", EVERY, "api-archived-runs api-archived-run api-archived-run-events"),
     (
@@ -130,6 +130,7 @@ MATRIX = _by_route(
         OPERATE | {"auditor", SUPERUSER},
         "api-retention api-webhooks api-webhook api-webhook-messages api-erasures",
     ),
+    ("GET", OPERATE | {"auditor", SUPERUSER}, "api-erasures"),
     ("POST", ADMINS, "api-run-erase api-erasures"),
     ("POST", PUBLIC, "api-callback"),
 )
