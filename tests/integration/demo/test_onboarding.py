@@ -52,7 +52,7 @@ async def test_finance_releases_84_000_dollars_and_five_effects_happen_once(onbo
     gate = story.gate()
     plan = json.loads(gate.plan)
     assert (gate.queue, gate.tool, plan["headline"]) == ("finance_po", "file_purchase_order", "$84,000.00")
-    assert plan["amount"] == {"value": "84000", "currency": "USD"}
+    assert plan["amount"] == {"value": "84000.00", "currency": "USD"}
     assert plan["arguments"]["amount_usd"] == "84000.00"
     assert plan["arguments"]["vendor_id"].startswith("VND-")
     labels = [item["label"] for item in plan["evidence"]]

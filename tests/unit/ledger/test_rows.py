@@ -34,7 +34,7 @@ def shown(row: Any) -> Any:
 
 
 def test_a_row_has_the_documented_names_and_no_others() -> None:
-    found = shown(EntryRow.of(SimpleNamespace(**STORED)))
+    found = shown(EntryRow.of(SimpleNamespace(**STORED), span_id="ab" * 8))
     assert list(found) == list(EntryRow.model_fields) and "secret" not in found
     assert found["at"] == "2026-01-02T03:04:05Z" and EntryRow.model_validate(found)
 
@@ -47,7 +47,9 @@ def test_what_was_not_set_is_not_said_and_what_is_given_goes_before_what_is_stor
 
 
 def test_a_damaged_row_is_shown_as_it_stands() -> None:
-    damaged = shown(EntryRow.of(SimpleNamespace(**STORED | {"attempt": "many", "fact": {"odd": []}, "tool": "\ud800"})))
+    damaged = shown(
+        EntryRow.of(SimpleNamespace(**STORED | {"attempt": "many", "fact": {"odd": []}, "tool": "\ud800"}), span_id="")
+    )
     assert damaged["attempt"] == "many" and damaged["fact"] == {"odd": []} and damaged["tool"] == "\ud800"
 
 
