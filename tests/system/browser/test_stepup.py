@@ -20,18 +20,17 @@ def test_above_an_amount_a_yes_is_typed_and_its_person_shows_who_they_are(
         order = {"description": "Pallets", "amount_usd": 84_000}
         case = site.asked("vendor-onboard", ACME | {"legal_name": "Dear Pallets Ltd", "first_order": order})
         run_id = case["run_id"]
-        # its gate declares no amount, which counts as above, and the name is typed instead. The worker that asked may
-        # not have known yet: this is the proof now
-        assert case["wanted"] == {"within": 300, "typed": {"target": "Dear Pallets Ltd"}}
+        # the worker that asked may not have known yet: this is the proof now
+        assert case["wanted"] == {"within": 300, "typed": {"amount": "84000.00 USD"}}
         # one click on a demo button authenticates nobody
         page = person("approver_finance", viewport={"width": 390, "height": 844})
         page.goto(f"/inbox/{case['id']}")
         expect(page.locator("#proof-note")).to_contain_text("within the last 5 minutes")
         read_all(page)
         page.fill("#justification", "Matches the quote.")
-        page.fill("#typed_target", "Cheap Pallets Ltd")
+        page.fill("#typed_amount", "48000.00 USD")
         page.click("[data-verdict=approve]")
-        expect(page.locator("#typed_target_error")).to_contain_text("type: Dear Pallets Ltd")
+        expect(page.locator("#typed_amount_error")).to_contain_text("type: 84000.00 USD")
         expect(page.locator("#justification")).to_have_value("Matches the quote.")
         # whatever is required, the bar leaves the case in view, and what was read stays read
         for width, height in ((390, 844), (1280, 800)):
@@ -40,7 +39,7 @@ def test_above_an_amount_a_yes_is_typed_and_its_person_shows_who_they_are(
             bar = page.locator("#decide-bar").bounding_box()
             assert bar is not None and bar["height"] <= height / 5
         expect(page.locator("[data-verdict=approve]")).not_to_have_attribute("aria-disabled", "true")
-        page.fill("#typed_target", "dear pallets ltd")
+        page.fill("#typed_amount", "84,000.00 usd")
         page.click("[data-verdict=approve]")
         expect(page.locator("h1")).to_have_text("Confirm it's you")
         (finance,) = [user for user in site.demo()["users"] if user["username"] == "finance"]
@@ -52,7 +51,7 @@ def test_above_an_amount_a_yes_is_typed_and_its_person_shows_who_they_are(
         page.click("button:has-text('Continue')")
         expect(page.locator(".messages")).to_contain_text("Approved.")
         decision = site.api(f"/approvals/{case['id']}")["decision"]
-        assert decision["proof"]["by"] == "password" and decision["proof"]["typed"] == {"target": "dear pallets ltd"}
+        assert decision["proof"]["by"] == "password" and decision["proof"]["typed"] == {"amount": "84,000.00 usd"}
         assert finance["password"] not in str(site.run(run_id))
         site.reaches(run_id, "completed")
     finally:
