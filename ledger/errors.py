@@ -93,6 +93,13 @@ _IN_WORDS = {
     "queue_timing": "Setting deadlines",
     "standing_grant": "Giving a standing approval",
     "standing_revoke": "Taking a standing approval back",
+    "webhook": "Creating a webhook",
+    "webhook_change": "Changing a webhook",
+    "webhook_end": "Ending a webhook",
+    "webhook_pause": "Pausing a webhook",
+    "webhook_replay": "Sending messages again",
+    "webhook_resume": "Resuming a webhook",
+    "webhook_secret": "Replacing a webhook's secret",
 }
 
 

@@ -24,11 +24,13 @@ from uuid import UUID
 from django.conf import settings
 
 from approvals.notices.mail import SENT, Cut, Outcome
+from ledger.web.text_safety import line
 
 WHOLE_SECONDS, STEP_SECONDS = 20.0, 10.0
 LONG_SECONDS, SILENT_SECONDS = 2.0, 60.0  # a server that takes so long without an answer is skipped for so long
 MOST_READ = 64 * 1024
 MOST_KEPT = 500  # bytes of an answer
+MAX_RETRY_AFTER_SECONDS = 86_400.0
 LONGEST = 2000
 _FOR_NOW = frozenset({408, 425, 429, 500, 502, 503, 504})
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\]", re.IGNORECASE | re.ASCII)
@@ -73,7 +75,9 @@ def places(parts: SplitResult) -> list[tuple[Any, ...]]:
         address = ip_address(str(where[0]).partition("%")[0])
         is_named = _is_named(address)
         if not is_named and not _is_public(address):
-            raise Forbidden("leads inside: it is not on the public internet")
+            raise Forbidden(
+                "leads inside: it is not on the public internet (allow its network with DURABLEAGENTS_WEBHOOK_NETWORKS)"
+            )
         if parts.scheme == "http" and not is_named:
             raise Forbidden("is not https, so everybody on the way could read it")
     if not found:
@@ -116,8 +120,11 @@ def post(url: str, payload: Any, *, message: UUID) -> Outcome:
 _silent: dict[str, float] = {}
 
 
-def handed(url: str, body: bytes, headers: dict[str, str], *, skips_silent: bool = True) -> Outcome:
-    """Post a body to an untrusted address if allowed. A server that doesn't answer is skipped for a while."""
+def handed(
+    url: str, body: bytes, headers: dict[str, str], *, skips_silent: bool = True, is_patient: bool = False
+) -> Outcome:
+    """Post a body to an untrusted address if allowed. With `skips_silent`, a server that doesn't answer is skipped for
+    a while. With `is_patient`, only the whole attempt is limited, not each step."""
     began = time.monotonic()
     try:
         parts = checked(url)
@@ -128,7 +135,7 @@ def handed(url: str, body: bytes, headers: dict[str, str], *, skips_silent: bool
         return Outcome("refused", f"the address {error}")
     except OSError as error:
         return Outcome("failed", f"the name {urlsplit(url).hostname} can't be looked up: {error}"[:300], is_down=False)
-    cut = Cut(began + WHOLE_SECONDS, STEP_SECONDS)
+    cut = Cut(began + WHOLE_SECONDS, WHOLE_SECONDS if is_patient else STEP_SECONDS)
     connection = _connection(parts, found, cut)
     try:
         with cut.timed():
@@ -136,9 +143,14 @@ def handed(url: str, body: bytes, headers: dict[str, str], *, skips_silent: bool
     except (OSError, http.client.HTTPException) as error:
         if skips_silent and time.monotonic() - began >= LONG_SECONDS:
             _leave_alone(parts.netloc.lower())
-        return Outcome("failed", f"no answer: {type(error).__name__}: {error}"[:300])
+        return Outcome("failed", f"no answer: {type(error).__name__}: {inert(str(error))}"[:300])
     finally:
         connection.close()
+
+
+def inert(text: str) -> str:
+    """Return the first characters of untrusted text as one harmless line."""
+    return "".join(f"[{piece.text}]" if piece.is_mark else piece.text for piece in line(text, MOST_KEPT))
 
 
 def _leave_alone(server: str) -> None:
@@ -174,16 +186,17 @@ def judged(status: int, retry_after: str | None = None) -> Outcome:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Parse a `Retry-After`: seconds, or a date."""
+    """Parse a `Retry-After`: seconds, or a date; at most a day."""
     if not retry_after:
         return None
-    if retry_after.strip().isdigit() and len(retry_after) < 10:
-        return float(retry_after)
+    if retry_after.strip().isdecimal():
+        return min(float(retry_after), MAX_RETRY_AFTER_SECONDS)
     try:
         at = parsedate_to_datetime(retry_after)
     except ValueError:
         return None
-    return max(0.0, ((at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds())
+    seconds = ((at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds()
+    return min(max(0.0, seconds), MAX_RETRY_AFTER_SECONDS)
 
 
 class _WholeHead(http.client.HTTPResponse):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,6 +11,9 @@ class Shape(BaseModel):
     """Base of documented answers."""
 
     model_config = ConfigDict(extra="forbid")
+
+    # Fields that are never stored: null when the answer is repeated for an Idempotency-Key.
+    shown_once: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def of(cls, stored: object, **more: Any) -> Self:
@@ -23,6 +26,10 @@ class Shape(BaseModel):
             if name not in more and field.is_required()
         }
         return cast(Self, cls.model_construct(**given, **more))
+
+    def as_kept(self) -> Self:
+        """Return the answer as it is stored for repetitions of the request."""
+        return self.model_copy(update=dict.fromkeys(self.shown_once))
 
     def shown(self) -> dict[str, Any]:
         """Return the answer's members: all names that were set."""

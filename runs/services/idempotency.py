@@ -19,6 +19,7 @@ from ledger.erasure import Erased
 from ledger.errors import DurableAgentsError
 from ledger.keys import word_key
 from ledger.web.renderers import ShapeRenderer
+from ledger.web.shapes import Shape
 from runs.models import IdempotencyRecord
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -54,7 +55,8 @@ def key_from(header: str | None) -> str | None:
 
 @transaction.atomic
 def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[int, Any]]) -> tuple[int, bytes]:
-    """Run `act` for the first request of (principal, key) and return the same bytes to every repeat.
+    """Run `act` for the first request of (principal, key) and return the same bytes to every repeat, without the fields
+    that are shown once.
 
     A failed `act` stores nothing, so the key may be used again. A concurrent second request fails at once; losing the
     race for the transaction's advisory lock can't be told from a hash collision, and both may be retried. Raises
@@ -76,8 +78,9 @@ def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[
     status, body = act()
     # Stored as text: jsonb would reorder the members, and a repeat must be the same bytes.
     text = ShapeRenderer().render(body)
+    kept = ShapeRenderer().render(body.as_kept()) if isinstance(body, Shape) and body.shown_once else text
     with connection.cursor() as cursor:
-        cursor.execute(_KEEP, [principal, key, digest, status, _stored(text.decode())])
+        cursor.execute(_KEEP, [principal, key, digest, status, _stored(kept.decode())])
     return status, text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import ClassVar
 from uuid import UUID
 
 from django.contrib.auth.models import User
@@ -49,7 +50,11 @@ class WebhookRow(Shape):
 class WebhookSecretRow(WebhookRow):
     """A webhook with its new secret."""
 
-    secret: str = Field(description="Secret that its messages are signed with. It is shown only now.")
+    shown_once: ClassVar[frozenset[str]] = frozenset({"secret"})
+
+    secret: str | None = Field(
+        description="Secret that its messages are signed with. It is shown only now; null: this repeats an answer."
+    )
 
 
 class WebhookPage(Page):
@@ -75,7 +80,7 @@ class WebhookMessageRow(Shape):
     event: str = Field(description="Type of the message.")
     run_id: UUID | None = Field(description="Run that it is about; null: none.")
     at: datetime = Field(description="Time of the event.")
-    state: Message.State = Field(description="waiting, sending, sent, dead or needless.")
+    state: Message.State = Field(description="waiting, sending, sent, failed or not_sent_any_more.")
     due_at: datetime = Field(description="Time of the next attempt.")
     attempts: int = Field(description="Number of attempts since it was made or replayed.")
     note: str = Field(description="Why it is not sent, or not sent yet; empty: no note.")

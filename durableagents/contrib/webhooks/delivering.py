@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
 
@@ -27,7 +27,6 @@ from durableagents.contrib.webhooks.services import drop, locked, stop
 from ledger.clock import database_now
 from ledger.errors import first_line
 from ledger.web.seeing.viewers import is_erased
-from ledger.web.text_safety import line
 from runs.failpoints import hit
 from runs.journal.database_errors import is_transient
 from runs.models import Run
@@ -78,21 +77,21 @@ class Sent:
 
 
 def deliver() -> int:
-    """Send all that is due; return the number of attempts."""
+    """Send all that is due; return the number of attempts. A failure with one webhook or message stops no other."""
     results: SimpleQueue[Sent] = SimpleQueue()
     on_the_way, attempts = 0, 0
+    broken: set[int] = set()
     while True:
         for webhook in _due():
-            while (taken := _take(webhook)) is not None:
-                if (sending := _made(taken)) is not None:
-                    threading.Thread(target=_send, args=[sending, results], name="webhooks: send", daemon=True).start()
-                    on_the_way, attempts = on_the_way + 1, attempts + 1
+            while webhook not in broken and (sending := _begun(webhook, broken)) is not None:
+                threading.Thread(target=_send, args=[sending, results], name="webhooks: send", daemon=True).start()
+                on_the_way, attempts = on_the_way + 1, attempts + 1
         if not on_the_way:
             return attempts
         try:
-            on_the_way -= _record(results.get(timeout=LOOK_SECONDS))
+            on_the_way -= _settle(results.get(timeout=LOOK_SECONDS))
             while True:
-                on_the_way -= _record(results.get_nowait())
+                on_the_way -= _settle(results.get_nowait())
         except Empty:
             continue
 
@@ -103,15 +102,28 @@ def _due() -> list[int]:
         return [webhook for (webhook,) in cursor.fetchall()]
 
 
+def _begun(webhook: int, broken: set[int]) -> Sending | None:
+    """Take the next message that can be made; None if there is none. A webhook whose messages can't be taken is added
+    to `broken`, and tried again in the next round."""
+    try:
+        while (taken := _take(webhook)) is not None:
+            if (sending := _made(taken)) is not None:
+                return sending
+    except Exception:
+        log.exception("webhook %s: its next message can't be taken", webhook)
+        broken.add(webhook)
+    return None
+
+
 def _send(sending: Sending, results: SimpleQueue[Sent]) -> None:
     """Send one message. Runs in a thread of its own, without database."""
     began = time.monotonic()
     hit("WP1")
     try:
-        outcome = chat.handed(sending.url, sending.body, sending.headers, skips_silent=False)
+        outcome = chat.handed(sending.url, sending.body, sending.headers, skips_silent=False, is_patient=True)
     except Exception as error:
         log.exception("a message can't be sent")
-        outcome = Outcome("failed", f"it can't be sent: {first_line(error)}"[:300])
+        outcome = Outcome("failed", f"it can't be sent: {chat.inert(first_line(error))}"[:300])
     hit("WP2")
     results.put(Sent(sending, outcome, int((time.monotonic() - began) * 1000)))
 
@@ -131,7 +143,7 @@ def _take(webhook_id: int) -> Message | None:
             why = "The worker ended before it recorded an answer. The message may have been sent."
             Attempt.objects.create(message=row, at=now, outcome="unknown", why=why)
         if why := _why_not(row, webhook):
-            _end(row, Message.State.NEEDLESS, why)
+            _end(row, Message.State.NOT_SENT, why)
             continue
         row.state, row.attempts = Message.State.SENDING, row.attempts + 1
         row.due_at = now + timedelta(seconds=LEASE_SECONDS)
@@ -152,7 +164,7 @@ def _made(row: Message) -> Sending | None:
             raise  # the record says that it may have been sent; it is tried again
         if not isinstance(error, Unreadable):
             log.exception("message %s can't be made", row)
-        _end(row, Message.State.DEAD, f"it can't be made: {first_line(error)}"[:300])
+        _end(row, Message.State.FAILED, f"it can't be made: {chat.inert(first_line(error))}"[:300])
         return None
 
 
@@ -176,6 +188,21 @@ def _why_not(row: Message, webhook: Webhook) -> str:
     if row.run_id is not None and not Run.objects.filter(pk=row.run_id).exists():
         return "its run was moved to the archive"
     return ""
+
+
+def _settle(sent: Sent) -> int:
+    """Record an attempt; if its answer can't be recorded, record that as its failure. Return 1."""
+    message = sent.sending.message
+    try:
+        return _record(sent)
+    except Exception as error:
+        log.exception("the answer to message %s can't be recorded", message)
+        is_lost = not is_transient(error)
+    try:
+        return _record(replace(sent, outcome=Outcome("failed", "its answer can't be recorded")) if is_lost else sent)
+    except Exception:
+        log.exception("no attempt can be recorded for message %s: it is sent again after its lease", message)
+        return 1
 
 
 @transaction.atomic
@@ -209,7 +236,7 @@ def _failed(row: Message, webhook: Webhook, outcome: Outcome) -> None:
     now = database_now()
     seconds = retry_seconds(row.attempts, outcome.retry_after)
     if seconds is None:
-        _end(row, Message.State.DEAD, f"given up after {row.attempts} attempts: {outcome.why}")
+        _end(row, Message.State.FAILED, f"given up after {row.attempts} attempts: {outcome.why}")
         log.warning("message %s is given up: %s", row, outcome.why)
     else:
         row.state, row.note, row.due_at = Message.State.WAITING, outcome.why, now + timedelta(seconds=seconds)
@@ -218,7 +245,7 @@ def _failed(row: Message, webhook: Webhook, outcome: Outcome) -> None:
         return
     if outcome.status == 410:
         stop(webhook, Webhook.State.DISABLED, "its endpoint answered 410: it is gone")
-        drop(webhook, Message.State.DEAD, "the endpoint answered 410: it is gone", now)
+        drop(webhook, Message.State.FAILED, "the endpoint answered 410: it is gone", now)
     elif webhook.failing_since is None:
         return _note_failing(webhook, now)
     elif webhook.failing_since < now - timedelta(days=PAUSE_AFTER_DAYS):
@@ -241,8 +268,7 @@ def _end(row: Message, state: Message.State, note: str) -> None:
 
 def escaped(answer: bytes) -> str:
     """Return the bytes of an answer as one harmless line."""
-    text = answer.decode("utf-8", "backslashreplace")
-    return "".join(f"[{piece.text}]" if piece.is_mark else piece.text for piece in line(text, chat.MOST_KEPT))
+    return chat.inert(answer.decode("utf-8", "backslashreplace"))
 
 
 def forget() -> int:

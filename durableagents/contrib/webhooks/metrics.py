@@ -10,10 +10,12 @@ from durableagents.contrib.webhooks.queries import backlog
 
 
 def read_metrics() -> Iterator[Metric]:
-    """Yield how many messages are due, and since when. Raises DatabaseError."""
+    """Yield how many messages are to be sent, and since when. Raises DatabaseError."""
     due = backlog()
     yield GaugeMetricFamily(
-        "durableagents_webhook_backlog", "Messages of active webhooks that are due and unsent.", value=due.count
+        "durableagents_webhook_backlog",
+        "Unsent messages of active webhooks, failed ones that are tried again too.",
+        value=due.count,
     )
     yield GaugeMetricFamily(
         "durableagents_webhook_oldest_seconds",

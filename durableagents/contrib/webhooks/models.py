@@ -64,11 +64,11 @@ class Message(models.Model):
     """One message to one webhook. Its id grows, so of two messages about a run the later has the higher one."""
 
     class State(models.TextChoices):
-        WAITING = "waiting"
-        SENDING = "sending"
-        SENT = "sent"
-        DEAD = "dead"
-        NEEDLESS = "needless"
+        WAITING = "waiting", "waiting"
+        SENDING = "sending", "sending"
+        SENT = "sent", "sent"
+        FAILED = "failed", "failed"
+        NOT_SENT = "not_sent_any_more", "not sent any more"
 
     OPEN = (State.WAITING, State.SENDING)
 

@@ -15,19 +15,20 @@ PAGE = 50
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Messages of active webhooks that are due and unsent, and the age of the oldest; 0 if there are none."""
+    """Unsent messages of active webhooks, also those that failed and are tried again later, and the age of the oldest;
+    0 if there are none."""
 
     count: int
     oldest_seconds: float
 
 
 def backlog() -> Backlog:
-    """Return the messages that are due now, without those of paused webhooks."""
+    """Return the messages that are to be sent, without those of paused webhooks."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(m.at)), 0)::float8 "
             "FROM webhooks_message m JOIN webhooks_webhook w ON w.id = m.webhook_id "
-            "WHERE w.state = 'active' AND m.state IN ('waiting', 'sending') AND m.due_at <= statement_timestamp()"
+            "WHERE w.state = 'active' AND m.state IN ('waiting', 'sending')"
         )
         return Backlog(*cursor.fetchone())
 

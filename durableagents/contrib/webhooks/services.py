@@ -23,8 +23,9 @@ from durableagents.contrib.webhooks.models import Message, Webhook
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
-from ledger.errors import DurableAgentsError, NotFound
-from runs.services.bodies import SteerBody
+from ledger.errors import DurableAgentsError, InvalidInput, NotFound
+from runs.queries.code_here import is_known_agent
+from runs.services.bodies import Moment, SteerBody
 
 MAX_WEBHOOKS = 50
 MAX_REPLAYED = 10_000
@@ -32,6 +33,10 @@ MAX_OVERLAP_HOURS = 7 * 24
 SECRET_BYTES = 32
 _TO = "set up webhooks"
 _FILTERS = ("agent", "tag", "key_prefix")
+_CONTENT = (
+    "Whether messages contain results, errors and titles, as far as you may read them: null without the permission "
+    "to read the payloads of runs, which an administrator doesn't have by itself."
+)
 
 Name = Annotated[str, Field(max_length=100)]
 Filter = Annotated[str, Field(max_length=200)]
@@ -50,9 +55,7 @@ class WebhookBody(SteerBody):
     queue: Filter = Field(default="", description="Of messages about approvals, only those of this queue; empty: any.")
     key_prefix: Filter = Field(default="", description="Only runs whose business key begins so; empty: any.")
     started_by: Filter = Field(default="", description="Only runs that this account started; empty: anybody.")
-    has_content: bool = Field(
-        default=False, description="Whether messages contain results, errors and titles, as far as you may read them."
-    )
+    has_content: bool = Field(default=False, description=_CONTENT)
 
 
 class WebhookChangeBody(SteerBody):
@@ -65,9 +68,7 @@ class WebhookChangeBody(SteerBody):
     queue: Filter | None = Field(default=None, description="New queue; empty: any.")
     key_prefix: Filter | None = Field(default=None, description="New beginning of the business key; empty: any.")
     started_by: Filter | None = Field(default=None, description="New account; empty: anybody.")
-    has_content: bool | None = Field(
-        default=None, description="Whether messages contain results, errors and titles, as far as you may read them."
-    )
+    has_content: bool | None = Field(default=None, description=_CONTENT)
 
 
 class SecretBody(SteerBody):
@@ -82,7 +83,7 @@ class ReplayBody(SteerBody):
     """Which messages are sent again: one by its number, or all of the events since a time."""
 
     message: int | None = Field(default=None, ge=1, lt=2**62, description="Number of the message.")
-    since: datetime | None = Field(default=None, description="Time of the first event.")
+    since: Moment | None = Field(default=None, description="Time of the first event.")
     only_failed: bool = Field(default=False, description="Leave out messages that were sent.")
 
 
@@ -172,7 +173,7 @@ def end(webhook_id: int, *, by: Actor, justification: str) -> Webhook:
     row = _locked(webhook_id)
     before, now = said(row), database_now()
     row.state = Webhook.State.ENDED
-    drop(row, Message.State.NEEDLESS, "the webhook was ended", now)
+    drop(row, Message.State.NOT_SENT, "the webhook was ended", now)
     return _done("webhook_end", row, before, by=by, why=why, now=now)
 
 
@@ -196,7 +197,9 @@ def replay(webhook_id: int, body: ReplayBody, *, by: Actor) -> int:
     JustificationRequired."""
     by, why = as_admin(by, _TO), justified("webhook_replay", body.justification)
     if (body.message is None) == (body.since is None):
-        raise wrong("since", "and message: one of them says what is sent again", "give one of the two")
+        problem = "is missing" if body.since is None else "is given together with message"
+        errors = [{"field": "since", "problem": problem, "fix": "give either message or since"}]
+        raise InvalidInput("Give either `message` or `since`.", errors=errors)
     row = _locked(webhook_id)
     _must_be_active(row)
     now = database_now()
@@ -279,6 +282,8 @@ def _fill(row: Webhook, given: dict[str, Any], by: Actor) -> None:
             check_text(name, text, 200)
     if "@" in given.get("agent", ""):
         raise wrong("agent", "names a version", "name the agent without its version")
+    if (agent := given.get("agent", "")) and agent != row.agent and not is_known_agent(agent):
+        raise wrong("agent", "is unknown: no registered agent and no run has this name", "an agent's name, or none")
     if (queue := given.get("queue", "")) and not Queue.objects.filter(name=queue).exists():
         raise wrong("queue", "does not exist", "a queue's name, or none")
     if "started_by" in given:

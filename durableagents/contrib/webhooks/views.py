@@ -74,7 +74,7 @@ class WebhookPage(WebhooksPage):
             "log_entries": found[: queries.PAGE],
             "more": found[queries.PAGE - 1].pk if len(found) > queries.PAGE else None,
             "state": state,
-            "states": Message.State.values,
+            "states": Message.State.choices,
             "is_over": row.state == Webhook.State.ENDED,
             **_form(request, refused),
         }

@@ -20,12 +20,13 @@ from django.db import connection, transaction
 from standardwebhooks.webhooks import Webhook as Verifier
 
 from approvals.models import Notice
-from approvals.notices import own
+from approvals.notices import chat, own
 from approvals.notices.channels import PreferenceBody
 from durableagents.contrib.webhooks import delivering, events, queries, services
 from durableagents.contrib.webhooks.models import Attempt, Message, Webhook
 from durableagents.contrib.webhooks.services import ReplayBody, SecretBody
 from ledger.errors import InvalidInput
+from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.services import lifecycle
 from tests.contrib.webhooks.conftest import SHELL, WHY, Receiver, webhook
@@ -115,9 +116,10 @@ def test_a_starter_who_chose_so_is_told_of_the_end(stage: Stage, tools: Toolbox)
 
 def test_filters_limit_the_runs(stage: Stage, tools: Toolbox, receivers: Begin) -> None:
     run = stage.start(calling(tools, "order"))
+    other = next(each.name for each in registry.agents() if each.name != run.agent)
     somebody("ida", "integrator")
     fits: list[dict[str, Any]] = [{}, {"agent": run.agent}]
-    others: list[dict[str, Any]] = [{"agent": "x"}, {"tag": "x"}, {"key_prefix": "x"}, {"started_by": "ida"}]
+    others: list[dict[str, Any]] = [{"agent": other}, {"tag": "x"}, {"key_prefix": "x"}, {"started_by": "ida"}]
     rows = [webhook(receivers(), "run.completed", **each) for each in (*fits, *others)]
     webhook(receivers(), "run.failed")
     stage.settle(run)
@@ -196,6 +198,50 @@ def test_a_slow_endpoint_delays_no_other(stage: Stage, tools: Toolbox, receivers
     assert delivering.deliver() == 12 and max(fast_in) < 5 and len(slow.got) == 6
 
 
+def test_a_hostile_answer_fails_and_stops_no_other(stage: Stage, tools: Toolbox, receivers: Begin) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as wire:
+                wire.recv(65536)
+                wire.sendall(b"\x00\xff garbage\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        port = server.getsockname()[1]
+        hostile = webhook(Receiver(url=f"http://127.0.0.1:{port}/"), "run.completed")
+        poison, good = receivers(), receivers()
+        poison.answers, good.on_message = [(200, {}, b"poison")], lambda: time.sleep(0.5)
+        refused, other = webhook(poison, "run.completed"), webhook(good, "run.completed")
+        run = stage.start(calling(tools, "order"))
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE webhooks_attempt ADD CONSTRAINT no_poison CHECK (answer <> 'poison')")
+        try:
+            stage.settle(run)
+            assert delivering.deliver() == 3
+        finally:
+            with connection.cursor() as cursor:
+                cursor.execute("ALTER TABLE webhooks_attempt DROP CONSTRAINT no_poison")
+    for row in (hostile, refused, other):
+        row.refresh_from_db()
+    assert [row.messages.get().state for row in (hostile, refused, other)] == ["waiting", "waiting", "sent"]
+    assert hostile.failing_since and refused.failing_since and not other.failing_since
+    attempts = {one.message.webhook_id: one for one in Attempt.objects.all()}
+    assert len(attempts) == 3 and "garbage" in attempts[hostile.pk].why and "\x00" not in attempts[hostile.pk].why
+    assert attempts[refused.pk].why == "its answer can't be recorded" and queries.backlog().count == 2
+
+
+def test_an_endpoint_has_the_whole_time_for_its_answer(
+    stage: Stage, tools: Toolbox, receivers: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat, "STEP_SECONDS", 0.2)
+    slow = receivers()
+    slow.on_message = lambda: time.sleep(1)
+    row = webhook(slow, "run.completed")
+    completed(stage, tools)
+    delivering.deliver()
+    assert row.messages.get().state == "sent" and chat.WHOLE_SECONDS == 20.0
+
+
 def test_what_an_endpoint_may_answer(stage: Stage, tools: Toolbox, receivers: Begin) -> None:
     receiver, inner = receivers(), receivers()
     row = webhook(receiver, "run.completed")
@@ -204,7 +250,7 @@ def test_what_an_endpoint_may_answer(stage: Stage, tools: Toolbox, receivers: Be
     receiver.answers = [
         (302, {"Location": inner.url}, b""),
         (429, {"Retry-After": "900"}, b""),
-        (500, {"Retry-After": "9999999"}, huge),
+        (500, {"Retry-After": "999999999999"}, huge),
         (410, {}, b"gone"),
     ]
     waits = []
@@ -221,7 +267,7 @@ def test_what_an_endpoint_may_answer(stage: Stage, tools: Toolbox, receivers: Be
     delivering.deliver()
     message.refresh_from_db()
     row.refresh_from_db()
-    assert (message.state, row.state) == ("dead", "disabled") and "410" in row.why and row.is_genuine
+    assert (message.state, row.state) == ("failed", "disabled") and "410" in row.why and row.is_genuine
     assert Notice.objects.get(kind="endpoint_stopped").about == f"{row.name} (disabled)"
     completed(stage, tools)
     assert Message.objects.count() == 1
@@ -242,7 +288,7 @@ def test_a_message_is_given_up_and_a_webhook_that_fails_for_days_is_paused(
         due()
         delivering.deliver()
     message = Message.objects.get()
-    assert message.state == "dead" and "given up after 10 attempts" in message.note
+    assert message.state == "failed" and "given up after 10 attempts" in message.note
     Webhook.objects.update(failing_since=delivering.database_now() - timedelta(days=events.PAUSE_AFTER_DAYS, hours=1))
     completed(stage, tools)
     delivering.deliver()
@@ -315,7 +361,7 @@ def test_forged_webhooks_and_erased_runs_send_nothing(
     completed(stage, tools)
     Webhook.objects.update(name="forged")
     delivering.deliver()
-    assert Message.objects.get().state == "needless" and not receiver.got
+    assert Message.objects.get().state == "not_sent_any_more" and not receiver.got
     Webhook.objects.update(name=row.name)
     erased = completed(stage, tools)
     with connection.cursor() as cursor:

@@ -12,7 +12,9 @@ from durableagents.contrib.webhooks import delivering, services
 from durableagents.contrib.webhooks.events import EVENTS, MAX_ATTEMPTS, retry_seconds
 from durableagents.contrib.webhooks.models import Message, Webhook
 from durableagents.identity.auth import issue_key
+from ledger.contents import text_in
 from ledger.models import ActRecord
+from runs.models import IdempotencyRecord
 from tests.contrib.webhooks.conftest import WHY, Receiver, webhook
 from tests.integration.api.conftest import NOBODY, SUPERUSER, Api, person
 from tests.integration.console.conftest import Reader
@@ -78,8 +80,11 @@ def test_the_api_sets_up_shows_and_replays(stage: Stage, tools: Toolbox, receive
     assert api.post(f"{at}/replay", again).status_code == 409
     delivering.deliver()
     assert receiver.got[2][0] == message["message_id"]
-    changed = api.post(at, {"events": ["run.failed"], "agent": "x", "justification": WHY}).json()
-    assert changed["events"] == ["run.failed"] and changed["agent"] == "x"
+    assert api.post(f"{at}/replay", {"since": "2026-01-01", "justification": WHY}).status_code == 422
+    since = {"since": message["at"], "justification": WHY}
+    assert api.post(f"{at}/replay", since).json() == {"messages": 2}
+    changed = api.post(at, {"events": ["run.failed"], "agent": run.agent, "justification": WHY}).json()
+    assert changed["events"] == ["run.failed"] and changed["agent"] == run.agent
     rotated = api.post(f"{at}/secret", {"overlap_hours": 2, "justification": WHY}).json()
     assert rotated["secret"] != receiver.secret and rotated["previous_until"]
     assert api.post(f"{at}/pause", {"justification": WHY}).json()["state"] == "paused"
@@ -89,7 +94,7 @@ def test_the_api_sets_up_shows_and_replays(stage: Stage, tools: Toolbox, receive
     assert api.post(f"{at}/resume", {"justification": WHY}).status_code == 409
     recorded = ActRecord.objects.filter(action__startswith="webhook").order_by("pk")
     assert [one.action for one in recorded] == [
-        *("webhook", "webhook_test", "webhook_replay", "webhook_change", "webhook_secret"),
+        *("webhook", "webhook_test", "webhook_replay", "webhook_replay", "webhook_change", "webhook_secret"),
         *("webhook_pause", "webhook_resume", "webhook_end"),
     ]
     told = json.dumps([[one.before, one.after] for one in recorded])
@@ -109,6 +114,7 @@ def test_bad_input_is_named_and_changes_nothing(stage: Stage, receivers: Begin) 
         ({"events": []}, "events"),
         ({"events": ["run.exploded"]}, "events"),
         ({"agent": "buyer@1"}, "agent"),
+        ({"agent": "no-such-agent"}, "agent"),
         ({"queue": "nowhere"}, "queue"),
         ({"started_by": "nobody-here"}, "started_by"),
         ({"justification": ""}, "justification"),
@@ -128,6 +134,9 @@ def test_bad_input_is_named_and_changes_nothing(stage: Stage, receivers: Begin) 
     ]
     for path, given in wrong:
         assert api.post(path, given).status_code == 422, (path, given)
+    assert api.post(f"{at}/replay", {"justification": WHY}).json()["detail"] == "Give either `message` or `since`."
+    unsaid = api.post("webhooks", body(receiver, name="two", justification="")).json()
+    assert unsaid["detail"].startswith("Creating a webhook needs a reason.")
     assert api.post(f"{at}/replay", {"message": 99, "justification": WHY}).status_code == 404
     assert api.post("webhooks/99/test").status_code == 404 and api.get("webhooks/99").status_code == 404
     assert Webhook.objects.count() == 1 and ActRecord.objects.count() == known and not Message.objects.exists()
@@ -137,7 +146,8 @@ def test_the_page_keeps_a_refused_form_and_shows_hostile_answers_as_text(
     stage: Stage, tools: Toolbox, receivers: Begin
 ) -> None:
     admin, receiver = Reader(person("root", is_superuser=True, is_staff=True)), receivers()
-    form = {"name": "billing", "url": receiver.url, "event.run.completed": "on", "agent": "x"}
+    run = stage.start(calling(tools, "order"))
+    form = {"name": "billing", "url": receiver.url, "event.run.completed": "on", "agent": run.agent}
     refused = admin.post("/webhooks/new", **form)
     assert refused.status_code == 422 and b'value="billing"' in refused.content and not Webhook.objects.exists()
     shown = admin.post("/webhooks/new", **form, justification=WHY)
@@ -146,11 +156,29 @@ def test_the_page_keeps_a_refused_form_and_shows_hostile_answers_as_text(
     row = Webhook.objects.get()
     cleared = {"agent": "", "event.run.completed": "on", "justification": WHY}
     assert admin.post(f"/webhooks/{row.pk}/changes", **cleared).status_code == 302
-    stage.settle(stage.start(calling(tools, "order")))
+    stage.settle(run)
     receiver.answers = [(500, {}, b"<script>alert(1)</script>")]
     delivering.deliver()
     page = admin.get(f"/webhooks/{row.pk}").content.decode()
     assert "<script>alert" not in page and "&lt;script&gt;alert" in page and "it answered 500" in page
+    assert 'placeholder="2026-01-31T00:00:00Z"' in page
+    since = Message.objects.get().at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert admin.post(f"/webhooks/{row.pk}/replays", since=since, justification=WHY).status_code == 302
+
+
+def test_a_repetition_has_no_secret_and_none_is_stored(stage: Stage, receivers: Begin) -> None:
+    api, receiver = caller(), receivers()
+    paths = [("webhooks", body(receiver)), ("webhooks/{}/secret", {"justification": WHY})]
+    webhook_id = 0
+    for path, asked in paths:
+        key = {"Idempotency-Key": path.replace("{}", "n")}
+        first, again = (api.post(path.format(webhook_id), asked, headers=key) for _ in range(2))
+        webhook_id = first.json()["id"]
+        assert first.status_code == again.status_code and again["Idempotent-Replayed"] == "true"
+        assert first.json()["secret"].startswith("whsec_") and again.json() == first.json() | {"secret": None}
+        kept = [text_in(str(each)) for each in IdempotencyRecord.objects.values_list("body", flat=True)]
+        assert kept and "whsec_" not in "".join(kept)
+    assert Webhook.objects.count() == 1
 
 
 def test_a_webhook_is_one_of_a_bounded_number(stage: Stage, receivers: Begin, monkeypatch: pytest.MonkeyPatch) -> None:

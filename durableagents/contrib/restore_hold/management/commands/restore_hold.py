@@ -18,9 +18,9 @@ from durableagents.contrib.restore_hold.marking import is_on
 from durableagents.contrib.restore_hold.models import Finding
 from ledger.append import justified
 from ledger.errors import DurableAgentsError, JustificationRequired, first_line
-from runs.engine.agents import registry
 from runs.management.shell import operator
-from runs.models import AgentVersion, Run, RunTag
+from runs.models import RunTag
+from runs.queries.code_here import is_known_agent
 from runs.services.halts import acts
 from runs.services.halts.acts import LiftBody, StageBody
 
@@ -90,7 +90,7 @@ class Command(BaseCommand):
             self.stdout.write("The hold is lifted. Runs continue within seconds.")
             return
         if unknown := _named(
-            [each for each in agent if not _is_agent(each)], [each for each in tag if not _is_tag(each)]
+            [each for each in agent if not is_known_agent(each)], [each for each in tag if not _is_tag(each)]
         ):
             problem = f"nothing here has the name: {', '.join(unknown)}. The hold is as it was; correct the name"
             raise CommandError(problem, returncode=2)
@@ -117,13 +117,6 @@ def _without_mark(head: Head | HeadDamaged | None) -> str:
 
 def _named(agents: Iterable[str], tags: Iterable[str]) -> list[str]:
     return [*(f"agent {_plain(name)}" for name in agents), *(f"tag {_plain(name)}" for name in tags)]
-
-
-def _is_agent(name: str) -> bool:
-    """Return whether a run, a version or a registered agent has the name."""
-    is_here = any(each.name == name for each in registry.agents())
-    versions = AgentVersion.objects.filter(graph_id__startswith=f"{name}@")
-    return is_here or Run.objects.filter(agent=name).exists() or versions.exists()
 
 
 def _is_tag(tag: str) -> bool:
