@@ -11,7 +11,7 @@ from typing import Any
 
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import ValidationError
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -24,7 +24,7 @@ from ledger.acting import acting
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError
 from ledger.four_eyes.known import is_guarded
-from ledger.management.in_process import inert
+from ledger.management.in_process import ApiCommand, inert
 from runs.management.shell import whoever
 
 _DURATION = re.compile(r"([0-9]{1,5})([hd])", re.ASCII)
@@ -33,7 +33,7 @@ _COLUMNS = ("key", "account", "name", "prefix", "created_at", "expires_at", "rev
 _WORKS = Q(revoked_at__isnull=True) & (Q(expires_at__isnull=True) | Q(expires_at__gt=Now()))
 
 
-class Command(BaseCommand):
+class Command(ApiCommand):
     help = "API keys: issue one for an account, replace, revoke or list them. A key is printed once."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
