@@ -6,9 +6,11 @@ from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import Field
+from rest_framework.permissions import IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from approvals.queues.who import is_admin
 from durableagents.models import ApiKey
 from ledger.web.api_base import READ, ApiView, Query, described
 from ledger.web.roles import ordered, roles
@@ -32,6 +34,7 @@ class MeRow(Shape):
     auth: Literal["api_key", "session"] = Field(description="Means of authentication.")
     key: KeyRow | None = Field(description="Null: a session.")
     roles: list[str] = Field(description="Roles of the account.")
+    is_administrator: bool = Field(description="True: it may do what only administrators may.")
     permissions: list[str] = Field(description="Permissions beyond its roles, such as `approvals.change_queue`.")
     sees_all_runs: bool = Field(description="False: only runs that it started, and those with one of its own tags.")
     reads_all_payloads: bool = Field(description="False: only those of such runs.")
@@ -41,6 +44,8 @@ class MeRow(Shape):
 class Me(ApiView):
     """Who the caller is and may do. Checks a key without any effect."""
 
+    # Also for an account without a role, which is told so.
+    permission_classes = [IsAuthenticated]
     roles = READ
 
     @described("Get the caller", MeRow, name="me_retrieve")
@@ -55,6 +60,7 @@ class Me(ApiView):
                 auth="session" if key is None else "api_key",
                 key=None if key is None else KeyRow.of(key),
                 roles=ordered(roles(user)),
+                is_administrator=is_admin(user),
                 permissions=sorted(user.get_all_permissions()),
                 sees_all_runs=who.sees_all,
                 reads_all_payloads=who.reads_all,

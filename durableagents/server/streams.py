@@ -324,6 +324,8 @@ class Streams:
             last = _last_event_id(scope)
             if last is not None and not _SEQ.fullmatch(last):
                 return await answer(scope, send, _NO_SEQ)
+            if "limit" in query:
+                return await answer(scope, send, _NO_LIMIT)
             if what == "events":
                 query = {"limit": str(PAGE)} | query | ({"after": last.decode()} if last else {})
             await _Stream(self, scope, receive, send, run_id, sender).run(what, query)
@@ -348,6 +350,15 @@ class Streams:
 _NO_SEQ = problems.document(
     400, "malformed", "Malformed request", "Last-Event-ID must be the number of an event, as the stream sent it."
 )
+_NO_LIMIT = problems.document(
+    400, "malformed", "Malformed request", "A stream has no pages: leave 'limit' out. It starts behind 'after'."
+)
+
+
+def _beyond(last: int) -> dict[str, Any]:
+    return problems.document(
+        400, "malformed", "Malformed request", f"The run's last event is {last}: start after one up to that."
+    )
 
 
 class _Ended(Exception):
@@ -375,6 +386,8 @@ class _Stream:
             if what == "events" and not page["results"] and watcher.now is not None and watcher.now.is_over:
                 # Nothing will come: browsers stop reconnecting at this status.
                 return await Answer(204, [(b"cache-control", b"no-store")], b"").relay(self._send)
+            if what == "events" and watcher.now is not None and int(query.get("after") or 0) > watcher.now.seq:
+                return await answer(self._scope, self._send, _beyond(watcher.now.seq))
             await self._begin()
             pump = self._events(page, query, watcher) if what == "events" else self._live(watcher)
             parts: list[Any] = [pump, self._guarded(who), self._streams.left()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
@@ -14,10 +15,11 @@ from urllib.parse import urlencode
 
 from django.contrib.auth import get_user_model
 from django.core.handlers.wsgi import WSGIRequest
-from django.core.management.base import CommandError
+from django.core.management.base import BaseCommand, CommandError
 from django.db import Error, connection
 from django.urls import resolve
 
+from ledger.web import problems
 from ledger.web.roles import STRENGTH
 from ledger.web.seeing.viewers import asking
 
@@ -25,6 +27,39 @@ from ledger.web.seeing.viewers import asking
 INVALID, NOT_ALLOWED, NOT_FOUND, CONFLICT, UNAVAILABLE = 2, 3, 4, 5, 6
 _CODES = {401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND, 409: CONFLICT, 410: CONFLICT, 412: CONFLICT}
 _TOO_MANY = 429
+
+
+# So begin the details that name the fields alone; others say the whole, and their errors would say it twice.
+_NAMES_FIELDS = ("Fill in:", "Check these fields:", "The body is not valid")
+_OWN_CODES = {INVALID: (400, "malformed"), NOT_ALLOWED: (403, "forbidden"), UNAVAILABLE: (503, "database-unavailable")}
+
+
+class Refusal(CommandError):
+    """A refusal of the API, with its problem document."""
+
+    def __init__(self, text: str, document: Mapping[str, Any], returncode: int) -> None:
+        super().__init__(text, returncode=returncode)
+        self.document = document
+
+
+class ApiCommand(BaseCommand):
+    """A command that needs the database, and with `--json` writes a refusal to stderr as a problem document."""
+
+    def execute(self, *args: Any, **options: Any) -> Any:
+        """Connect before the system checks, which would wait for a database that hangs once each."""
+        try:
+            try:
+                connection.ensure_connection()
+            except Error as error:
+                raise away(error) from error
+            return super().execute(*args, **options)
+        except CommandError as refusal:
+            if not options.get("json"):
+                raise
+            status, code = _OWN_CODES.get(refusal.returncode, (400, "malformed"))
+            own = problems.document(status, code, "Not done", str(refusal))
+            print(json.dumps(getattr(refusal, "document", own)), file=options.get("stderr") or sys.stderr)
+            raise SystemExit(refusal.returncode) from None
 
 
 class Caller:
@@ -86,10 +121,13 @@ def away(error: Exception) -> CommandError:
 
 
 def _refusal(status: int, document: Mapping[str, Any]) -> CommandError:
-    errors = "; ".join(f"{each['field']} {each['problem']}" for each in document.get("errors", []))
+    detail = str(document.get("detail", document.get("title", status)))
+    errors = ""
+    if detail.startswith(_NAMES_FIELDS):
+        errors = "; ".join(f"{each['field']} {each['problem']}" for each in document.get("errors", []))
     is_later = status == _TOO_MANY or status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    text = inert(f"{document.get('detail', document.get('title', status))} {errors}".strip())
-    return CommandError(text, returncode=UNAVAILABLE if is_later else _CODES.get(status, INVALID))
+    text = inert(f"{detail} {errors}".strip())
+    return Refusal(text, document, UNAVAILABLE if is_later else _CODES.get(status, INVALID))
 
 
 def add_caller(parser: ArgumentParser) -> None:

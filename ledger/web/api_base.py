@@ -112,11 +112,16 @@ class ApiView(APIView):
         return super().initialize_request(request, *args, **kwargs)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Check that the caller may see the run before anything is said of the request. Raises NotFound."""
+        """Check that the caller may see the run before anything is said of the request.
+
+        Raises NotFound, and ParseError for an `If-Match` that nothing would compare."""
         super().initial(request, *args, **kwargs)
         method = str(request.method).lower()
         if "run_id" in kwargs and method in self.http_method_names and hasattr(self, method):
             must_see(kwargs["run_id"])
+        handler = getattr(self, method, None) if method == "post" and "If-Match" in request.headers else None
+        if handler is not None and not getattr(handler, "takes_if_match", False):
+            raise ParseError("If-Match: this address has no ETag to compare. Send the request without the header.")
 
     def unless_changed(self, request: Request, act: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
         """Run `act`, of a `versioned` view only if its object is as `If-Match` says. Raises Changed."""
@@ -208,6 +213,7 @@ def described(
         if body is not None and not answers_itself:
             method = _repeatable(method)
         method.summaries, method.about = by_action, about or {}
+        method.takes_if_match = "If-Match" in headers
         return schema(method)
 
     return describe

@@ -104,9 +104,16 @@ def _child_row(wait: Wait) -> ChildRow | None:
     return ChildRow.of(child, status=status_of(child.state), need=child.need or None, need_at=child.at or None)
 
 
-def run_rows(runs: Sequence[Run], *, most_output: float = math.inf) -> list[RunRow]:
+# Fields that the event which ended the run is read for.
+_OF_ENDING = frozenset({"output", "output_omitted", "error", "cancelled"})
+
+
+def run_rows(
+    runs: Sequence[Run], *, most_output: float = math.inf, wanted: frozenset[str] | None = None
+) -> list[RunRow]:
     """Return runs with their heads, open waits, endings and the runs they are queued behind, in few further queries
-    however many there are. What a run came to is left out where it has more than `most_output` bytes."""
+    however many there are. What a run came to is left out where it has more than `most_output` bytes.
+    Payloads that no `wanted` field shows are not read: they may be stored elsewhere."""
     ids = [run.id for run in runs]
     heads, readable = families.heads(ids), seen.readable({run.id: run.creator for run in runs if run.erased_at is None})
     waits = families.open_waits(ids)
@@ -114,12 +121,15 @@ def run_rows(runs: Sequence[Run], *, most_output: float = math.inf) -> list[RunR
         run.id for run in runs if run.state == State.CANCELLED and run.erased_at is None
     }  # by whom and why is no payload
     places = [(r.id, r.end_seq) for r in runs if r.state in ENDED and r.end_seq and r.id in told]
+    if wanted is not None and not wanted & _OF_ENDING:
+        places = []
     large = larger_than(most_output, places)
     endings = payload_at([place for place in places if place[0] not in large])
     drivable = frozenset(v for head in heads.values() for v in getattr(head, "drivable", ()))
     blocked = {run.id: agent_versions.why_not_driven(run, drivable) for run in runs}
     stops = [wait for some in waits.values() for wait in some if wait.kind == Wait.Kind.OPERATOR]
-    evidence = _evidence_of([wait for wait in stops if wait.run_id in readable])
+    is_shown = wanted is None or "waiting_for" in wanted
+    evidence = _evidence_of([wait for wait in stops if is_shown and wait.run_id in readable])
     said_of = heard(wait for some in waits.values() for wait in some)
     aside = reserved(runs, heads)
     ahead = progress.ahead(runs)
@@ -325,9 +335,9 @@ def price_row(price: Price) -> PriceRow:
     return PriceRow.of(price, usd_in=usd_of(price.usd_micro_in), usd_out=usd_of(price.usd_micro_out))
 
 
-def one(run_id: UUID) -> RunRow:
-    """Return the current row of a run. Raises NotFound."""
-    return run_rows([find(run_id)])[0]
+def one(run_id: UUID, wanted: frozenset[str] | None = None) -> RunRow:
+    """Return the current row of a run, for these fields. Raises NotFound."""
+    return run_rows([find(run_id)], wanted=wanted)[0]
 
 
 def log_row(line: LogLine) -> LogRow:

@@ -183,6 +183,7 @@ class RunRow(Shape):
     updated_at: datetime = Field(description="Time of its last change.")
     started_at: datetime | None = Field(description="Time of its first claim; null: not started.")
     ended_at: datetime | None = Field(description="Time when it ended; null: active.")
+    erased_at: datetime | None = Field(description="Time when its content was erased; null: it was not.")
     priority: int = Field(description="Runs with a higher priority are claimed first.")
     output: Any = Field(description="Output of the run; null: none yet, omitted, or hidden.")
     output_omitted: bool = Field(description="The output is too large for a list; get the single run.")

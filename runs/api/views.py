@@ -127,7 +127,7 @@ class Runs(ApiView):
                 waiting, lambda one: {"cursor": closed(*one[1])}, lambda one: only(rows[one[0].id], wanted)
             )
         runs = newest(filters, limit=query.limit + 1, beyond=query.moment())
-        shown = {row.id: row for row in run_rows(runs[: query.limit], most_output=LISTED_OUTPUT)}
+        shown = {row.id: row for row in run_rows(runs[: query.limit], most_output=LISTED_OUTPUT, wanted=wanted)}
         return query.page(runs, _place, lambda run: only(shown[run.id], wanted))
 
     @described("Start a run", RunRow, status=201, body=StartBody, headers=("Idempotency-Key",))
@@ -158,7 +158,7 @@ def _found(query: Query, filters: Filters, sought: Sought, wanted: frozenset[str
     some = stretch(filters, sought, limit=query.limit, cursor=query.text("cursor") or "")
     if some is None:
         raise no_cursor("cursor")
-    rows = [only(row, wanted) for row in run_rows(some.runs, most_output=LISTED_OUTPUT)]
+    rows = [only(row, wanted) for row in run_rows(some.runs, most_output=LISTED_OUTPUT, wanted=wanted)]
     return query.stretch(rows, {"cursor": some.following} if some.following else None)
 
 
@@ -174,7 +174,7 @@ class OneRun(ApiView):
         query = Query(request, "wait", "after", "fields")
         wait = query.integer("wait", default=0, lowest=0, highest=MAX_WAIT_SECONDS)
         after, wanted = query.text("after"), fields_in(query, RunRow)
-        row = one(run_id)
+        row = one(run_id, wanted)
         headers = {"ETag": f'"{row.revision}"'}
         if wait and row.ended_at is None and after in (None, row.revision):
             headers[WAITS_FOR] = row.revision  # see durableagents/server/streams.py

@@ -50,7 +50,8 @@ def carried_out(verb: str, run: str, options: Mapping[str, Any]) -> Iterator[str
         yield from shown(found, options, _FIELDS)
         raise SystemExit(code)
     elif verb == "show":
-        yield from shown(caller.get(path), options, _FIELDS)
+        found = caller.get(path)
+        yield from shown(found, options, (*_FIELDS, "erased_at") if found["erased_at"] else _FIELDS)
     else:
         more = {"effects": options["effects"]} if verb == "cancel" and options["effects"] else {}
         body = {"justification": options["justification"], **more}

@@ -131,7 +131,8 @@ class Filters:
     def _by(self) -> By | None:
         name = self.sort.removeprefix("-")
         is_newest = self.sort in ("", NEWEST)
-        return None if is_newest else By(name, meaning.sorted_by(name, self.agent), self.sort != name)
+        orders = (NEWEST.removeprefix("-"), *BY_WAIT)
+        return None if is_newest else By(name, meaning.sorted_by(name, self.agent, orders), self.sort != name)
 
     @property
     def states(self) -> list[State]:

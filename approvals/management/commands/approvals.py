@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from approvals.policy import VERDICTS
-from ledger.management.in_process import add_caller, caller_of, shown
+from ledger.management.in_process import ApiCommand, add_caller, caller_of, shown
 
 _COLUMNS = ("id", "state", "queue", "title", "run_id", "deadline")
 _FIELDS = (*_COLUMNS, "tool", "plan", "plan_hash")
 
 
-class Command(BaseCommand):
+class Command(ApiCommand):
     help = "List, show and decide approvals as an account (--as). Exit codes: docs/operations.md, Without a browser."
 
     def add_arguments(self, parser: CommandParser) -> None:

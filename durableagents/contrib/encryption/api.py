@@ -52,11 +52,11 @@ class ListedRunRow(Shape):
     agent: str = Field(description="Name of the agent.")
     version: str = Field(description="Version of the agent.")
     state: str = Field(description="State of the run.")
-    business_key: str = Field(description="Business key; empty: none.")
+    business_key: str | None = Field(description="Business key; null: none.")
     created_at: datetime = Field(description="Time of the start.")
     where: Literal["database", "archive", "deleted"] = Field(description="Place of its rows.")
     erased_at: datetime | None = Field(description="Time when its content was erased; null: it was not.")
-    kept: str = Field(description="Why its content can't be erased now; empty: it can be.")
+    kept: str | None = Field(description="Why its content can't be erased now; null: it can be, or it was.")
 
 
 class ListedRunPage(Page):
@@ -130,4 +130,10 @@ class Erasures(ApiView):
 
 
 def _listed_row(found: Found) -> ListedRunRow:
-    return ListedRunRow.of(found.run, where=found.where, erased_at=found.erased_at, kept=found.kept)
+    return ListedRunRow.of(
+        found.run,
+        business_key=found.run.business_key or None,
+        where=found.where,
+        erased_at=found.erased_at,
+        kept=None if found.erased_at else found.kept or None,
+    )

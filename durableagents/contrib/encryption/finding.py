@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db.models import Q
 
-from durableagents.contrib.encryption.erasure import entries
+from durableagents.contrib.encryption.erasure import SEES_TOO_LITTLE, entries
 from ledger.errors import Forbidden, InvalidInput
 from ledger.verification.archives import ListedRun, Sought, listed
 from ledger.web.seeing.viewers import viewer
@@ -39,7 +39,7 @@ def find_runs(sought: Sought, limit: int = LISTED) -> list[Found]:
     """Return up to so many runs that fit, newest first. Raises Forbidden to viewers who don't see all runs, since a
     list with gaps would mislead, and InvalidInput without anything to search by."""
     if not viewer().sees_all:
-        raise Forbidden("Only those who see all runs may use this list: it must have no gaps. Ask for a further role.")
+        raise Forbidden(SEES_TOO_LITTLE)
     if not (sought.business_key or sought.tag or sought.agent):
         fix = "give a business key, a tag or an agent"
         raise InvalidInput(

@@ -22,6 +22,8 @@ class Metrics(ApiView):
     no database, or with an API key; from loopback without either if the settings say so."""
 
     roles = {"GET": (OPERATOR, AUDITOR)}
+    # A limit by key would look the key up, although a scraper has none.
+    throttle_classes = ()
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> HttpResponse:

@@ -16,7 +16,7 @@ from durableagents.contrib.retention.policies import FAMILY, Name, check_text, e
 from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
-from ledger.errors import NotFound
+from ledger.errors import InvalidInput, NotFound
 from ledger.four_eyes.guards import second
 from ledger.four_eyes.known import SUPERUSER
 from ledger.web.bodies import Justified
@@ -62,7 +62,9 @@ def place(body: LegalHoldBody, *, by: Actor) -> Hold:
     why = may("retention_hold", by, body.justification)
     given = [name for name in _FILTERS if getattr(body, name)]
     if (body.run_id is None) == (not given):
-        raise wrong("run_id", "is to be given alone, or any of the other fields", "name a run, or what its runs have")
+        fix = f"Give `run_id` alone, or at least one of {', '.join(_FILTERS)}"
+        problem = "is given with other fields" if given else "is missing, as are all other fields"
+        raise InvalidInput(f"{fix}.", errors=[{"field": "run_id", "problem": problem, "fix": fix}])
     for field in ("agent", "tag", "business_key"):
         check_text(field, getattr(body, field))
     if body.created_from and body.created_to and body.created_from > body.created_to:

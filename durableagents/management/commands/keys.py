@@ -11,7 +11,7 @@ from typing import Any
 
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import ValidationError
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -24,15 +24,16 @@ from ledger.acting import acting
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError
 from ledger.four_eyes.known import is_guarded
-from ledger.management.in_process import inert
+from ledger.management.in_process import ApiCommand, inert
 from runs.management.shell import whoever
 
 _DURATION = re.compile(r"([0-9]{1,5})([hd])", re.ASCII)
 MAX_NAME = 100
+_COLUMNS = ("key", "account", "name", "prefix", "created_at", "expires_at", "revoked_at", "last_used_at")
 _WORKS = Q(revoked_at__isnull=True) & (Q(expires_at__isnull=True) | Q(expires_at__gt=Now()))
 
 
-class Command(BaseCommand):
+class Command(ApiCommand):
     help = "API keys: issue one for an account, replace, revoke or list them. A key is printed once."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -48,8 +49,8 @@ class Command(BaseCommand):
         some.add_argument("--json", action="store_true", help="one JSON object a line")
         create.add_argument("--account", required=True, help="user name of the account that the key acts as")
         create.add_argument("--name", required=True, help="what uses the key; unique among the account's valid keys")
-        for verb in (create, rotate):
-            verb.add_argument("--expires", default=f"{MOST_DAYS}d", help="12h, 90d (default: %(default)s)")
+        create.add_argument("--expires", default=f"{MOST_DAYS}d", help="12h, 90d (default: %(default)s)")
+        rotate.add_argument("--expires", help="12h, 90d (default: when the old one would have expired)")
         create.add_argument(
             "--create-account", nargs="+", metavar="ROLE", help="make the account, without a password, with these roles"
         )
@@ -92,19 +93,25 @@ def _create(account: str, name: str, expires: str, roles: Collection[str] | None
 
 
 @transaction.atomic
-def _rotate(key_id: int, expires: str, overlap: str) -> str:
-    """Issue a key with the name, account and budget of this one, which ends now or after the overlap."""
-    lives = _duration(expires)
+def _rotate(key_id: int, expires: str | None, overlap: str) -> str:
+    """Issue a key with this one's name, account, budget and, unless given, end; this one ends now or after the overlap.
+
+    Raises CommandError for a key that was rotated already."""
+    lives = None if expires is None else _duration(expires)
     longer = timedelta(0) if overlap == "0h" else _duration(overlap, "--overlap")
     old = _working(key_id)
     _existing(old.user.get_username())
+    successor = own_keys(old.user).filter(name=old.name, pk__gt=old.pk).order_by("pk").last()
+    if successor is not None:
+        raise _refused(f"key {key_id} was rotated already: key {successor.pk} replaces it. Rotate or revoke that one")
     now = database_now()
+    ends = old.expires_at if lives is None else now + lives
     if longer:
         old.expires_at = min(old.expires_at or now + longer, now + longer)
     else:
         old.revoked_at = now
     old.save(update_fields=["expires_at", "revoked_at"])
-    return issue_key(old.user, old.name, expires_at=now + lives, budget=old.budget)
+    return issue_key(old.user, old.name, expires_at=ends, budget=old.budget)
 
 
 @transaction.atomic
@@ -125,18 +132,13 @@ def _working(key_id: int) -> ApiKey:
 
 def _listed(options: dict[str, Any]) -> Iterator[str]:
     keys = ApiKey.objects.select_related("user").order_by("pk")
+    if not options["json"]:
+        yield "  ".join(_COLUMNS)
     for key in keys if options["all"] else keys.filter(_WORKS):
-        row = {
-            "key": key.pk,
-            "account": key.user.get_username(),
-            "name": key.name,
-            "prefix": key.prefix,
-            "created_at": _iso(key.created_at),
-            "expires_at": _iso(key.expires_at),
-            "revoked_at": _iso(key.revoked_at),
-            "last_used_at": _iso(key.last_used_at),
-        }
-        yield json.dumps(row) if options["json"] else "  ".join(inert(value) for value in row.values())
+        times = (key.created_at, key.expires_at, key.revoked_at, key.last_used_at)
+        texts = (key.pk, key.user.get_username(), key.name, key.prefix)
+        row = dict(zip(_COLUMNS, (*texts, *(_iso(at) for at in times)), strict=True))
+        yield json.dumps(row) if options["json"] else "  ".join(inert(value or "never") for value in row.values())
 
 
 def _iso(at: datetime | None) -> str | None:

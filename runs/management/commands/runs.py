@@ -19,10 +19,9 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
 
 from ledger.errors import DurableAgentsError, NotFound
-from ledger.management.in_process import add_caller
+from ledger.management.in_process import ApiCommand, add_caller
 from runs import features
 from runs.features import RunCommand
 from runs.management import forking, steering
@@ -36,7 +35,7 @@ from runs.queries.run_list import Filters, stretch
 AT_ONCE = 200
 
 
-class Command(BaseCommand):
+class Command(ApiCommand):
     help = "List runs by their attributes: exit code 0, or 2 for an invalid search, with the position."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -115,10 +115,12 @@ def read(text: str, agent: str = "") -> Condition:
         raise BadSearch("where", misread) from misread
 
 
-def sorted_by(name: str, agent: str = "") -> Attribute:
-    """Return the type of an attribute to sort by. Raises BadSearch for an unknown one, and for a list."""
+def sorted_by(name: str, agent: str = "", orders: Iterable[str] = ()) -> Attribute:
+    """Return the type of an attribute to sort by; `orders` are the other orders there are.
+
+    Raises BadSearch for an unknown one, and for a list."""
     try:
-        attribute = _attribute(name, 1, declared(agent))
+        attribute = _attribute(name, 1, declared(agent), orders)
         if attribute.is_list:
             raise Misread(1, f"names {name}, which is a list", "sort by an attribute with one value")
     except Misread as misread:
@@ -138,12 +140,16 @@ def _meant(expression: Expression, known: Mapping[str, Mapping[str, Attribute]])
             return _looked(look, _attribute(look.name, look.at, known))
 
 
-def _attribute(name: str, at: int, known: Mapping[str, Mapping[str, Attribute]]) -> Attribute:
+def _attribute(
+    name: str, at: int, known: Mapping[str, Mapping[str, Attribute]], orders: Iterable[str] = ()
+) -> Attribute:
     kinds = known.get(name)
     if kinds is None:
         names = sorted(known)
         told = ", ".join(names[:_SHOWN]) + ("…" if len(names) > _SHOWN else "")
         fix = f"known attributes: {told}" if names else "no agent declares attributes"
+        if orders:
+            fix += f"; also: {', '.join(orders)}"
         raise Misread(at, f"names {name[:64]!r}, which isn't an attribute", fix)
     if len(kinds) > 1:
         problem = f"names {name!r}, which is a {' and a '.join(sorted(kinds))} of different agents"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from io import StringIO
 from typing import Any
 
 import pytest
 from django.apps import apps
+from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 
@@ -57,6 +60,9 @@ def test_the_api_erases_for_administrators_and_then_says_erased(stage: Stage, to
     for path in ("", "/events", "/ledger", "/overrides", "/log", "/messages", "/verification"):
         answer = admin.get(f"runs/{run.pk}{path}")
         assert answer.status_code == 200 and CANARY not in answer.content.decode(), path
+    shown = StringIO()
+    call_command("runs", "show", str(run.pk), "--as", "anna", stdout=shown)
+    assert re.search(r"erased_at +20", shown.getvalue())
     assert admin.get(f"runs/{run.pk}").json()["hidden"] and admin.get(f"runs/{run.pk}").json()["output"] is None
     events = admin.get(f"runs/{run.pk}/events").json()["results"]
     assert events[0]["erased"] and events[0]["payload"] is None and events[-1]["data"]["reason"] == WHY

@@ -177,6 +177,11 @@ def test_store_that_is_away_is_an_outage_and_loses_nothing(
     stage.decide(run)
     stage.settle(run)
     assert fresh(run).state == "completed" and verify(run.id).problems == []
+    store.root.rename(away)
+    store.root.mkdir()
+    assert api.get(f"runs/{run.pk}").status_code == 503
+    for address in (f"runs/{run.pk}", "runs"):  # nothing of the run's content is asked for
+        assert api.get(address, fields="id,state").status_code == 200, address
 
 
 def test_head_of_a_large_value_is_read_alone(stage: Stage, tools: Toolbox, store: stores.Folder) -> None:

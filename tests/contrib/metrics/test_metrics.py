@@ -204,8 +204,12 @@ def test_a_failing_or_slow_source_is_named_and_hides_nothing_else(
     assert ("workers", ()) in found.samples
 
 
-def test_an_outage_is_answered_soon_and_by_name(client: Any, monkeypatch: pytest.MonkeyPatch, db: Any) -> None:
+def test_an_outage_is_answered_soon_and_by_name(
+    client: Any, monkeypatch: pytest.MonkeyPatch, db: Any, settings: Any
+) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"rate_limit": 60})
+    assert client.get("/metrics", headers=headers).status_code == 200
     with monkeypatch.context() as patch:
         patch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
         patch.setitem(connection.settings_dict, "PORT", "1")

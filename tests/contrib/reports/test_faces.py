@@ -168,7 +168,7 @@ def test_commands_list_and_print(scenario: Scenario) -> None:
         return out.getvalue()
 
     assert all(f"{name}: " in said("reports", "list") for name in REPORTS)
-    assert "Completion rate: 66.67 %" in said("reports", "run", "outcomes")
+    assert "Completion rate: 80.00 %" in said("reports", "run", "outcomes")
     assert json.loads(said("reports", "run", "overrides", "--format", "json"))["report"] == "overrides"
     assert said("reports", "run", "overrides", "--format", "csv").startswith("Figures\r\n")
     assert "ledger_event" in said("storage", "report")

@@ -32,7 +32,7 @@ def test_outcomes_count_every_run_once(scenario: Scenario) -> None:
     assert told["completed"] == states.count("completed") == 4
     assert told["cancelled"] == states.count("cancelled") == 1
     assert told["failed"] == states.count("failed") == 1 and told["open"] == 3
-    assert told["completion_percent"] == Decimal("66.67")
+    assert told["completion_percent"] == Decimal("80.00")  # of completed and failed, as in alerts
     # plain, recovered and answered differently were completed without anybody
     assert told["without_human_percent"] == Decimal("75.00") and told["abandoned"] == 0
     spans = sorted(

@@ -36,7 +36,7 @@ def test_insights_show_the_figures_of_the_report(scenario: Scenario, monkeypatch
     reader = Reader(person("reads-insights", "auditor"))
     for over in ("24h", "7d", "30d", "<script>", ""):
         text = reader.get("/insights", over=over).content.decode()
-        assert "66.67 %" in text and "plain" in text and text.count('class="graph"') == 2, over
+        assert "80.00 %" in text and "plain" in text and text.count('class="graph"') == 2, over
         assert "<script>" not in text.split("<h1>Insights</h1>")[1].split("</main>")[0]
     assert b"Insights" in reader.get("/audit").content
     # An account that sees none of the runs reads none of their figures.

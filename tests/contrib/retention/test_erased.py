@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,9 @@ def test_one_list_finds_and_erases_runs_in_the_database_and_in_archives(stage: S
         found += page["results"]
         place = (page["next"] or "").partition("/api/v1/")[2]
     by_run = {row["run_id"]: (row["where"], row["kept"]) for row in found}
-    assert by_run == {str(live.pk): ("database", ""), str(second.pk): ("database", ""), str(first.pk): ("archive", "")}
+    places = {first.pk: "archive", second.pk: "database", live.pk: "database"}
+    assert by_run == {str(run_id): (place, None) for run_id, place in places.items()}
+    assert all(row["business_key"] != "" for row in found)
     assert operator.get("erasures").status_code == 422
     asked = {"runs": list(by_run), "justification": WHY}
     assert operator.post("erasures", asked).status_code == 403
@@ -121,12 +124,15 @@ def test_one_list_finds_and_erases_runs_in_the_database_and_in_archives(stage: S
     browser.force_login(ada)
     page_text = browser.get("/runs-and-archives?tag=customer:17").content.decode()
     assert all(f'value="{run_id}"' in page_text for run_id in by_run) and str(other.pk) not in page_text
+    assert not re.search(r'name="runs"[^>]*checked', page_text)  # the person chooses what is lost for ever
     done = browser.post("/runs-and-archives/erasures", asked | {"tag": "customer:17"})
     assert done.status_code == 302 and "tag=customer" in done["Location"]
     assert {row.run_id for row in Erasure.objects.all()} == {first.pk, second.pk, live.pk}
     assert not any((folder / name).exists() for name in files) and registers() == []
     again = admin.post("erasures", asked)
     assert (again.status_code, again.json()["results"]) == (200, [])
+    for row in operator.get("erasures?tag=customer:17").json()["results"]:
+        assert row["erased_at"] and row["kept"] is None
 
 
 def test_a_file_that_cant_be_deleted_is_deleted_by_the_next_round(

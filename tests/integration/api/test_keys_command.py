@@ -49,7 +49,7 @@ def test_a_created_key_opens_the_api_and_is_on_record_as_the_shells() -> None:
 
 def test_a_rotated_key_replaces_the_old_one_and_a_revoked_one_opens_nothing() -> None:
     Group.objects.get_or_create(name="integrator")
-    old = create("--account", "ci", "--name", "deploy", "--create-account", "integrator")
+    old = create("--account", "ci", "--name", "deploy", "--expires", "90d", "--create-account", "integrator")
 
     def opens(token: str) -> bool:
         return Client().get("/api/v1/runs", headers={"Authorization": f"Bearer {token}"}).status_code == 200
@@ -61,6 +61,9 @@ def test_a_rotated_key_replaces_the_old_one_and_a_revoked_one_opens_nothing() ->
     kept = keys("rotate", str(first.pk), "--overlap", "2h")
     second = ApiKey.objects.get(revoked_at=None, expires_at__gt=database_now() + timedelta(days=1))
     assert opens(old) and opens(kept) and (second.name, second.budget) == ("deploy", {"steps": 5})
+    assert second.expires_at == first.expires_at  # as long as the old one, not longer
+    with pytest.raises(CommandError, match=f"key {second.pk} replaces it"):
+        keys("rotate", str(first.pk))
     new = keys("rotate", str(second.pk))
     assert opens(new) and not opens(kept)
     for gone, why in [(second.pk, "works"), (10**6, "works")]:
@@ -71,7 +74,8 @@ def test_a_rotated_key_replaces_the_old_one_and_a_revoked_one_opens_nothing() ->
     rows = [json.loads(line) for line in keys("list", "--json").splitlines()]
     assert [row["account"] for row in rows] == ["ci", "ci"] and new not in keys("list", "--all")
     keys("revoke", str(rows[-1]["key"]))
-    assert not opens(new) and len(keys("list").splitlines()) == 1
+    head, only = keys("list").splitlines()
+    assert not opens(new) and head.startswith("key  account  name") and "  never  " in only
     found = AccountRecord.objects.filter(by=f"os:{getpass.getuser()}", auth="shell").values_list("action", flat=True)
     assert list(found).count("key_issued") == 3 and "key_revoked" in found
 

@@ -52,9 +52,10 @@ MATRIX = _by_route(
         api-run-messages api-run-message api-run-view api-schedules api-schedule api-pools api-pool api-run-pools
         api-bulk api-bulk-one api-bulk-items api-agents api-versions api-ramps api-ramp api-agent api-schema
         api-run-incidents api-approvals api-approval api-document api-document-pages api-document-page api-reports
-        api-report api-me
+        api-report
         """,
     ),
+    ("GET", PUBLIC - {None}, "api-me"),
     (
         "POST",
         START,
@@ -157,6 +158,21 @@ def address(path: str) -> str:
 def test_every_route_is_in_the_matrix() -> None:
     named = {name for name, _ in api_routes()} - UNLISTED
     assert named == {name for name, _ in MATRIX}
+
+
+def test_an_administrator_without_a_role_is_told_so(caller: Callable[[Any], Api]) -> None:
+    boss = caller(SUPERUSER)
+    told = boss.get("me").json()
+    assert (told["roles"], told["is_administrator"], caller("operator").get("me").json()["is_administrator"]) == (
+        [],
+        True,
+        False,
+    )
+    run = lifecycle.start("order@1.0.0", {"item": "theirs", "amount": 7}, by=SHOP)
+    listed = boss.get("erasures", agent="order")
+    for known in (run.pk, NOWHERE):
+        refused = boss.post("erasures", {"runs": [str(known)], "justification": "Asked by the customer."})
+        assert is_problem(refused, 403) and refused.json()["detail"] == listed.json()["detail"]
 
 
 @each_case("role", CALLERS)

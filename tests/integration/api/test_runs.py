@@ -126,6 +126,20 @@ def test_an_act_on_another_revision_than_was_seen_does_nothing(operator: Api, st
     assert "Idempotent-Replayed" not in first and again["Idempotent-Replayed"] == "true"
 
 
+def test_if_match_where_nothing_has_an_etag_is_refused_and_nothing_done(
+    operator: Api, integrator: Api, start: Callable[..., Any]
+) -> None:
+    run = start()["id"]
+    for given in ('"nope"', "*"):
+        for caller, address, body in (
+            (integrator, f"runs/{run}/signals/go", {}),
+            (integrator, "runs", START),
+        ):
+            refused = caller.post(address, body, headers={"If-Match": given})
+            assert is_problem(refused, 400) and "no ETag" in refused.json()["detail"]
+    assert len(operator.get("runs").json()["results"]) == 1
+
+
 def test_a_resume_token_is_of_its_run_and_epoch(operator: Api, start: Callable[..., Any]) -> None:
     run, other = (start()["id"] for _ in range(2))
     for each in (run, other):

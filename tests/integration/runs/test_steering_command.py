@@ -7,6 +7,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import pytest
 from django.contrib.auth.models import Group, User
 from django.core.management import CommandError, call_command
 
@@ -25,17 +26,17 @@ def account(name: str, role: str) -> User:
 
 
 def said(*command: str, code: int = 0) -> Any:
-    """Return the command's JSON, or the text of its refusal."""
-    out, refusal, ended = StringIO(), "", 0
+    """Return the command's JSON, or the detail of its refusal, a problem document."""
+    out, refusal, ended = StringIO(), StringIO(), 0
     try:
-        call_command(*command, "--json", stdout=out)
-    except CommandError as refused:
-        refusal, ended = str(refused), refused.returncode
+        call_command(*command, "--json", stdout=out, stderr=refusal)
     except SystemExit as end:
         ended = int(str(end.code))
-    assert (ended, "\n" in refusal) == (code, False), refusal
-    if refusal:
-        return refusal
+    assert ended == code, refusal.getvalue()
+    if refusal.getvalue():
+        document = json.loads(refusal.getvalue())
+        assert document["code"] and not out.getvalue()
+        return document["detail"]
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     return lines[0] if len(lines) == 1 else lines
 
@@ -51,7 +52,7 @@ def test_a_run_is_started_steered_and_waited_for_from_a_shell(stage: Stage, tmp_
     run = said(*start)["id"]
     assert said(*start)["id"] == run and Run.objects.count() == 1
     assert said("runs", "wait", run, "--as", "ci", "--timeout", "0", code=13)["state"] == "pending"
-    assert "justification" in said("runs", "pause", run, "--as", "olga", code=2).lower()
+    assert said("runs", "pause", run, "--as", "olga", code=2).endswith("it is recorded.")
     said("runs", "pause", run, "--as", "ada", "--justification", "Please.", code=3)
     assert said("runs", "pause", run, "--as", "olga", "--justification", "The bank is closed.")["state"] == "paused"
     record = OverrideRecord.objects.get()
@@ -80,6 +81,9 @@ def test_refusals_have_their_own_exit_codes_and_change_nothing(stage: Stage) -> 
     ]:
         assert why in said(*command, code=code), command
     assert Run.objects.count() == 0
+    with pytest.raises(CommandError) as plain:  # the detail names the agent; its error would again
+        call_command("runs", "start", "no-such-agent", "--as", "ci")
+    assert "unknown agent" not in str(plain.value)
 
 
 def test_an_approval_is_decided_from_a_shell_by_who_may(stage: Stage, tools: Toolbox) -> None:

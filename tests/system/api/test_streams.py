@@ -138,6 +138,9 @@ def test_events_are_streamed_in_order_and_continue_after_the_last(web: Web, begu
     with streaming(web, operator, f"{begun}/events") as events:
         first = next(events)
         assert first["id"] == "1" and first["data"]["kind"] == "RunCreated", first
+        beyond = {**operator.headers, "Accept": "text/event-stream", "Last-Event-ID": "99999999"}
+        refused = web.client.get(f"/api/v1/runs/{begun}/events", headers=beyond)
+        assert refused.status_code == 400 and "last event is" in refused.json()["detail"]
         act(web, operator, begun, "pause")
         paused = next(event for event in events if event["data"]["kind"] == "RunPaused")
         assert act(web, operator, begun, "resume").status_code == 200
@@ -149,6 +152,7 @@ def test_events_are_streamed_in_order_and_continue_after_the_last(web: Web, begu
         assert list(events) == rest
     headers = {**operator.headers, "Accept": "text/event-stream", "Last-Event-ID": rest[-2]["id"]}
     assert web.client.get(f"/api/v1/runs/{begun}/events", headers=headers).status_code == 204
+    assert web.client.get(f"/api/v1/runs/{begun}/events?limit=2", headers=headers).status_code == 400
     headers["Last-Event-ID"] = "-1"
     assert web.client.get(f"/api/v1/runs/{begun}/events", headers=headers).status_code == 400
 

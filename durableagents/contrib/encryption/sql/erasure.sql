@@ -15,7 +15,9 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 'it does not exist';
     ELSIF r.ended_at IS NULL OR r.state NOT IN ('completed', 'failed', 'cancelled') OR r.owner IS NOT NULL OR r.ready_at IS NOT NULL THEN
-        RETURN format('it is %s: only a run that has ended can be erased', replace(r.state, '_', ' '));
+        RETURN format('it is %s: only a run that has ended can be erased', CASE r.state
+            WHEN 'waiting_human' THEN 'waiting for a person' WHEN 'waiting_tool' THEN 'waiting for a tool'
+            WHEN 'waiting_event' THEN 'waiting for an event' ELSE r.state END);
     ELSIF EXISTS (SELECT FROM public.runs_wait w WHERE w.run_id = p_run AND w.resolved_at IS NULL) THEN
         RETURN 'something is still waited for in it';
     ELSIF r.business_key <> '' AND NOT r.is_passed_on THEN

@@ -36,7 +36,7 @@ SELECT agent, version, count(*) AS runs,
        count(*) FILTER (WHERE state = 'cancelled') AS cancelled,
        count(*) FILTER (WHERE ended_at IS NULL) AS open,
        round(100.0 * count(*) FILTER (WHERE state = 'completed')
-             / nullif(count(*) FILTER (WHERE ended_at IS NOT NULL), 0), 2) AS completion,
+             / nullif(count(*) FILTER (WHERE state IN ('completed', 'failed')), 0), 2) AS completion,
        round((percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM ended_at - created_at))
               FILTER (WHERE state = 'completed'))::numeric, 3) AS median_seconds,
        round(avg(tokens) FILTER (WHERE state = 'completed'), 1) AS tokens,
@@ -129,7 +129,8 @@ REPORT = ReportKind(
     about="Completion rate, times, tokens and money per completed run, and runs that nobody looked after.",
     definition=Definition(
         counts="All runs that were started in the period, by the agent and version that they have now. The completion "
-        "rate is completed runs among those that ended. The time of a run is from its start until its end, waits "
+        "rate is completed runs among those that completed or failed, as in alerts: cancelled ones don't count. "
+        "The time of a run is from its start until its end, waits "
         "included. A wait counts if only a person can end it: an approval, a question, an unknown outcome, an "
         "operator's look, a budget. A run is without a person if it had no such wait and no override. A run is "
         "abandoned if it still waits for a person whose deadline has passed, or if the system cancelled it because "
