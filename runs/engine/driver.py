@@ -111,11 +111,11 @@ class Driver:
     async def _note_skipped(self, history: History) -> Reply:
         """Record newer checkpoints that can't be used, each once; an older protocol has no event for it."""
         assert self.created is not None
+        if not history.skipped or self.created.protocol < SKIPPED_CHECKPOINTS:
+            return history.reply
         known = {event.at for event in history.tail if isinstance(event, e.CheckpointSkipped)}
         skipped = [e.CheckpointSkipped(at=seq, payload=why) for seq, why in history.skipped if seq not in known]
-        if not skipped or self.created.protocol < SKIPPED_CHECKPOINTS:
-            return history.reply
-        return await self.journal.commit(Batch(skipped))
+        return await self.journal.commit(Batch(skipped)) if skipped else history.reply
 
     async def _begin(self) -> str | None:
         """Enter the first node with a state made from the input, or the entry of a renewal, fork or migration."""

@@ -22,7 +22,7 @@ _ADD = """
 
 
 class Increments:
-    """What is to be added to the counters."""
+    """Increments that are not in the counters yet."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, Labels, int], float] = defaultdict(float)

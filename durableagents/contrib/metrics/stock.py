@@ -1,4 +1,4 @@
-"""What there is now, counted by the collector from indexes of what has not ended."""
+"""Figures of the moment, such as open waits: the collector counts them by indexes over what has not ended."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class WebhookMessagePage(Page):
 
 
 class ReplayedRow(Shape):
-    """How many messages are sent again."""
+    """The number of messages that are sent again."""
 
     messages: int = Field(description="Number of messages that are sent again.")
 

@@ -69,7 +69,7 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What came of it."""
+    """The outcome of one attempt."""
 
     sending: Sending
     outcome: Outcome

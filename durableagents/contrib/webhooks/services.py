@@ -80,7 +80,7 @@ class SecretBody(SteerBody):
 
 
 class ReplayBody(SteerBody):
-    """Which messages are sent again: one by its number, or all of the events since a time."""
+    """The messages to send again: one by its number, or all of the events since a time."""
 
     message: int | None = Field(default=None, ge=1, lt=2**62, description="Number of the message.")
     since: Moment | None = Field(default=None, description="Time of the first event.")
