@@ -115,7 +115,7 @@ def test_what_must_not_be_erased_is_refused_by_name_and_stays(stage: Stage, tool
     ]:
         with pytest.raises(refused):
             act()
-    assert "waiting human" in str(_refusal(waiting))
+    assert "it is waiting for a person" in str(_refusal(waiting))
     held = features.Feature(name="a hold", removal_refusals=(lambda _: "legal hold 7",))
     features.install(held)
     try:
