@@ -13,6 +13,7 @@ Pattern = tuple[str, ...]
 # Whoever has a callback token can answer the call; whoever has an idempotency key and access to the other system can
 # take the call's place there.
 _TOKEN = re.compile(r"(/api/v1/callbacks/)[^\s\"'?#/<>]+")
+_KEPT = len("da-") + 8  # characters
 _KEY = re.compile(r"(?<![0-9A-Za-z])(da-[0-9a-f]{8})[0-9a-f]{32}(?![0-9A-Za-z])")
 
 # By tool. Tools of the same name in several agents share their fields.
@@ -21,7 +22,7 @@ _declared: dict[str, frozenset[Pattern]] = {}
 
 def masked_key(key: str | None) -> str | None:
     """Return the beginning of an idempotency key, by which people find the call in the other system."""
-    return None if key is None else _KEY.sub(rf"\g<1>{MASK}", key)
+    return key[:_KEPT] + MASK if key is not None and _KEY.fullmatch(key) else key
 
 
 def masked_text(text: str) -> str:

@@ -345,13 +345,16 @@ def idempotency_key(run_id: str, slot: str, attempt: int, secret: bytes | None) 
     """Return the key of one attempt. It depends on these alone, so that it never changes: nobody can guess it without
     the secret. None is for runs from before there was one."""
     call = f"{run_id}|{slot}|{attempt}".encode()
-    digest = hashlib.sha256(call) if secret is None else hmac.new(secret, b"idempotency key\x00" + call, "sha256")
-    return f"da-{digest.hexdigest()[:40]}"
+    if secret is None:
+        digest = hashlib.sha256(call).digest()
+    else:
+        digest = hmac.digest(secret, b"idempotency key\x00" + call, "sha256")
+    return f"da-{digest.hex()[:40]}"
 
 
 def callback_token(run_id: str, slot: str, attempt: int, secret: bytes) -> str:
     """Return the token by which one attempt is answered later. It is stored nowhere: see `idempotency_key`."""
-    return hmac.new(secret, f"callback token\x00{run_id}|{slot}|{attempt}".encode(), "sha256").hexdigest()
+    return hmac.digest(secret, f"callback token\x00{run_id}|{slot}|{attempt}".encode(), "sha256").hex()
 
 
 def token_digest(token: str) -> bytes:
