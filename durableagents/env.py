@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+import warnings
 from collections.abc import Callable
 from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -16,7 +17,7 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from durableagents.providers import OidcProvider as OidcProvider
 from durableagents.seal_witness import SealWitness as SealWitness
@@ -42,6 +43,8 @@ _TOLD_WITHOUT_VALUE = {
 }
 # Default ports by scheme.
 MAIL_PORTS = {"smtp": 587, "smtps": 465, "smtp+plain": 25}
+# A folder of files named after settings, as containers get their secrets. The environment takes precedence.
+SETTINGS_DIR = "DURABLEAGENTS_SETTINGS_DIR"
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
@@ -55,6 +58,7 @@ class Environment(BaseSettings):
     model_config = SettingsConfigDict(extra="ignore", frozen=True, populate_by_name=True)
 
     data: Path = Field(default=CHECKOUT / ".data", validation_alias="DURABLEAGENTS_DATA")
+    settings_dir: Path | None = Field(default=None, validation_alias=SETTINGS_DIR)
     port: Port = Field(default=8000, validation_alias="PORT")
     sandbox_port: Port = Field(default=8001, validation_alias="SANDBOX_PORT")
     sandbox_smtp_port: Port = Field(default=0, validation_alias="SANDBOX_SMTP_PORT")
@@ -434,24 +438,30 @@ class Environment(BaseSettings):
 
 
 def load() -> Environment:
-    """Read the environment. An empty variable counts as unset. Raises EnvironmentProblem."""
+    """Read the environment and the folder of settings. An empty variable counts as unset. Raises EnvironmentProblem."""
     blank = {name for name, value in os.environ.items() if value == ""}
     names = {field.validation_alias for field in Environment.model_fields.values()}
     for name in blank & names:  # type: ignore[operator]
         del os.environ[name]
+    folder = os.environ.get(SETTINGS_DIR)
     try:
-        return Environment()
+        with warnings.catch_warnings():
+            # For a file that can't be read: a missing secret must not become a default.
+            warnings.simplefilter("error", UserWarning)
+            return Environment(_secrets_dir=folder)
     except ValidationError as error:
         raise EnvironmentProblem(_in_one_line(error)) from None
+    except (UserWarning, SettingsError, OSError, UnicodeDecodeError) as error:
+        raise EnvironmentProblem(f"{SETTINGS_DIR}={folder}: {error.__cause__ or error}") from None
 
 
 def unread() -> list[str]:
-    """Return a line for each variable with our prefix that nothing reads: typos would have no effect."""
+    """Return a line for each variable or settings file with our prefix that nothing reads: typos would have no effect."""
     known = {str(field.validation_alias) for field in Environment.model_fields.values()}
     # `up` marks its processes (child_processes.MARKER); tests have their own prefix.
-    ours = {
-        name for name in os.environ if name.startswith("DURABLEAGENTS_") and not name.startswith("DURABLEAGENTS_TEST_")
-    }
+    folder = os.environ.get(SETTINGS_DIR)
+    names = [*os.environ, *(os.listdir(folder) if folder else ())]
+    ours = {name for name in names if name.startswith("DURABLEAGENTS_") and not name.startswith("DURABLEAGENTS_TEST_")}
     problems = []
     for name in sorted(ours - known - {"DURABLEAGENTS_UP"}):
         (meant, *_) = (*get_close_matches(name, known, 1), "")

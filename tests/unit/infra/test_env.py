@@ -27,6 +27,44 @@ def test_defaults_are_those_of_the_documentation(monkeypatch: pytest.MonkeyPatch
     assert not found.is_demo and not found.is_production
 
 
+def test_settings_are_read_from_a_folder_unless_the_environment_has_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = {"DURABLEAGENTS_SETTINGS_DIR": str(tmp_path)}
+    (tmp_path / "DATABASE_URL").write_text("postgresql://agents:hunter22@db/agents\n")
+    (tmp_path / "DURABLEAGENTS_SLOTS").write_text("7\n")
+    (tmp_path / "DURABLEAGENTS_AGENTS").write_text("one,two")
+    (tmp_path / "DATABASE_DIRECT_URL").write_text("")
+    (tmp_path / "owner_password").write_text("not a setting")
+    found = read(monkeypatch, DURABLEAGENTS_SLOTS="9", **folder)
+    assert (found.database_url, found.slots, found.agents, databases.is_pooled(found)) == (
+        "postgresql://agents:hunter22@db/agents",
+        9,
+        ["one", "two"],
+        False,
+    )
+    (tmp_path / "DURABLEAGENTS_METRIC_TOKEN").write_text("hunter22")
+    assert "did you mean DURABLEAGENTS_METRICS_TOKEN?" in "".join(env.unread())
+    (tmp_path / "DURABLEAGENTS_METRICS_TOKEN").write_text("hunter22")
+    with pytest.raises(env.EnvironmentProblem, match="DURABLEAGENTS_METRICS_TOKEN: use at least 16") as refused:
+        env.load()
+    assert "hunter22" not in str(refused.value)
+
+
+def test_a_folder_of_settings_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(env.EnvironmentProblem, match="DURABLEAGENTS_SETTINGS_DIR=.*does not exist"):
+        read(monkeypatch, DURABLEAGENTS_SETTINGS_DIR=str(tmp_path / "nowhere"))
+    name = tmp_path / "DATABASE_URL"
+    for spoil, why in (
+        (lambda: name.mkdir(), "found a directory"),
+        (lambda: (name.rmdir(), name.write_bytes(b"\xff")), "can't decode"),
+        (lambda: (name.unlink(), name.symlink_to("/etc/passwd")), "resolves outside"),
+    ):
+        spoil()
+        with pytest.raises(env.EnvironmentProblem, match=f"DURABLEAGENTS_SETTINGS_DIR={tmp_path}: .*{why}"):
+            read(monkeypatch, DURABLEAGENTS_SETTINGS_DIR=str(tmp_path))
+
+
 def test_a_mail_server_is_an_address_with_a_sender(monkeypatch: pytest.MonkeyPatch) -> None:
     both = {"DURABLEAGENTS_EMAIL_FROM": "agents@example.org"}
     found = read(monkeypatch, DURABLEAGENTS_EMAIL_URL="smtp://bot:p%40ss@mail.example.org", **both).mail
@@ -227,6 +265,7 @@ def test_nothing_else_reads_the_environment() -> None:
     sudo = 'runs/management/commands/declare_dead.py: through = os.environ.get("SUDO_USER", "") if uid == 0 else ""'
     # Nor is what an agent's test reads: it has no settings.
     outside = {
+        "durableagents/env.py: folder = os.environ.get(SETTINGS_DIR)",
         # The secrets of tools, and keys that a setting names.
         "durableagents/secret_sources.py: text = os.environ.get(variable_of(name))",
         "durableagents/testing/plugin.py: for module in "
