@@ -131,6 +131,7 @@ class RunsPage(SharedPage):
             "orders": run_list.orders(filters),
             "waits": [("any", "waiting"), ("overdue", "overdue"), ("escalated", "escalated")],
             "ages": run_list.AGES,
+            "unlisted": filters.unlisted,
             "may_act": role_in(authority.STOPPERS, held) is not None,
         }
 
