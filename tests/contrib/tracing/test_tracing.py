@@ -200,6 +200,8 @@ def test_nothing_is_imported_and_nobody_observes_while_it_is_off() -> None:
         (standard, "Tracer"),
         (standard | {"OTEL_SDK_DISABLED": "true"}, "None []"),
         ({"DURABLEAGENTS_OTLP_ENDPOINT": "collector:4318"}, "DURABLEAGENTS_OTLP_ENDPOINT"),
+        ({"DURABLEAGENTS_TRACE_URL": "javascript:alert(1)//{trace_id}"}, "DURABLEAGENTS_TRACE_URL"),
+        ({"DURABLEAGENTS_TRACE_URL": "http://127.0.0.1:16686/trace"}, "DURABLEAGENTS_TRACE_URL"),
     ]
     for more, wanted in cases:
         done = subprocess.run(
