@@ -27,6 +27,7 @@ from ledger.events import Event, encode_clear
 from ledger.keys import code_key
 from ledger.models import ActRecord, Head, OverrideRecord
 from ledger.models import Event as Row
+from ledger.observers import Written
 from ledger.redacted import masked_key
 
 _hearing: ContextVar[list[dict[str, Any]] | None] = ContextVar("hearing", default=None)
@@ -107,8 +108,8 @@ def append(run_id: UUID, *events: Event, by: Actor, entries: Sequence[Entry] = (
             [run_id, by.ref, *events_values, *facts_values],
         )
         seq = int(cursor.fetchone()[0])
-    if observers.installed:
-        transaction.on_commit(lambda: observers.wrote(observers.Written(str(run_id), events)), robust=True)
+    if Written in observers.installed:
+        transaction.on_commit(lambda: observers.tell(Written(str(run_id), events)), robust=True)
     return seq
 
 

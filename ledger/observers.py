@@ -1,11 +1,11 @@
-"""Observers of what was written and answered, such as tracing. Without one, nothing is called."""
+"""Observers of what was written, driven and answered, such as tracing and metrics. Without one, nothing is called."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ledger.context import Request
@@ -49,43 +49,32 @@ class Answered:
     ended_at: int
 
 
-class Observer(Protocol):
-    """Gets what happened, after the commit, in the thread or event loop that did it: it must neither block nor fail."""
+@dataclass(frozen=True, slots=True)
+class WriteTimed:
+    """One write of the journal by a worker, answered or failed: how long it took and its error. Not if cancelled."""
 
-    def wrote(self, written: Written) -> None: ...
-
-    def drove(self, driven: Driven) -> None: ...
-
-    def answered(self, answered: Answered) -> None: ...
+    seconds: float
+    error: BaseException | None
 
 
-installed: tuple[Observer, ...] = ()
+# Called after the commit, in the thread or event loop that did it: it must neither block nor fail.
+Observer = Callable[[Any], None]
+# By the class of what happened. Who tells asks `if Written in installed` first, so that it costs nothing otherwise.
+installed: dict[type[Any], tuple[Observer, ...]] = {}
 
 
-def register(*observers: Observer) -> None:
+def register(observers: Mapping[type[Any], Observer]) -> None:
     """Add observers to this process, unless they are registered already."""
-    global installed
-    installed += tuple(each for each in observers if each not in installed)
+    for kind, observer in observers.items():
+        known = installed.get(kind, ())
+        if observer not in known:
+            installed[kind] = (*known, observer)
 
 
-def wrote(written: Written) -> None:
-    for each in installed:
-        _tell(each.wrote, written)
-
-
-def drove(driven: Driven) -> None:
-    for each in installed:
-        _tell(each.drove, driven)
-
-
-def answered(answered: Answered) -> None:
-    for each in installed:
-        _tell(each.answered, answered)
-
-
-def _tell(hear: Callable[[Any], None], what: Any) -> None:
-    """Tell an observer. Its bug is logged, as what it observes has already happened."""
-    try:
-        hear(what)
-    except Exception:
-        log.exception("an observer failed")
+def tell(happened: object) -> None:
+    """Tell the observers of its class. A bug of one is logged, as what it observes has already happened."""
+    for observer in installed.get(type(happened), ()):
+        try:
+            observer(happened)
+        except Exception:
+            log.exception("an observer failed")

@@ -14,6 +14,11 @@ def span_id(run_id: str, *place: object) -> str:
     return blake2b("|".join([run_id, *map(str, place)]).encode(), digest_size=8).hexdigest()
 
 
+def viewer_url(template: str, trace_id: str, span: str) -> str:
+    """Return the address of a span in a trace viewer; "" without a template of addresses."""
+    return template.replace("{trace_id}", trace_id).replace("{span_id}", span)
+
+
 def traceparent(trace_id: str, span: str) -> str:
     """Return a W3C `traceparent` header."""
     return f"00-{trace_id}-{span}-01"

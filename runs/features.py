@@ -109,10 +109,8 @@ class Feature:
     on_connection: Sequence[Callable[[Connection], Awaitable[None]]] = ()
     # Entered while a worker's event loop drives runs, with a function that counts its commits that have returned.
     while_driving: Sequence[Callable[[Callable[[], int]], AbstractContextManager[None]]] = ()
-    # Told of what was written and answered.
-    observers: Sequence[Observer] = ()
-    # Called in a worker's event loop after each write of the journal: how long it took, in seconds, and its error.
-    on_write: Sequence[Callable[[float, BaseException | None], None]] = ()
+    # Told of what was written, driven and answered, by its class in ledger/observers.py.
+    observers: Mapping[type[Any], Observer] = field(default_factory=dict)
     # Reasons of this process, called often, why it must claim and send nothing for now.
     fences: Sequence[Callable[[], bool]] = ()
     # Periodic jobs of workers, each in a thread of its own.
@@ -170,7 +168,7 @@ def install(*features: Feature) -> None:
         runs.register(*each.run_checks, **each.run_tables)
         registers.register(*each.record_checks)
         changes.subscribe(*each.on_change_proposed)
-        observers.register(*each.observers)
+        observers.register(each.observers)
 
 
 def every(parts: Callable[[Feature], Sequence[T]]) -> Iterator[T]:

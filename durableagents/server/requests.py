@@ -10,6 +10,7 @@ from urllib.parse import quote
 from durableagents.logs import without_secrets
 from durableagents.server.limits import App, Message, Receive, Scope, Send
 from ledger import context, observers
+from ledger.observers import Answered
 
 log = logging.getLogger("durableagents.web")
 
@@ -41,13 +42,18 @@ class Requests:
             await self._app(scope, receive, identified)
         finally:
             path = without_secrets(quote(scope["path"], errors="replace"))[:MAX_PATH]
-            line = observers.Answered(request, scope["method"], path, status, began_at, time.time_ns())
             level = logging.DEBUG if scope["path"].startswith(_QUIET) else logging.INFO
             milliseconds = round((time.perf_counter() - began) * 1000, 1)
-            told = {"method": line.method, "path": path, "status": status, "ms": milliseconds, "actor": request.actor}
+            told = {
+                "method": scope["method"],
+                "path": path,
+                "status": status,
+                "ms": milliseconds,
+                "actor": request.actor,
+            }
             log.log(level, "%(method)s %(path)s %(status)s %(ms)s ms %(actor)s", told, extra={"fields": told})
-            if level == logging.INFO:
-                observers.answered(line)
+            if level == logging.INFO and Answered in observers.installed:
+                observers.tell(Answered(request, scope["method"], path, status, began_at, time.time_ns()))
             context.request.reset(token)
 
 
@@ -60,6 +66,6 @@ def _request_of(scope: Scope) -> context.Request:
     ids, parents = ([*given.get(name, ()), ""] for name in (b"x-request-id", b"traceparent"))
     request_id = context.chosen_request_id(ids[0] if len(ids) == 2 else None)
     trace_id, parent = context.parent_of(parents[0] if len(parents) == 2 else None)
-    if observers.installed:
+    if Answered in observers.installed:
         return context.Request(request_id, trace_id or secrets.token_hex(16), secrets.token_hex(8), parent)
     return context.Request(request_id, trace_id)

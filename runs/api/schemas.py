@@ -234,6 +234,10 @@ class RunRow(Shape):
 
 class RunPage(Page):
     results: Rows[RunRow]
+    total: int | None = Field(default=None, description="Number of matching runs, if asked for with `total=true`.")
+    total_is_more: bool | None = Field(
+        default=None, description="Whether there are more than `total`, where counting ends."
+    )
 
 
 class AskedRow(Shape):

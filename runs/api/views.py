@@ -49,9 +49,21 @@ from runs.fleet import members
 from runs.models import Run, State
 from runs.queries.attributes.search import Sought
 from runs.queries.progress import last_lines
-from runs.queries.run_list import WAITS, Filters, longest_waiting, newest, stretch
+from runs.queries.run_list import (
+    AGES,
+    COUNT_TO,
+    TEXTS,
+    TIMES,
+    TRACE,
+    WAITS,
+    Filters,
+    longest_waiting,
+    newest,
+    stretch,
+    total,
+)
 from runs.services import authority, callbacks, idempotency, lifecycle, questions, signals, succession
-from runs.services.bodies import AnswerBody, CancelBody, SignalBody, StartBody, SteerRunBody
+from runs.services.bodies import AnswerBody, CancelBody, RunFilter, SignalBody, StartBody, SteerRunBody
 from runs.services.budgets.starting import most_of
 from runs.services.command import locked
 from runs.services.fleet import requeue
@@ -68,23 +80,21 @@ _WAITING = (
     OpenApiParameter("after", str, description="Revision that you know; a run with another one is answered at once."),
 )
 _STEERED = ("Idempotency-Key", "If-Match")
-_SEARCHED = (
-    OpenApiParameter("state", str, description="Only runs in these states, with commas."),
-    "agent",
-    "q",
-    "where",
+_CHOICES = {"wait": list(WAITS), "older": list(AGES)}
+_SEARCHED: tuple[str | OpenApiParameter, ...] = (
+    *(
+        OpenApiParameter(
+            name, datetime if name in TIMES else str, enum=_CHOICES.get(name), description=str(one.description)
+        )
+        for name, one in RunFilter.model_fields.items()
+    ),
     OpenApiParameter(
         "sort",
         str,
         description="Attribute to order by: `amount` ascending, `-amount` descending; or `waiting_since` or "
         "`waiting_deadline`: runs with open waits, earliest first.",
     ),
-    OpenApiParameter("wait", str, enum=list(WAITS), description="Only runs with open waits, or with such waits."),
-    OpenApiParameter("waiting_before", datetime, description="Only runs with an open wait from before this time."),
-    OpenApiParameter("created_from", datetime, description="Only runs created at or after this time."),
-    OpenApiParameter("created_before", datetime, description="Only runs created before this time."),
-    OpenApiParameter("tag", str, description="Only runs with this tag."),
-    OpenApiParameter("business_key", str, description="Only runs with this key; needs `agent`."),
+    OpenApiParameter("total", bool, description=f"Count the matching runs too, up to {COUNT_TO}."),
     "fields",
     "cursor",
     "limit",
@@ -101,21 +111,13 @@ class Runs(ApiView):
     def get(self, request: Request) -> Response:
         query = Query(request, *_NAMES)
         wanted = fields_in(query, RunRow)
-        filters = Filters(
-            state=",".join(query.choices("state", State.values)),
-            wait=query.choice("wait", list(WAITS)) or "",
-            tag=query.text("tag") or "",
-            business_key=query.text("business_key") or "",
-            created_from=query.time("created_from"),
-            created_before=query.time("created_before"),
-            waiting_before=query.time("waiting_before"),
-            agent=query.text("agent") or "",
-            q=(query.text("q") or "").strip(),
-            where=query.text("where") or "",
-            sort=query.text("sort") or "",
-        )
-        if filters.business_key and not filters.agent:
-            raise ParseError("Query parameter 'business_key' needs 'agent': keys are of an agent.")
+        filters = _filters(query)
+        answer = self._page(query, filters, wanted)
+        if query.choice("total", ("true", "false")) == "true":
+            answer.data["total"], answer.data["total_is_more"] = total(filters)
+        return answer
+
+    def _page(self, query: Query, filters: Filters, wanted: frozenset[str] | None) -> Response:
         if (sought := filters.sought) is not None:
             return _found(query, filters, sought, wanted)
         if filters.by_wait:
@@ -151,6 +153,21 @@ class Runs(ApiView):
         status, text = idempotency.answer_once(principal, key, request.data, start)
         headers = _location(json.loads(text)["id"]) | ({} if is_first else REPLAYED)
         return HttpResponse(text, status=status, headers=headers, content_type="application/json")
+
+
+def _filters(query: Query) -> Filters:
+    """Return the filters of the query. Raises ParseError."""
+    given: dict[str, Any] = {name: (query.text(name) or "").strip() for name in TEXTS}
+    given |= {name: query.time(name) for name in TIMES}
+    filters = Filters(**given, sort=query.text("sort") or "")
+    query.choices("state", State.values)
+    for name, allowed in _CHOICES.items():
+        query.choice(name, allowed)
+    if filters.business_key and not filters.agent:
+        raise ParseError("Query parameter 'business_key' needs 'agent': keys are of an agent.")
+    if filters.trace_id and not TRACE.fullmatch(filters.trace_id):
+        raise ParseError("Query parameter 'trace_id' must have 32 lowercase hex digits.")
+    return replace(filters, parent=str(query.uuid("parent") or ""))
 
 
 def _found(query: Query, filters: Filters, sought: Sought, wanted: frozenset[str] | None) -> Response:

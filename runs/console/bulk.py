@@ -27,9 +27,9 @@ from runs.models import Batch, BatchItem
 from runs.queries.bulk import chosen, found, items, newest, progress_of, shown_runs
 from runs.queries.run_list import GROUPS, Filters
 from runs.services import authority
-from runs.services.bodies import SteerBody
+from runs.services.bodies import RunFilter, SteerBody
 from runs.services.bulk import acts
-from runs.services.bulk.acts import MOST_RUNS, BatchBody, BatchForm, ChoiceBody
+from runs.services.bulk.acts import MOST_RUNS, BatchBody, BatchForm
 
 PAGE, ITEMS = 50, 100
 _NOT_DONE = ("refused", "failed")
@@ -44,7 +44,7 @@ MEANS = {name: verb.means for name, verb in VERBS.items()} | {
     "reconcile": "The same outcome for each run with exactly one unknown call. Others are skipped.",
 }
 CAPS = ("usd", "model_calls", "tool_calls", "steps")
-FILTERED = {"q": "search", "where": "attributes", "parent": "started by"}
+FILTERED = {"q": "search", "where": "attributes", "parent": "started by", "older": "waiting for"}
 STATES = {
     "draft": ("previewed", "wait"),
     "running": ("in progress", "run"),
@@ -99,7 +99,7 @@ class _Shown:
 
 def _in_words(known: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
-        (FILTERED.get(name, name), _state_words(str(value)) if name == "state" else str(value))
+        (FILTERED.get(name, name.replace("_", " ")), _state_words(str(value)) if name == "state" else str(value))
         for name, value in known.items()
     ]
 
@@ -118,7 +118,7 @@ class NewBatchPage(Page):
     def get(self, request: HttpRequest) -> HttpResponse:
         return self.tell(request, _choice(request.GET.dict()))
 
-    def tell(self, request: HttpRequest, choice: ChoiceBody, refused: Refused | None = None) -> HttpResponse:
+    def tell(self, request: HttpRequest, choice: RunFilter, refused: Refused | None = None) -> HttpResponse:
         fitting, misread = 0, None
         try:
             fitting = len(found(choice))
@@ -126,7 +126,7 @@ class NewBatchPage(Page):
             misread = error
         held = roles(request.user)
         offered = [(name, LABELS[name], MEANS.get(name, "")) for name in acts.ASKERS]
-        known = {name: value for name, value in choice.model_dump().items() if value}
+        known = {name: value for name, value in choice.model_dump(mode="json").items() if value}
         context = {
             "choice": known,
             "chosen": _in_words(known),
@@ -182,9 +182,8 @@ def _may(action: str, held: frozenset[str]) -> bool:
         return False
 
 
-def _choice(given: dict[str, str]) -> ChoiceBody:
-    filters = Filters.of(given)
-    return ChoiceBody(state=filters.state, agent=filters.agent, q=filters.q, where=filters.where, parent=filters.parent)
+def _choice(given: dict[str, str]) -> RunFilter:
+    return RunFilter(**Filters.of(given).given)
 
 
 def _whole(text: str) -> int | str:

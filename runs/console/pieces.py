@@ -7,8 +7,11 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
+from django.conf import settings
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from ledger.spans import viewer_url
 from ledger.templatetags.console import (
     MAX_SHOWN,
     clock,
@@ -24,6 +27,7 @@ from ledger.templatetags.console import (
 from ledger.templatetags.console import said as without_class
 from runs.console.tables.event_words import belied, phrase, witness
 from runs.console.tables.waits import to_approval
+from runs.models import Run
 from runs.queries.tool_cards import ToolCard
 from runs.story import Effect, Line, findings
 from runs.story.scale import Placed
@@ -55,8 +59,8 @@ def _nowhere(seq: int) -> str:
     return ""
 
 
-def effect(e: Effect, tools: dict[str, Any], downloads: Downloads = _nowhere) -> SafeString:
-    """Draw an effect of any status."""
+def effect(e: Effect, tools: dict[str, Any], downloads: Downloads = _nowhere, span: str = "") -> SafeString:
+    """Draw an effect of any status. `span` is HTML that names its span."""
     chip, tone, note, note_tone = STANDINGS.get(e.status, (e.status, "", "", ""))
     is_answered = e.result is not None
     if e.belied and e.status == "settled_not":
@@ -72,7 +76,7 @@ def effect(e: Effect, tools: dict[str, Any], downloads: Downloads = _nowhere) ->
         f"<summary>Arguments{' and result' if is_answered else ''}</summary>"
         f"{drawn_leaves(e.arguments, url=downloads(e.requests[-1] if e.requests else e.seq))}"
         f"{_RESULT + drawn_leaves(e.result, url=downloads(e.answered)) if is_answered else ''}"
-        f'<dl class="pairs small">{"".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in _pairs(e))}</dl>'
+        f'<dl class="pairs small">{"".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in _pairs(e, span))}</dl>'
         "</details></div>\n\n"
     )
 
@@ -112,7 +116,14 @@ def _sentence(html: str) -> str:
     return html[:1].upper() + html[1:]
 
 
-def _pairs(e: Effect) -> list[tuple[str, str]]:
+def span_link(run: Run, span: str) -> SafeString:
+    """Return a span's id, which leads to the trace viewer of the settings."""
+    url = viewer_url(settings.DURABLEAGENTS.trace_url, run.trace_id, span)
+    code = format_html("<code>{}</code>", span)
+    return format_html('<a href="{}" rel="noreferrer">{}</a>', url, code) if url else code
+
+
+def _pairs(e: Effect, span: str) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     if e.key:
         pairs.append(("key", f"<code>{visible(e.key)}</code>"))
@@ -126,6 +137,8 @@ def _pairs(e: Effect) -> list[tuple[str, str]]:
         pairs.append(("not sent", f"{_times(e.not_sent)}; retried"))
     if e.verdict and e.settled_by:
         pairs.append(("settled", f"{escape(words(findings.on_record(e.verdict)))} by {escape(e.settled_by)}"))
+    if e.attempts and span:
+        pairs.append(("span", span))
     return pairs
 
 

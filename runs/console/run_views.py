@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import messages
@@ -15,7 +16,7 @@ from django.urls import reverse
 from ledger.api.present import masked
 from ledger.errors import DurableAgentsError, InvalidInput, TooLarge
 from ledger.web.bodies import does_not_fit, fit, unstorable
-from ledger.web.cursors import opened
+from ledger.web.cursors import opened, placed, placed_at
 from ledger.web.page_base import EVERYONE, Page, SharedPage, is_fragment
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, actor, role_in, roles
@@ -31,6 +32,7 @@ from runs.models import Run, Wait
 from runs.queries import run_list, spending
 from runs.queries.attributes.meaning import BadSearch
 from runs.queries.doubts import Link, link_of
+from runs.queries.open_effects import STATUSES, Filters, open_effects
 from runs.queries.pools import gated
 from runs.queries.progress import TellingBlock, size_of
 from runs.queries.why.acts import steering
@@ -129,6 +131,7 @@ class RunsPage(SharedPage):
             "orders": run_list.orders(filters),
             "waits": [("any", "waiting"), ("overdue", "overdue"), ("escalated", "escalated")],
             "ages": run_list.AGES,
+            "unlisted": filters.unlisted,
             "may_act": role_in(authority.STOPPERS, held) is not None,
         }
 
@@ -387,12 +390,14 @@ class ViewPage(Page):
 
 
 class ReconcilePage(SharedPage):
-    """Unknown outcomes, other stops for operators, and used-up budgets."""
+    """Unknown outcomes, other stops for operators, and used-up budgets; or all calls without a known outcome."""
 
     template = "runs/reconcile.html"
     section = "reconcile"
 
     def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
+        if query.get("show") == "effects":
+            return _open_effects(query)
         place = opened(query.get("beyond", ""))
         cards, more = run_list.needing_operator(beyond=place)
         may_raise = bool(held & {OPERATOR, authority.raises_budgets()})
@@ -405,3 +410,22 @@ class ReconcilePage(SharedPage):
             "may_raise": may_raise,
             "pools": shared,
         }
+
+
+def _open_effects(query: QueryDict) -> dict[str, Any]:
+    """Return what the page shows of calls without a known outcome."""
+    texts = {name: query.get(name, "").replace("\x00", "")[:200] for name in ("tool", "agent", "status")}
+    if texts["status"] not in STATUSES:
+        texts["status"] = ""
+    place = placed_at(query.get("beyond", ""))
+    found = open_effects(Filters(**texts), limit=run_list.PAGE + 1, beyond=place)
+    shown = found[: run_list.PAGE]
+    more = placed(shown[-1].sent_at, shown[-1].id) if len(found) > len(shown) else ""
+    given = {"show": "effects"} | {name: text for name, text in texts.items() if text}
+    return {
+        "effects": shown,
+        "filters": texts,
+        "statuses": STATUSES,
+        "more": more and f"?{urlencode(given | {'beyond': more})}",
+        "is_from_start": place is None,
+    }

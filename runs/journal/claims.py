@@ -114,8 +114,8 @@ async def claim(
         if problem is not None:
             on_damaged(run_id, problem)
     claims = [replace(Claim(*row), is_keyed=is_keyed) for *row, problem, is_keyed in rows if problem is None]
-    for one in claims if observers.installed else ():
-        observers.drove(one.driven(worker))
+    for one in claims if Driven in observers.installed else ():
+        observers.tell(one.driven(worker))
     return claims
 
 
@@ -129,6 +129,6 @@ async def reclaim(pool: Pool, worker: Worker, run_id: UUID) -> Claim:
         row = await cursor.fetchone()
         assert row is not None
         claimed = Claim(*row)
-    if observers.installed:
-        observers.drove(claimed.driven(worker))
+    if Driven in observers.installed:
+        observers.tell(claimed.driven(worker))
     return claimed

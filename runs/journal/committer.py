@@ -17,7 +17,9 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 
-from runs import failpoints, features
+from ledger import observers
+from ledger.observers import WriteTimed
+from runs import failpoints
 from runs.engine.journal import Reply
 from runs.journal.libpq import Connection, Pool, Sent, Undone, as_sent, one_row, reply_of, rows_in_one_commit, turns
 
@@ -67,25 +69,6 @@ class _Batch:
         return any(not write.answer.done() for write in self.writes)
 
 
-class _Timed:
-    """Tells the observers how long a write took, and its error; a cancelled write has neither."""
-
-    __slots__ = ("_began", "_observers")
-
-    def __init__(self, observers: Sequence[Callable[[float, BaseException | None], None]]) -> None:
-        self._observers, self._began = observers, 0.0
-
-    def __enter__(self) -> None:
-        if self._observers:
-            self._began = time.perf_counter()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if self._observers and (error is None or isinstance(error, (psycopg.Error, OSError))):
-            seconds = time.perf_counter() - self._began
-            for note in self._observers:
-                note(seconds, error)
-
-
 class _Place:
     """A place in flight with one write; released once."""
 
@@ -121,40 +104,44 @@ class Committer:
     def __init__(self, pool: Pool) -> None:
         self._pool = weakref.ref(pool)  # the pool is the key of this object, and must be collectable
         self._turns = turns(pool)
-        self._observers = tuple(features.every(lambda each: each.on_write))
         self._ready: deque[_Write] = deque()
         self.in_flight = 0
         self.carried = 0  # number of writes in flight
         self._is_due = False
 
-    async def write(
+    def write(
         self, run: str, statement: str, values: Sequence[Any], *, after: Sequence[str] = (), is_alone: bool = False
-    ) -> Reply:
+    ) -> Coroutine[Any, Any, Reply]:
         """Write a step, batched unless `is_alone`, then `after`, given the run's id. Raises psycopg.Error, OSError."""
-        with _Timed(self._observers):
-            step = as_sent(statement, values)
-            _, sent, formats = step
-            size = sum(map(len, filter(None, sent)))
-            if is_alone or size > MOST_BYTES:
-                return await self.alone(run, step, after)
-            if not self.in_flight and not self._ready:
-                self.in_flight += 1
-                self.carried += 1
-                return await self._in_its_place(run, step, after)
-            answer = asyncio.get_running_loop().create_future()
-            write = _Write(run, statement, sent, formats, after, answer, size)
-            self._ready.append(write)
-            self._send_soon()
-            try:
-                outcome = await answer
-            except asyncio.CancelledError:
-                await self._given_up(write)
-                raise
-            if isinstance(outcome, Reply):
-                return outcome
-            if outcome is _Alone.TURNED_AWAY:
-                return await self.alone(run, step, after)
+        writing = self._write(run, statement, values, after, is_alone)
+        return _timed(writing) if WriteTimed in observers.installed else writing
+
+    async def _write(
+        self, run: str, statement: str, values: Sequence[Any], after: Sequence[str], is_alone: bool
+    ) -> Reply:
+        step = as_sent(statement, values)
+        _, sent, formats = step
+        size = sum(map(len, filter(None, sent)))
+        if is_alone or size > MOST_BYTES:
+            return await self.alone(run, step, after)
+        if not self.in_flight and not self._ready:
+            self.in_flight += 1
+            self.carried += 1
             return await self._in_its_place(run, step, after)
+        answer = asyncio.get_running_loop().create_future()
+        write = _Write(run, statement, sent, formats, after, answer, size)
+        self._ready.append(write)
+        self._send_soon()
+        try:
+            outcome = await answer
+        except asyncio.CancelledError:
+            await self._given_up(write)
+            raise
+        if isinstance(outcome, Reply):
+            return outcome
+        if outcome is _Alone.TURNED_AWAY:
+            return await self.alone(run, step, after)
+        return await self._in_its_place(run, step, after)
 
     async def _in_its_place(self, run: str, step: Sent, after: Sequence[str]) -> Reply:
         """Write a step alone, in the place in flight that it was given."""
@@ -277,6 +264,18 @@ class Committer:
             finally:
                 await pool.putconn(connection)
         return [_Alone.TURNED_AWAY if row is None else reply_of(row) for row in rows]
+
+
+async def _timed(writing: Coroutine[Any, Any, Reply]) -> Reply:
+    """Tell the observers how long a write took, and its error."""
+    began = time.perf_counter()
+    try:
+        reply = await writing
+    except (psycopg.Error, OSError) as error:
+        observers.tell(WriteTimed(time.perf_counter() - began, error))
+        raise
+    observers.tell(WriteTimed(time.perf_counter() - began, None))
+    return reply
 
 
 def _following(run: str, after: Sequence[str]) -> list[Sent]:

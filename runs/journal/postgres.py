@@ -197,6 +197,6 @@ class PgJournal(Mailbox, Succession):
 def _tell(journal: PgJournal, events: Sequence[Event], reply: Reply) -> None:
     """Tell subscribers and observers what was written."""
     journal.on_write(journal.run_id, reply.seq)
-    if observers.installed and reply.is_done and events:
+    if Written in observers.installed and reply.is_done and events:
         lease, agent = journal.lease, journal._said[0]
-        observers.wrote(Written(journal.run_id, events, lease.epoch, journal._trace_id, agent))
+        observers.tell(Written(journal.run_id, events, lease.epoch, journal._trace_id, agent))

@@ -198,6 +198,7 @@ class Run(models.Model):
                 condition=models.Q(creator__isnull=False),
                 name="runs_run_by_creator",
             ),
+            models.Index(fields=["trace_id"], name="runs_run_by_trace"),
             models.Index(fields=["owner"], condition=models.Q(owner__isnull=False), name="runs_run_owned"),
             models.Index(fields=["-created_at", "-id"], name="runs_run_by_time"),
             # Each list filter has an index in the list's order, so that a page reads only its own rows.

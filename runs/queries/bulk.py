@@ -14,7 +14,8 @@ from ledger.web.cursors import Place
 from runs import search, seen
 from runs.models import Batch, BatchItem
 from runs.queries.run_list import Filters, ids_of, stretch
-from runs.services.bulk.acts import MOST_RUNS, BatchBody, ChoiceBody, sees_all
+from runs.services.bodies import RunFilter
+from runs.services.bulk.acts import MOST_RUNS, BatchBody, sees_all
 
 _AT_ONCE = 1000
 _MOST_LOOKS = 50  # pages of attribute search
@@ -24,18 +25,22 @@ def chosen(body: BatchBody) -> tuple[list[UUID], dict[str, Any]]:
     """Return the chosen runs, at most one too many, and how they were chosen. Raises InvalidInput."""
     if body.filter is None:
         return list(body.runs or []), {"runs": len(body.runs or [])}
-    return found(body.filter), {"filter": {name: value for name, value in body.filter.model_dump().items() if value}}
+    return found(body.filter), {
+        "filter": {n: value for n, value in body.filter.model_dump(mode="json").items() if value}
+    }
 
 
-def found(choice: ChoiceBody, *, most: int = MOST_RUNS + 1) -> list[UUID]:
+def found(choice: RunFilter, *, most: int = MOST_RUNS + 1) -> list[UUID]:
     """Return all matching runs, newest first.
     Raises InvalidInput for a filter that is unreadable (it would match all), and for words that may match more runs
     than a search examines."""
     filters = Filters.of(choice.model_dump())
-    misread = [name for name in ("state", "parent") if getattr(choice, name) and not getattr(filters, name)]
+    misread = [name for name in RunFilter.model_fields if getattr(choice, name) and not getattr(filters, name)]
     if misread:
+        fixes = {"business_key": "give the agent too", "trace_id": "send its 32 lowercase hex digits"}
         problems = [
-            {"field": f"filter.{name}", "problem": "is unknown", "fix": "choose it from the list"} for name in misread
+            {"field": f"filter.{n}", "problem": "is unknown", "fix": fixes.get(n, "choose it from the list")}
+            for n in misread
         ]
         raise InvalidInput(f"Invalid filter: {', '.join(misread)}.", errors=problems)
     if filters.found.is_cut:
@@ -46,7 +51,7 @@ def found(choice: ChoiceBody, *, most: int = MOST_RUNS + 1) -> list[UUID]:
         )
     if filters.sought is not None:
         return _by_attributes(filters, most)
-    if filters.q:
+    if filters.q and not filters.conditions:
         return [one.id for one in filters.found.matches if not filters.states or one.state in filters.states][:most]
     return ids_of(filters, most)
 

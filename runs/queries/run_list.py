@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +37,7 @@ from runs.queries.attributes.shown import Told, told_of
 from runs.queries.display import look, main_wait
 from runs.queries.halts import Halted, halt_of, halted
 from runs.queries.spending import cost_words
+from runs.services.bodies import RunFilter
 from runs.services.questions import open_for
 
 PAGE = 50
@@ -65,15 +67,17 @@ FOR_OPERATOR = Order(
     is_newest_first=False,
     only="resolved_at IS NULL AND kind IN ('reconcile', 'operator', 'budget')",
 )
-# Parameters of an address, and their maximum lengths.
-_LONGEST = {"state": 200, "agent": 200, "q": 200, "before": 2000, "parent": 200, "where": 500, "sort": 70}
-_LONGEST |= {"wait": 20, "older": 10}
+# Parameters of an address: filters of a body, the order and the place.
+TIMES = ("created_from", "created_before", "waiting_before")
+TEXTS = tuple(name for name in RunFilter.model_fields if name not in TIMES)
+_OTHERS = {"sort": 70, "before": 2000}
+TRACE = re.compile(r"[0-9a-f]{32}")
 _LOOKS = {Wait.Kind.RECONCILE: "unknown", Wait.Kind.OPERATOR: "stopped", Wait.Kind.BUDGET: "exceeded"}
 
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters in the address. Unknown states and broken cursors count as not given."""
+    """Filters of a list; `RunFilter` describes them. What an address misspells counts as not given."""
 
     state: str = ""
     agent: str = ""
@@ -85,35 +89,50 @@ class Filters:
     wait: str = ""  # one of WAITS
     older: str = ""  # of the wait: one of AGES
     tag: str = ""
-    business_key: str = ""
+    business_key: str = ""  # of the agent
+    trace_id: str = ""
     created_from: datetime | None = None
     created_before: datetime | None = None
     waiting_before: datetime | None = None
 
     @classmethod
     def of(cls, query: Any) -> Filters:
+        longest = {name: 500 if name == "where" else 200 for name in TEXTS} | _OTHERS
         given: dict[str, Any] = {
-            name: str(query.get(name, "")).strip().replace("\x00", "")[:most] for name, most in _LONGEST.items()
+            name: str(query.get(name, "")).strip().replace("\x00", "")[:most] for name, most in longest.items()
         }
         given["parent"] = _whole_id(given["parent"])
         if not all(each in GROUPS or each in State.values for each in given["state"].split(",")):
             given["state"] = ""
         given["wait"] = given["wait"] if given["wait"] in WAITS else ""
         given["older"] = given["older"] if given["older"] in AGES else ""
-        return cls(**given)
+        given["business_key"] = given["business_key"] if given["agent"] else ""
+        given["trace_id"] = given["trace_id"] if TRACE.fullmatch(given["trace_id"]) else ""
+        return cls(**given | {name: _moment(query.get(name)) for name in TIMES})
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Return the filters that are set."""
+        return {name: value for name in RunFilter.model_fields if (value := getattr(self, name))}
+
+    @property
+    def unlisted(self) -> list[tuple[str, Any]]:
+        """Return the filters without a field in the console's form."""
+        fields = {"state", "q", "agent", "wait", "older", "where"}
+        return [(name, _written(value)) for name, value in self.given.items() if name not in fields]
 
     def link(self, **change: str) -> str:
         """Return the query string with some filters changed; drops the cursor unless that is changed."""
-        now = {name: getattr(self, name) for name in _LONGEST if name != "before"} | change
-        return "?" + urlencode({name: value for name, value in now.items() if value})
+        now = {**self.given, "sort": self.sort} | change
+        return "?" + urlencode({name: _written(value) for name, value in now.items() if value})
 
     @property
     def cleared(self) -> str:
-        return self.link(q="", agent="", parent="", where="", sort="", wait="", older="")
+        return Filters(state=self.state).link()
 
     @property
     def is_any(self) -> bool:
-        return bool(self.q or self.agent or self.parent or self.where or self.sort or self.wait or self.older)
+        return bool(self.sort or self.given.keys() - {"state"})
 
     @property
     def sought(self) -> Sought | None:
@@ -157,6 +176,7 @@ class Filters:
         for text, value in (
             ("id IN (SELECT run_id FROM runs_runtag WHERE tag = %s)", self.tag),
             ("business_key = %s", self.business_key),
+            ("trace_id = %s", self.trace_id),
             ("created_at >= %s", self.created_from),
             ("created_at < %s", self.created_before),
         ):
@@ -244,6 +264,18 @@ class Tab:
     is_more: bool
     link: str
     is_current: bool
+
+
+def _moment(given: Any) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(str(given).strip()) if given else None
+    except ValueError:
+        return None
+    return None if found is None or found.tzinfo is None else found
+
+
+def _written(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _whole_id(text: str) -> str:
@@ -426,6 +458,13 @@ def _in_state(state: State, fit: dict[str, str]) -> Counted:
             )
         ],
     )
+
+
+def total(filters: Filters) -> tuple[int, bool]:
+    """Return the number of matching runs up to `COUNT_TO`, and whether there are more. Raises BadSearch."""
+    counted = counts(Tally(frozenset()), filters)
+    number = sum(counted.by_state.get(state.value, 0) for state in filters.states or State)
+    return min(number, COUNT_TO), counted.is_cut or number > COUNT_TO
 
 
 def tabs(filters: Filters, counted: Numbers) -> list[Tab]:

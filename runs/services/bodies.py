@@ -18,6 +18,9 @@ from runs.engine.attributes import MOST as MOST_ATTRIBUTES
 from runs.engine.budget import Budget
 
 OF_SCHEDULE = "schedule:"  # prefix of the business keys of a schedule's runs
+# Of what waits, and of how long it has waited, that a list of runs can be limited to.
+WaitFilter = Literal["", "any", "overdue", "escalated"]
+AgeFilter = Literal["", "1h", "8h", "1d", "7d"]
 Tag = Annotated[str, Field(min_length=1, max_length=200)]
 Tags = Annotated[
     Annotated[list[Tag], Field(max_length=50), Form(ARRAY)]
@@ -56,6 +59,38 @@ def _as_key(given: str) -> str:
 
 
 Moment = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_as_text), AfterValidator(_in_range)]
+
+
+class RunFilter(Strict):
+    """Filters of the run list; omit a filter to match all."""
+
+    state: Annotated[str, Field(max_length=200)] = Field(
+        default="", description="Only runs in these states, with commas."
+    )
+    agent: Annotated[str, Field(max_length=200)] = Field(
+        default="", description="Only runs of this agent, with or without @version."
+    )
+    q: Annotated[str, Field(max_length=200)] = Field(
+        default="", description="Only runs with these words in subject, tags, input, starter or ids."
+    )
+    where: Annotated[str, Field(max_length=500)] = Field(
+        default="", description="Condition on attributes, such as `amount > 100`."
+    )
+    parent: Annotated[str, Field(max_length=200)] = Field(default="", description="Only child runs of this run.")
+    wait: WaitFilter = Field(default="", description="Only runs with open waits, or with such waits.")
+    older: AgeFilter = Field(default="", description="Only runs with an open wait of this age.")
+    tag: Annotated[str, Field(max_length=200)] = Field(default="", description="Only runs with this tag.")
+    business_key: Annotated[str, Field(max_length=200)] = Field(
+        default="", description="Only runs with this key; needs `agent`."
+    )
+    trace_id: Annotated[str, Field(max_length=32)] = Field(
+        default="", description="Only runs of this trace, 32 hex digits."
+    )
+    created_from: Moment | None = Field(default=None, description="Only runs created at or after this time.")
+    created_before: Moment | None = Field(default=None, description="Only runs created before this time.")
+    waiting_before: Moment | None = Field(default=None, description="Only runs with a wait open since before then.")
+
+
 # At most what search supports, without invisible characters, and outside the schedules' prefix.
 BusinessKey = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_as_key)]
 

@@ -21,6 +21,7 @@ from ledger.append import acted, kept_bytes, lines
 from ledger.contents import stored_text
 from ledger.errors import IllegalTransition, InvalidInput, NotFound
 from ledger.models import Head
+from ledger.observers import Written
 from ledger.protocol import PROTOCOL
 from ledger.web import misfit
 from runs import features, search
@@ -191,9 +192,9 @@ def accept(
     acted("start", by=by, head=head, subject=run.graph_id, after={"state": str(run.state)}, at=at)
     wakeups.ring(run.id)
     notify.ring(run.id, seq)
-    if observers.installed:
-        written = observers.Written(str(run.id), told, trace_id=run.trace_id, agent=run.graph_id)
-        transaction.on_commit(lambda: observers.wrote(written), robust=True)
+    if Written in observers.installed:
+        written = Written(str(run.id), told, trace_id=run.trace_id, agent=run.graph_id)
+        transaction.on_commit(lambda: observers.tell(written), robust=True)
     return Accepted(run, head, frozenset(drivable), found_by, chosen.told, chosen.halted)
 
 

@@ -13,6 +13,7 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from ledger.errors import Forbidden
+from ledger.spans import span_id
 from ledger.templatetags.console import datum, visible
 from ledger.web.seeing.payloads import HIDDEN
 from ledger.web.seeing.viewers import reads
@@ -91,13 +92,20 @@ def checkpoint(context: template.Context, point: Point) -> SafeString:
     )
 
 
+@register.simple_tag
+def trace_link(run: Run) -> SafeString:
+    """The id of a run's own span, which leads to its trace."""
+    return pieces.span_link(run, span_id(str(run.pk)))
+
+
 @register.simple_tag(takes_context=True)
 def effect(context: template.Context, shown: Effect) -> SafeString:
     """An effect of the lane. One that was drawn before has not been opened either."""
     dossier = context["d"]
     html = dossier.drawn_effects.get(shown.face)
     if html is None:
-        html = pieces.effect(shown, dossier.tools, dossier.payload_url)
+        span = pieces.span_link(dossier.run, span_id(str(dossier.run.pk), shown.slot, shown.attempts - 1, "call"))
+        html = pieces.effect(shown, dossier.tools, dossier.payload_url, span)
         dossier.drawn.keep(("effect", dossier.agent is None, shown.face), html)
     return SafeString(html)
 

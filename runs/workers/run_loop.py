@@ -34,6 +34,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from ledger import context, observers
 from ledger import events as e
 from ledger.errors import StaleLease, first_line
+from ledger.observers import Driven
 from runs import failpoints, features, log_messages
 from runs.background import kept
 from runs.backoff import Patience
@@ -389,8 +390,8 @@ class Host:
         else:
             self._failures.pop(claimed.run_id, None)
         finally:
-            if observers.installed:
-                observers.drove(claimed.driven(self.worker, how))
+            if Driven in observers.installed:
+                observers.tell(claimed.driven(self.worker, how))
             if claimed.parent is not None:
                 bell.ring(claimed.parent, 0)  # its journal has not grown: watchers reload
             # It may have been claimed here again already, by another task.

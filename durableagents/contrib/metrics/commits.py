@@ -9,6 +9,7 @@ from django.db import transaction
 
 from durableagents.contrib.metrics.catalogue import COMMITS, SUM
 from durableagents.contrib.metrics.counting import Increments
+from ledger.observers import WriteTimed
 from runs.journal.database_errors import is_transient
 
 # The database was away or told to try again, or it refused the statement.
@@ -24,13 +25,13 @@ class Commits:
         self._failures = {UNAVAILABLE: 0, REFUSED: 0}
         self._flushed: dict[tuple[str, str | int], float] = {}
 
-    def note(self, seconds: float, error: BaseException | None) -> None:
+    def note(self, write: WriteTimed) -> None:
         """Count a write. Called by the event loop after each, so it only counts."""
-        if error is None:
-            self._buckets[bisect_left(COMMITS, seconds)] += 1
-            self._seconds += seconds
+        if write.error is None:
+            self._buckets[bisect_left(COMMITS, write.seconds)] += 1
+            self._seconds += write.seconds
         else:
-            self._failures[UNAVAILABLE if is_transient(error) else REFUSED] += 1
+            self._failures[UNAVAILABLE if is_transient(write.error) else REFUSED] += 1
 
     def flush(self) -> None:
         """Add what is new to the counters; after an error it is added the next time. Raises DatabaseError."""

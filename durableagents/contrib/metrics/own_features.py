@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from durableagents.contrib.metrics.collecting import IS_DUE, collect
 from durableagents.contrib.metrics.commits import commits
+from ledger.observers import WriteTimed
 from runs.background import Duty
 from runs.features import Feature
 
@@ -12,6 +13,6 @@ def feature() -> Feature:
     """Return the feature."""
     return Feature(
         name="metrics",
-        on_write=(commits.note,),
+        observers={WriteTimed: commits.note},
         periodic=(Duty("metrics: commits", "true", commits.flush), Duty("metrics: collecting", IS_DUE, collect)),
     )

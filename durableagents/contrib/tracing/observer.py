@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 from uuid import UUID
 
 from durableagents.contrib.tracing import spans
 from durableagents.contrib.tracing.spans import Span, Starts, Writing
 from ledger import context
 from ledger import events as e
-from ledger.observers import Answered, Driven, Written
+from ledger.observers import Answered, Driven, Observer, Written
 from runs.models import Run, Wait
 
 
@@ -20,6 +21,10 @@ class Tracer:
     def __init__(self, export: Callable[[Span], None], ratio: float = 1.0) -> None:
         self._export, self._starts = export, Starts()
         self._bound = round(ratio * (1 << 64))
+
+    def observers(self) -> Mapping[type[Any], Observer]:
+        """Return its observers, as a feature registers them."""
+        return {Written: self.wrote, Driven: self.drove, Answered: self.answered}
 
     def is_sampled(self, trace_id: str) -> bool:
         """Return whether a trace is exported: the same in every process, as it depends on its id alone."""

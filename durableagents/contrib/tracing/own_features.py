@@ -26,4 +26,4 @@ def feature() -> Feature:
             exporter.flush(FLUSH_SECONDS)
 
     tracer = Tracer(exporter.put, settings.DURABLEAGENTS.trace_ratio)
-    return Feature(name="tracing", observers=(tracer,), while_driving=(flushing,))
+    return Feature(name="tracing", observers=tracer.observers(), while_driving=(flushing,))

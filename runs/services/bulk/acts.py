@@ -16,12 +16,11 @@ from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
-from ledger.web.bodies import Strict
 from ledger.web.roles import APPROVER, INTEGRATOR, OPERATOR, role_in
 from runs.engine.budget import Budget
 from runs.engine.canonical import canonical
 from runs.models import Batch
-from runs.services.bodies import Effects, SteerBody, Verdict
+from runs.services.bodies import Effects, RunFilter, SteerBody, Verdict
 from runs.services.budgets.starting import check_limit
 from runs.services.bulk.forecast import forecast
 
@@ -30,23 +29,11 @@ Action = Literal["pause", "resume", "cancel", "retry", "priority", "requeue", "b
 RunId = Annotated[UUID, Field(strict=False)]
 
 
-class ChoiceBody(Strict):
-    """Filters of the run list; omit a filter to match all."""
-
-    state: Annotated[str, Field(max_length=200)] = Field(default="", description="State, as in the run list.")
-    agent: Annotated[str, Field(max_length=200)] = Field(default="", description="Agent, with or without @version.")
-    q: Annotated[str, Field(max_length=200)] = Field(default="", description="Search text, as in the run list.")
-    where: Annotated[str, Field(max_length=500)] = Field(
-        default="", description="Condition on attributes, as in the run list."
-    )
-    parent: Annotated[str, Field(max_length=200)] = Field(default="", description="Id of the parent run.")
-
-
 class BatchBody(SteerBody):
     """One operation on many runs: those that a filter matches now, or those named. The set is fixed at this moment."""
 
     action: Action = Field(description="Operation to perform on each run.")
-    filter: ChoiceBody | None = Field(default=None, description="Use either this or `runs`.")
+    filter: RunFilter | None = Field(default=None, description="Use either this or `runs`.")
     runs: Annotated[list[RunId], Field(min_length=1, max_length=MOST_RUNS)] | None = Field(
         default=None, description="Ids of the runs; use either this or `filter`."
     )
@@ -68,7 +55,7 @@ class BatchBody(SteerBody):
     start: bool = Field(default=True, description="False: only preview the results; start the batch later.")
 
 
-class BatchForm(ChoiceBody, SteerBody):
+class BatchForm(RunFilter, SteerBody):
     """The same, from a page whose runs its filter says."""
 
     action: Action

@@ -82,5 +82,5 @@ def collector() -> Iterator[Collector]:
 def exporter(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> Exporter:
     """Trace what this process does."""
     made = Exporter(collector.address)
-    monkeypatch.setattr(observers, "installed", (Tracer(made.put),))
+    monkeypatch.setattr(observers, "installed", {k: (hear,) for k, hear in Tracer(made.put).observers().items()})
     return made

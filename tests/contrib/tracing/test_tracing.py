@@ -108,7 +108,7 @@ def test_a_killed_workers_call_is_seen_as_attempted_and_later_as_settled(
     exporter.put(Span("before the fork", TRACE, CALLER, "", 1, 1))  # its thread doesn't come along
     collector.waits_for("before the fork")
     if (pid := os.fork()) == 0:
-        observers.wrote(written(invoked()))
+        observers.tell(written(invoked()))
         time.sleep(60)
         os._exit(1)
     try:
@@ -118,17 +118,17 @@ def test_a_killed_workers_call_is_seen_as_attempted_and_later_as_settled(
         os.waitpid(pid, 0)
     assert attempt["durableagents.ledger.status"] == "attempted"
     unknown = e.ToolOutcomeUnknown(slot="1.1/1", attempt=0, tool="mail", is_sender_done=False)
-    observers.wrote(written(unknown, epoch=2))
+    observers.tell(written(unknown, epoch=2))
     assert collector.waits_for("unknown mail")["parent"] == attempt["id"]
     settled = e.ToolReconciled(slot="1.1/1", attempt=0, tool="mail", verdict="happened", by="user:olga")
-    observers.wrote(written(settled, epoch=0))
+    observers.tell(written(settled, epoch=0))
     done = collector.waits_for("execute_tool mail")
     assert (done["parent"], done["durableagents.ledger.status"]) == (attempt["id"], "committed")
 
 
 def test_a_quick_call_is_one_span_with_its_length(collector: Collector, exporter: Exporter) -> None:
-    observers.wrote(written(invoked()))
-    observers.wrote(written(e.ToolFailed(slot="1.1/1", attempt=0, tool="mail", code="no_stock", requested_hash="h")))
+    observers.tell(written(invoked()))
+    observers.tell(written(e.ToolFailed(slot="1.1/1", attempt=0, tool="mail", code="no_stock", requested_hash="h")))
     assert exporter.flush(10)
     (span,) = collector.spans()
     assert (span["name"], span["error"], span["id"]) == (
@@ -141,8 +141,8 @@ def test_a_quick_call_is_one_span_with_its_length(collector: Collector, exporter
 
 def test_a_model_request_follows_the_conventions(collector: Collector, exporter: Exporter) -> None:
     place: dict[str, Any] = {"slot": "1.1/1", "attempt": 0, "conversation": "c", "turn": 1}
-    observers.wrote(written(e.ModelRequested(**place, model="openai:gpt-5", request_hash="h", payload=CANARY)))
-    observers.wrote(written(e.ModelResponded(**place, tokens_in=12, tokens_out=3, payload=CANARY)))
+    observers.tell(written(e.ModelRequested(**place, model="openai:gpt-5", request_hash="h", payload=CANARY)))
+    observers.tell(written(e.ModelResponded(**place, tokens_in=12, tokens_out=3, payload=CANARY)))
     assert exporter.flush(10)
     (span,) = collector.spans()
     told = {name.removeprefix("gen_ai."): value for name, value in span.items() if name.startswith("gen_ai.")}
@@ -188,18 +188,20 @@ def test_a_share_of_traces_is_exported_whole() -> None:
 
 def test_nothing_is_imported_and_nobody_observes_while_it_is_off() -> None:
     look = (
-        "import sys, django; django.setup(); from ledger import observers\n"
-        "print(observers.installed, [m for m in sys.modules if m.startswith(('opentelemetry.sdk',"
+        "import sys, django; django.setup(); from ledger import observers as o\n"
+        "print(o.installed.get(o.Written), [m for m in sys.modules if m.startswith(('opentelemetry.sdk',"
         " 'opentelemetry.exporter', 'durableagents.contrib.tracing.e'))])"
     )
     here = {**os.environ, "DJANGO_SETTINGS_MODULE": "durableagents.settings"}
     standard = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
     cases: list[tuple[dict[str, str], str]] = [
-        ({}, "() []"),
+        ({}, "None []"),
         ({"DURABLEAGENTS_OTLP_ENDPOINT": "http://127.0.0.1:9"}, "Tracer"),
         (standard, "Tracer"),
-        (standard | {"OTEL_SDK_DISABLED": "true"}, "() []"),
+        (standard | {"OTEL_SDK_DISABLED": "true"}, "None []"),
         ({"DURABLEAGENTS_OTLP_ENDPOINT": "collector:4318"}, "DURABLEAGENTS_OTLP_ENDPOINT"),
+        ({"DURABLEAGENTS_TRACE_URL": "javascript:alert(1)//{trace_id}"}, "DURABLEAGENTS_TRACE_URL"),
+        ({"DURABLEAGENTS_TRACE_URL": "http://127.0.0.1:16686/trace"}, "DURABLEAGENTS_TRACE_URL"),
     ]
     for more, wanted in cases:
         done = subprocess.run(

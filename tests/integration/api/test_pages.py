@@ -152,6 +152,26 @@ def test_runs_are_filtered_by_state_age_tag_and_waits(
     assert found(wait="escalated") == [waiting] and found(waiting_before=since) == [old]
     assert found(sort="waiting_since") == [old, waiting] and found(sort="waiting_since", q="case:8") == [waiting]
     assert found(business_key="none", agent="order") == []
+    trace = integrator.get(f"runs/{old}").json()["trace_id"]
+    assert found(trace_id=trace) == [old] and found(trace_id=trace, wait="any", older="1d", q="case:7") == [old]
+    assert found(trace_id=trace, state="paused") == [] and found(trace_id="0" * 32) == []
+    for api, total, query in (
+        (integrator, 3, {}),
+        (integrator, 1, {"state": "paused", "limit": "1"}),
+        (integrator, 1, {"trace_id": trace}),
+        (integrator, 1, {"q": "case:8"}),
+        (stranger, 0, {}),
+    ):
+        page = api.get("runs", total="true", **query).json()
+        assert (page["total"], page["total_is_more"]) == (total, False), query
+    body = {"action": "cancel", "start": False, "justification": "Left over."}
+    wanted = {"trace_id": trace, "waiting_before": since, "older": "1d", "tag": "case:7", "wait": "overdue"}
+    batch = integrator.post("bulk", body | {"filter": wanted}).json()
+    items = integrator.get(f"bulk/{batch['id']}/items").json()["results"]
+    assert [item["run"] for item in items] == [old], batch
+    for name, value in (("business_key", "x"), ("trace_id", "X" * 32), ("older", "9d"), ("created_from", 5)):
+        answer = integrator.post("bulk", body | {"filter": {name: value}})
+        assert answer.status_code == 422 and f"filter.{name}" in answer.content.decode(), answer.content
     first = integrator.get("runs?sort=waiting_since&limit=1").json()
     rest = integrator.get(first["next"]).json()
     assert [row["id"] for row in first["results"] + rest["results"]] == [old, waiting] and rest["next"] is None
@@ -165,6 +185,10 @@ def test_runs_are_filtered_by_state_age_tag_and_waits(
         ("waiting_before", "\x00"),
         ("tag", "a\x00"),
         ("business_key", "x"),
+        ("trace_id", "0A"),
+        ("older", "9d"),
+        ("parent", "me"),
+        ("total", "yes"),
         ("fields", "id,nope"),
         ("sort", "nope"),
     ):

@@ -125,7 +125,7 @@ MATRIX = _by_route(
     ),
     ("GET", OPERATE | {"auditor", SUPERUSER}, "api-changes api-change api-four-eyes api-channels api-channel"),
     ("POST", OPERATE | {SUPERUSER}, "api-delivery-replay api-archived-run-restore"),
-    ("GET", EVERY, "api-archived-runs api-archived-run api-archived-run-events"),
+    ("GET", EVERY, "api-archived-runs api-archived-run api-archived-run-events api-effects"),
     (
         "GET",
         OPERATE | {"auditor", SUPERUSER},

@@ -118,3 +118,37 @@ def test_whoever_may_not_read_what_the_run_holds_reads_no_receipt(run: Run, ann:
     body = {"verdict": "happened", "agrees_with": 0, "wait_id": told["id"], "justification": WHY}
     assert is_problem(Signed("ben").post(f"runs/{run.id}/reconcile", body), 403, "payloads-hidden")
     assert "ToolReconciled" not in kinds(run)
+
+
+def test_calls_without_a_known_outcome_are_listed_over_all_runs(
+    run: Run,
+    stage: Stage,  # noqa: F811
+    tools: Toolbox,  # noqa: F811
+    ann: Signed,
+    integrator: Api,
+) -> None:
+    more = Situations(stage, tools)
+    callback, outage = more.make("at_callback"), more.make("in_outage")
+    for name in ("at_gate", "asleep", "completed", "cancelled", "paused_pending"):
+        more.make(name)
+    found: list[dict[str, Any]] = []
+    answer = ann.get("effects?limit=1").json()
+    while answer["next"]:
+        found, answer = found + answer["results"], ann.get(answer["next"].partition("/api/v1/")[2]).json()
+    found += answer["results"]
+    wait = Wait.objects.get(run=run, resolved_at=None)
+    assert [(row["run"], row["status"]) for row in found] == [
+        (str(run.pk), "unknown"),
+        (str(callback.pk), "accepted"),
+        (str(outage.pk), "pending"),
+    ]
+    assert found[0]["wait"] == str(wait.pk)
+    tool = found[0]["tool"]
+    for query, length in ((f"status=unknown&tool={tool}", 1), ("agent=nobody", 0), (f"tool={tool}'--", 0)):
+        assert len(ann.get(f"effects?{query}").json()["results"]) == length, query
+    assert is_problem(ann.get("effects?status=lost"), 400) and is_problem(ann.get("effects?cursor=1.x"), 400)
+    assert integrator.get("effects").json() == {"results": [], "next": None}  # sees only its own runs
+    page = ann.client.get("/reconcile?show=effects&status=unknown&agent=%00&beyond=nonsense").content.decode()
+    assert f"/runs/{run.pk}" in page and "Settle" in page and str(callback.pk) not in page
+    body = SAID | {"wait_id": found[0]["wait"], "verdict": "fail", "receipt": None}
+    assert ann.post(f"runs/{run.pk}/reconcile", body).status_code in (200, 202)

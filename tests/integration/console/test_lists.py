@@ -406,7 +406,7 @@ def test_runs_show_since_when_they_wait_and_are_filtered_and_ordered_by_it(opera
     for query in ({"wait": "overdue"}, {"older": "1d"}, {"older": "8h", "wait": "any"}):
         page = operator.get("/runs", **query)
         assert ids(page) == [str(older.id)] and "all 1" in text_of(page)
-        # A bulk act has no such filter: it would concern more runs than are listed.
-        assert "Bulk actions" not in text_of(page)
+        # A bulk job has the same filters, so that it concerns the runs that are listed.
+        assert "Bulk actions: 1 run" in text_of(operator.get("/bulk/new", **query))
     refused = operator.get("/runs", wait="overdue", where="amount > 1")
     assert refused.status_code == 200 and "combined" in text_of(refused)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from durableagents import Agent, Context, End, Refused
 from ledger import events as e
 from ledger.models import ActRecord
+from ledger.spans import span_id
 from runs.engine.agents import registry
 from runs.models import Message, Run
 from runs.services import lifecycle
@@ -59,6 +60,16 @@ def agreeing(html: str) -> dict[str, str]:
     """Return the hidden values of the second person's form."""
     (form,) = re.findall(r'<form[^>]*id="agree-form".*?</form>', html, re.S)
     return dict(re.findall(r'type="hidden" name="(wait_id|agrees_with|verdict)" value="([^"]*)"', form))
+
+
+def test_a_run_and_its_effects_lead_to_their_spans(run: Run, ann: Client, settings: Any) -> None:
+    row = ann.get(f"/api/v1/runs/{run.id}/ledger").json()["results"][0]
+    template = "http://127.0.0.1:16686/trace/{trace_id}?uiFind={span_id}"
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"trace_url": template})
+    html = page(ann, run)
+    for span in (row["span_id"], span_id(str(run.id))):
+        assert f'<a href="http://127.0.0.1:16686/trace/{run.trace_id}?uiFind={span}" rel="noreferrer">' in html
+    assert str(run.id) in ann.get(re.findall(r'href="(/runs\?trace_id=[^"]+)"', html)[0]).content.decode()
 
 
 def test_the_first_says_it_and_the_second_agrees(run: Run, stage: Stage, ann: Client, ben: Client) -> None:  # noqa: F811

@@ -1,0 +1,78 @@
+"""Calls without a known outcome, over the runs that a viewer may see and that have not ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from django.db import connection
+
+from ledger.web.seeing.viewers import viewer
+from runs import seen
+
+Status = Literal["pending", "accepted", "unknown"]
+STATUSES: tuple[Status, ...] = ("pending", "accepted", "unknown")
+# Only a run that is driven, that wants to be or was paused in between, or that waits for such a call can have one.
+_OPEN = """
+    WITH candidate AS MATERIALIZED (
+        SELECT run_id AS id FROM runs_wait WHERE resolved_at IS NULL
+            AND (kind IN ('reconcile', 'operator', 'webhook') OR (kind = 'timer' AND detail ? 'retry'))
+        UNION SELECT id FROM runs_run WHERE owner IS NOT NULL
+        UNION SELECT id FROM runs_run WHERE ready_at IS NOT NULL
+            AND (state <> 'pending' OR came_from IS NOT NULL OR parent IS NOT NULL)
+        UNION SELECT id FROM runs_run WHERE state = 'paused'),
+    effect AS (
+        SELECT p.id, r.id AS run, r.graph_id, p.slot, p.attempt, p.tool, p.replay_class, p.at, w.id AS wait,
+            CASE WHEN w.kind = 'reconcile' OR l.fact = 'unknown' THEN 'unknown'
+                WHEN w.kind = 'webhook' THEN 'accepted' ELSE 'pending' END AS status
+        FROM candidate JOIN runs_run r USING (id)
+        CROSS JOIN LATERAL (
+            SELECT DISTINCT ON (slot) slot, attempt, fact FROM ledger_ledgerentry WHERE run_id = r.id
+            ORDER BY slot, attempt DESC, id DESC) l
+        JOIN ledger_ledgerentry p
+            ON p.run_id = r.id AND p.slot = l.slot AND p.attempt = l.attempt AND p.fact = 'pending'
+        LEFT JOIN LATERAL (
+            SELECT id, kind FROM runs_wait WHERE run_id = r.id AND slot = l.slot AND attempt = l.attempt
+            AND resolved_at IS NULL AND kind IN ('reconcile', 'webhook') ORDER BY kind LIMIT 1) w ON true
+        WHERE r.ended_at IS NULL AND {sees} AND (l.fact IN ('pending', 'unknown') OR w.kind = 'reconcile'))
+    SELECT * FROM effect WHERE (%s IN ('', tool)) AND (%s IN ('', split_part(graph_id, '@', 1), graph_id))
+        AND (%s IN ('', status)) AND (%s OR (at, id) > (%s::timestamptz, %s)) ORDER BY at, id LIMIT %s"""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEffect:
+    """A call that was or may have been sent. `wait` is the wait for its outcome: a person's, if that is unknown."""
+
+    id: int
+    run: UUID
+    agent: str
+    slot: str
+    attempt: int
+    tool: str
+    replay_class: str
+    sent_at: datetime
+    wait: UUID | None
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Empty ones match everything. `agent` is a name, or name@version."""
+
+    tool: str = ""
+    agent: str = ""
+    status: str = ""
+
+
+def open_effects(filters: Filters, *, limit: int, beyond: tuple[datetime, int] | None = None) -> list[OpenEffect]:
+    """Return the calls without a known outcome after a place, oldest first."""
+    sees, values = seen.is_seen("r", viewer())
+    place = [beyond is None, *(beyond or (None, 0))]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _OPEN.replace("{sees}", sees),
+            [*values, filters.tool, filters.agent, filters.status, *place, limit],
+        )
+        return [OpenEffect(*row) for row in cursor.fetchall()]
