@@ -225,7 +225,7 @@ def test_memory_for_large_values_is_bounded(stage: Stage, tools: Toolbox, store:
     with at_most(5):
         assert client.get(f"/runs/{large.pk}").status_code == 200
     with at_most(4.2 * 6):
-        assert len(client.get(f"/runs/{large.pk}/events/1/payload").content) > 6_000_000
+        assert len(client.get(f"/runs/{large.pk}/events/1/payload").getvalue()) > 6_000_000
     with pytest.raises(ValueError, match="bytes are too many"):
         lifecycle.start(passing(tools).graph_id, {"item": text}, by=SHOP)
 

@@ -21,6 +21,7 @@ from durableagents.server.admission import Admission
 from durableagents.server.handler import Handler
 from durableagents.server.limits import ANONYMOUS_LIMIT, API_LIMIT, HEADER_LIMIT, BodyLimit, Headers
 from durableagents.server.requests import Requests
+from ledger.web import downloads
 from runs.connections import dsn
 from runs.models import Run
 from tests.cases import each_case
@@ -63,7 +64,7 @@ async def ask(app: Any, method: str, path: str, headers: dict[str, str] | None =
             answer.status = message["status"]
             answer.headers = {name.decode().lower(): value.decode() for name, value in message["headers"]}
         else:
-            answer.body += message["body"]
+            answer.body += message.get("body", b"")
 
     await app(scope, receive, send)
     return answer
@@ -242,6 +243,32 @@ async def test_a_client_that_left_keeps_its_place_until_the_end(handler: Handler
         await leaving
     assert hall.lanes["known"].running == 0
     assert await started() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_slow_download_holds_neither_a_place_nor_a_connection(handler: Handler, integrator: Api) -> None:
+    hall, slow = Admission(handler), asyncio.Event()
+    headers = integrator.headers | {"Content-Type": "application/json"}
+    run = json.loads((await ask(hall, "POST", "/api/v1/runs", headers, json.dumps(START).encode())).body)["id"]
+
+    async def slowly(scope: Any, receive: Any, send: Any) -> None:
+        async def later(message: Any) -> None:
+            await slow.wait()
+            await send(message)
+
+        await hall(scope, receive, later)
+
+    download = asyncio.create_task(ask(slowly, "GET", f"/api/v1/runs/{run}/events/1/content", headers))
+
+    async def has_left() -> bool:
+        return downloads._PLACES._value == 15 and hall.lanes["known"].running == 0
+
+    await until(has_left)
+    assert await is_free_of_connections(handler) and not download.done()
+    slow.set()
+    answer = await download
+    assert answer.status == 200 and len(answer.body) == int(answer.headers["content-length"])
+    assert json.loads(answer.body) == START["input"] and downloads._PLACES._value == 16
 
 
 @pytest.mark.django_db(transaction=True)
