@@ -84,6 +84,7 @@ _IN_PATH = {
     "report": "Name of the report.",
     "run_id": "Id of the run.",
     "schedule_id": "Id of the schedule.",
+    "seq": "Number of the event in the run's journal.",
     "signals/name": "Name of the signal.",
     "stored_id": "Id of the stored report.",
     "token": "Token that the tool's call received. It works once.",

@@ -184,8 +184,8 @@ SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$", r"^api/v1/cal
 SECURE_HSTS_SECONDS = 31_536_000 if _PRODUCTION else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = _PRODUCTION
 SECURE_HSTS_PRELOAD = _PRODUCTION
-# No SECURE_PROXY_SSL_HEADER: `proxies.py` takes the scheme from trusted proxies only. A run's input is at most a few
-# kilobytes; larger bodies are refused before parsing.
+# No SECURE_PROXY_SSL_HEADER: `proxies.py` takes the scheme from trusted proxies only. Larger bodies are refused
+# before parsing; server/limits.py bounds those of starts.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 
 REST_FRAMEWORK = {

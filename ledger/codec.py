@@ -27,7 +27,8 @@ REFERENCE = struct.Struct(">cQ16sc32s")
 # Random bytes before stored ones, so that no two values are the same and deleting an orphan never takes another's.
 _SALT = 16
 _COMPRESS_FROM = 256
-MAX_PAYLOAD = 64 * 1024 * 1024
+# A value may have 64 MiB (engine/canonical.py); more of them may stand together.
+MAX_PAYLOAD = 80 * 1024 * 1024
 # Pages decode at most this much of a payload and show a part of larger ones.
 MAX_HEAD = 256 * 1024
 # Enough stored bytes for a head of that size: a Zstandard block is at most 128 KiB and never grows.
@@ -198,14 +199,15 @@ def pack(payload: Any, run_id: UUID | None, *, may_store: bool = True) -> bytes 
     raw = _PAYLOAD.encode(payload).encode("utf-8", "replace")
     if len(raw) > MAX_PAYLOAD:
         raise ValueError(
-            f"a payload of {len(raw)} bytes is too large for a journal: keep it elsewhere and record where"
+            f"a payload of {len(raw)} bytes is too large for a journal, which takes {MAX_PAYLOAD}: store its values"
+            " elsewhere (object storage, a file) and record where"
         )
     size, packed = len(raw), b""
     if size >= _COMPRESS_FROM and len(compressed := _zstd.compressor.compress(raw)) < size:
         packed = ZSTD + compressed
         del compressed
     packed = packed or RAW + raw
-    del raw  # it may be 64 MiB
+    del raw  # it may be 80 MiB
     if run_id is None:
         return packed
     if _cipher is not None:
@@ -293,7 +295,7 @@ def unpack(packed: bytes | memoryview | None) -> Any:
     """Decode the bytes of `pack`. Raises ValueError for bytes that `pack` can't have made."""
     if packed is None:
         return None
-    # Views instead of copies, since a payload may be 64 MiB.
+    # Views instead of copies, since a payload may be 80 MiB.
     data: bytes | memoryview = bytes(packed)
     if data[:1] == STORED:
         data = _kept(bytes(data))

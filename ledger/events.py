@@ -61,8 +61,12 @@ class RunParked(Event):
     waits: list[str]
 
 
+# Before what a worker lacked that released a run for this reason.
+KEY_MISSING = "key missing: "
+
+
 class RunReleased(Event):
-    """A draining worker handed the run back at a step boundary."""
+    """A worker handed the run back: it drains, a halt holds the run, or it lacks the run's key."""
 
     reason: str
 

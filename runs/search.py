@@ -30,6 +30,7 @@ MOST = 1000  # runs that one search examines
 MOST_OF_OTHERS = 50_000  # entries examined for restricted viewers and filtered searches
 CANDIDATES = 3  # words whose entries are read, the longest, to begin with the rarest
 TERMS = 32  # words per run
+MAX_SUBJECT = 10_000  # characters: it may be a value of 64 MiB
 LONGEST = 64  # characters per word; longer text is prose nobody searches by
 DEPTH = 3  # levels of the input that are read
 _RUNS = Order("runs_run", "created_at")
@@ -57,7 +58,7 @@ def terms(run_id: UUID, *, by: str, tags: Iterable[str] | dict[str, str], input:
         found += words_of(value)
     found += [*words_of(by.partition(":")[2]), *_whole(by)]
     readable = dict.fromkeys(word for word in found if len(word) <= LONGEST)
-    content = words_of(subject(input))
+    content = words_of(subject(input)[:MAX_SUBJECT])
     for text in _strings(input, DEPTH):
         content += words_of(text)
     others = dict.fromkeys(word for word in content if len(word) <= LONGEST and word not in readable)

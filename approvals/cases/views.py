@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 
@@ -22,9 +23,9 @@ from approvals.queues.sight import read_one
 from approvals.views import Deciding, goes_on
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, RecordDamaged
 from ledger.web.bodies import does_not_fit, unstorable
+from ledger.web.downloads import json_file
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Sent
-from ledger.web.renderers import json_file
 from ledger.web.roles import actor, roles
 from ledger.web.text_safety import Change, compare, leaves
 from runs.console.forms.form import Beside, SchemaForm
@@ -203,12 +204,15 @@ class Plan(Page):
     section = "inbox"
     http_method_names = ["get"]
 
-    def get(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
+    def get(self, request: HttpRequest, approval_id: UUID) -> HttpResponseBase:
         approval = read_one(approval_id, roles(request.user))
-        plan = approval.planned()
-        if plan is None:
-            raise RecordDamaged(approval.run_id, "a plan that can be read")
-        return json_file(plan, f"{approval_id}-plan.json")
+
+        def read() -> Any:
+            if (plan := approval.planned()) is None:
+                raise RecordDamaged(approval.run_id, "a plan that can be read")
+            return plan
+
+        return json_file(request, f"{approval_id}-plan.json", read)
 
 
 class Picture(Page):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from time import monotonic
@@ -18,7 +19,7 @@ from typing import Any
 
 from django.conf import settings
 
-from durableagents.server import AGAIN
+from durableagents.server import AFTERWARDS, AGAIN
 from durableagents.server.limits import Message, Receive, Scope, Send, answer, credentials
 from ledger.web import problems
 
@@ -77,10 +78,13 @@ class Admission:
                     self._proven.note(mark)
             await send(message)
 
+        afterwards: list[Callable[[], Awaitable[None]]] = []
         try:
-            await self._app(scope, receive, watched)
+            await self._app({**scope, AFTERWARDS: afterwards.append}, receive, watched)
         finally:
             self._leave(lane)
+        for each in afterwards:  # a download to a slow client keeps nobody waiting
+            await each()
 
     def _kind(self, scope: Scope, mark: bytes) -> str:
         if scope.get(AGAIN):

@@ -3,7 +3,7 @@
 # Our middleware and views are synchronous. Django's own handler would switch threads some twenty times per request,
 # each a turn in two queues under load. Here a request switches twice: into one of a few lasting threads, as many as are
 # admitted (admission.py), and back. Bodies are already complete (limits.py), and a response is complete when it leaves
-# the thread.
+# the thread; of a download, its file is.
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import asyncio
 import io
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from django.core import signals
@@ -21,9 +22,11 @@ from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 from django.utils.functional import SimpleLazyObject, empty
 
+from durableagents.server import AFTERWARDS
 from durableagents.server.admission import SLOTS
-from durableagents.server.limits import Receive, Scope
+from durableagents.server.limits import Receive, Scope, Send
 from ledger import context
+from ledger.web.downloads import FileInPieces
 
 
 class Handler(ASGIHandler):
@@ -52,7 +55,18 @@ class Handler(ASGIHandler):
             # A thread can't be cancelled: the request must be counted until it has ended.
             await asyncio.wait([working])
             raise
-        await self.send_response(response, send)
+        if not isinstance(response, FileInPieces):
+            await self.send_response(response, send)
+        elif AFTERWARDS in scope:
+            scope[AFTERWARDS](partial(self._send_file, response, send))
+        else:
+            await self._send_file(response, send)
+
+    async def _send_file(self, response: FileInPieces, send: Send) -> None:
+        try:
+            await self.send_response(response, send)
+        finally:
+            response.release()
 
     def rehearse(self) -> None:
         """Answer an unauthorized dummy request, to load and compile what a process's first request needs."""
@@ -88,7 +102,8 @@ class Handler(ASGIHandler):
             response._handler_class = type(self)
             if request is not None:
                 _note_actor(request)
-            answer: HttpResponseBase = _whole(response) if response.streaming else response
+            is_whole = not response.streaming or isinstance(response, FileInPieces)
+            answer: HttpResponseBase = response if is_whole else _whole(response)
         except BaseException:
             signals.request_finished.send(sender=type(self))
             raise

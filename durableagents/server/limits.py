@@ -21,17 +21,22 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 API_LIMIT = 1024 * 1024
+# Of a run's input of 64 MiB, with room for the rest of the body.
+START_LIMIT = 65 * 1024 * 1024
 PAGE_LIMIT = 2_621_440
 ANONYMOUS_LIMIT = 64 * 1024
 HEADER_LIMIT = 32 * 1024
-# A maximum body in this time is 35 KB/s.
+# A maximum body in this time is 35 KB/s, and an announced large one 550 KB/s in four times this time.
 BODY_SECONDS = 30.0
-# Of all bodies in progress.
-MOST_BYTES = 64 * 1024 * 1024
+_LARGE_BODY_PATIENCE = 4
+# Of all bodies in progress. Large ones leave room for the others.
+MOST_BYTES = 192 * 1024 * 1024
+MOST_LARGE_BYTES = 2 * START_LIMIT
 # How much of a refused body is read, so that a client still sending sees the answer instead of a reset.
 _DRAINED = 16 * 1024 * 1024
 _DRAIN_SECONDS = 5.0
 _CALLBACKS = "/api/v1/callbacks/"
+_STARTS = "/api/v1/runs"
 
 
 class Refused(Exception):
@@ -105,14 +110,13 @@ class BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         held = _Held(self)
+        seconds = self._body_seconds * (_LARGE_BODY_PATIENCE if _announced(scope) > PAGE_LIMIT else 1)
         try:
             try:
-                async with asyncio.timeout(self._body_seconds):
+                async with asyncio.timeout(seconds):
                     body = await self._gather(scope, receive, held)
             except TimeoutError:
-                raise Refused(
-                    408, "too-slow", "Too slow", f"The body did not come within {self._body_seconds:.0f} s."
-                ) from None
+                raise Refused(408, "too-slow", "Too slow", f"The body did not come within {seconds:.0f} s.") from None
             except Refused:
                 await _drain(receive)
                 raise
@@ -126,8 +130,8 @@ class BodyLimit:
     async def _gather(self, scope: Scope, receive: Receive, held: _Held) -> bytes | None:
         """Return the whole body; None if the client left."""
         limit = limit_for(scope)
-        if _announced(scope) > limit:
-            raise _too_large(limit)
+        if (announced := _announced(scope)) > limit:
+            raise _too_large(limit, f"has {announced} bytes, and may have")
         parts: list[bytes] = []
         seen = 0
         while True:
@@ -137,16 +141,17 @@ class BodyLimit:
             part = message.get("body", b"")
             seen += len(part)
             if seen > limit:
-                raise _too_large(limit)
+                raise _too_large(limit, "is larger than")
             held.add(len(part))
             if part:
                 parts.append(part)
             if not message.get("more_body"):
                 return b"".join(parts)
 
-    @property
-    def is_full(self) -> bool:
-        return self.held_bytes > self._most
+    def is_full(self, of_one: int) -> bool:
+        """Return whether a body of which that many bytes have come can't be taken."""
+        is_large = of_one > PAGE_LIMIT
+        return self.held_bytes > (min(self._most, MOST_LARGE_BYTES) if is_large else self._most)
 
 
 class _Held:
@@ -158,7 +163,7 @@ class _Held:
     def add(self, count: int) -> None:
         self._limit.held_bytes += count
         self._bytes += count
-        if self._limit.is_full:
+        if self._limit.is_full(self._bytes):
             raise Refused(
                 503, "busy", "Busy", "Too many large bodies are on their way. Nothing was done; try again in a moment."
             )
@@ -174,11 +179,15 @@ def limit_for(scope: Scope) -> int:
         return int(settings.DURABLEAGENTS.callback_bytes)
     if not credentials(scope):
         return ANONYMOUS_LIMIT
+    if scope["path"] == _STARTS:
+        return START_LIMIT
     return API_LIMIT if scope["path"].startswith("/api/") else PAGE_LIMIT
 
 
-def _too_large(limit: int) -> Refused:
-    return Refused(413, "too-large", "Too large", f"The body is larger than {_size(limit)}.")
+def _too_large(limit: int, how: str) -> Refused:
+    # Only a start is meant to carry data.
+    what = " Store large data elsewhere and send where." if limit == START_LIMIT else ""
+    return Refused(413, "too-large", "Too large", f"The body {how} {_size(limit)}.{what}")
 
 
 def _size(count: int) -> str:

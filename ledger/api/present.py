@@ -22,6 +22,8 @@ from ledger.verification.runs import Verification
 from ledger.web.seeing.payloads import is_open
 
 MOST_PROBLEMS = 200
+# Larger values are left out of JSON answers, and have an address of their own.
+MAX_INLINE = 16 * 1024 * 1024
 _COLUMNS = ("kind", "slot", "attempt")
 
 
@@ -32,8 +34,12 @@ def event_row(event: Event, *, is_read: bool = True) -> EventRow:
     content: dict[str, Any]
     try:
         clear = _clear_of(event)
-        content = {"payload": without_redacted(event.kind, clear, payload_of(event))}
-        if content["payload"] is not None and not (is_read or is_open(event.kind)):
+        if event.sealed is not None and size_of(event.sealed) > MAX_INLINE:
+            payload_of(event, is_head=True)  # raises for one that was erased
+            content = {"payload": None, "omitted": True}
+        else:
+            content = {"payload": content_of(event)}
+        if (content["payload"] is not None or "omitted" in content) and not (is_read or is_open(event.kind)):
             content = {"payload": None, "hidden": True}
     except Erased:
         content = {"payload": None, "hidden": True, "erased": True}
@@ -46,6 +52,11 @@ def event_row(event: Event, *, is_read: bool = True) -> EventRow:
         prev_hash=bytes(event.prev_hash).hex(),
         **content,
     )
+
+
+def content_of(event: Event) -> Any:
+    """Return the payload as a list shows it, however large. Raises ValueError or RecursionError for altered bytes."""
+    return without_redacted(event.kind, _clear_of(event), payload_of(event))
 
 
 def _clear_of(event: Event) -> dict[str, Any]:

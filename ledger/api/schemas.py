@@ -25,6 +25,9 @@ class EventRow(Shape):
     payload: Any = Field(description="Arguments, results, messages and tracebacks.")
     damage: str | None = Field(default=None, description="Why the stored payload can't be read; null if it can.")
     hidden: bool = Field(default=False, description="True if there is a payload that the caller may not read.")
+    omitted: bool = Field(
+        default=False, description="True if the payload has more than 16 MiB; get `…/events/{seq}/content`."
+    )
     erased: bool = Field(default=False, description="True if there was a payload that nobody can read any more.")
     hash: str = Field(description="SHA-256 of this event, chained to the previous one.")
     prev_hash: str = Field(description="Hash of the previous event.")

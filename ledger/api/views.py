@@ -9,20 +9,25 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ledger.api.present import event_row, list_row, override_row, sizes_of, verification_row
+from ledger.api.present import content_of, event_row, list_row, override_row, sizes_of, verification_row
 from ledger.api.schemas import EntryPage, EntryRow, EventPage, OverridePage, VerificationPage, VerificationRow
 from ledger.append import is_recorded
-from ledger.errors import NotFound
+from ledger.errors import NotFound, RecordDamaged
 from ledger.models import Event, LedgerEntry, OverrideRecord
 from ledger.redacted import masked_key
 from ledger.spans import span_id
 from ledger.verification.registers import verify_registers
 from ledger.verification.runs import Verification, verify, verify_all
 from ledger.web.api_base import MAX_SEQ, READ, ApiView, Query, described
+from ledger.web.downloads import json_file
 from ledger.web.roles import APPROVER, AUDITOR, OPERATOR
+from ledger.web.seeing.payloads import is_open, must_read
 from ledger.web.seeing.viewers import reads
 
 PAGE_BYTES = 4 * 1024 * 1024
@@ -44,6 +49,37 @@ class Events(ApiView):
         query.limit = fitting(sizes_of(rows[: query.limit]).values())
         events = known(run_id, list(rows[: query.limit + 1]))
         return query.page(events, lambda row: {"after": str(row.seq)}, partial(event_row, is_read=reads(run_id)))
+
+
+class EventContent(ApiView):
+    """The payload of one event as a file, also one that is too large for the list. With `Range`, a part of it. Needs
+    the right to read the run's payloads."""
+
+    roles = READ
+
+    @described("Download an event's payload", OpenApiTypes.ANY)
+    def get(self, request: Request, run_id: UUID, seq: int) -> HttpResponseBase:
+        Query(request)
+        return event_file(request._request, run_id, seq)
+
+
+def event_file(request: HttpRequest, run_id: UUID, seq: int) -> HttpResponseBase:
+    """Return the payload of an event as a file. Raises NotFound, PayloadsHidden, Erased, RecordDamaged, Busy."""
+    event = Event.objects.filter(run_id=run_id, seq=seq).first()
+    if event is None and not is_recorded(run_id):
+        raise NotFound("run", run_id)
+    if event is None or not is_open(event.kind):
+        must_read(run_id)
+    if event is None:
+        raise NotFound("event", f"{seq} of run {run_id}")
+
+    def read() -> Any:
+        try:
+            return content_of(event)
+        except (ValueError, RecursionError) as error:
+            raise RecordDamaged(run_id, f"a payload of event {seq} that can be read ({error})") from error
+
+    return json_file(request, f"{run_id}-event-{seq}.json", read)
 
 
 class Entries(ApiView):

@@ -46,16 +46,17 @@ _READER_WAITS_SECONDS = 2.0
 
 
 class StrictJSONParser(BaseParser):
-    """Parse at most 1 MiB of storable I-JSON (see strict_json). Few large bodies are parsed at a time."""
+    """Parse at most `most_bytes` of storable I-JSON (see strict_json). Few large bodies are parsed at a time."""
 
     media_type = "application/json"
     # For our own bodies. Another system's numbers are kept as they came: it could not send them as text.
     has_to_be_exact: ClassVar[bool] = True
+    most_bytes: ClassVar[int] = strict_json.MAX_BYTES
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
-        body = stream.read(strict_json.MAX_BYTES + 1)
-        if len(body) > strict_json.MAX_BYTES:
-            raise TooLarge("body", strict_json.MAX_BYTES)
+        body = stream.read(self.most_bytes + 1)
+        if len(body) > self.most_bytes:
+            raise TooLarge("body", self.most_bytes)
         if not body:
             return {}
         if len(body) < _LARGE_BYTES:
@@ -159,7 +160,7 @@ _PROBLEMS = {
     404: "No such object, or you don't have access to it",
     409: "The current state does not allow this",
     412: "It has changed since you read it: see If-Match",
-    413: "The body is larger than 1 MiB",
+    413: "The body is larger than 1 MiB, or of a start than 65 MiB",
     415: "The body is not JSON",
     422: "The input is invalid: see `errors`",
     429: "Too many requests with this key: try again after Retry-After seconds",

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from django.http import HttpResponse
-from django.utils.http import content_disposition_header
 from rest_framework.renderers import JSONRenderer
 from rest_framework.utils.encoders import JSONEncoder
 
@@ -20,14 +17,6 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-
-
-def json_file(value: Any, name: str) -> HttpResponse:
-    """Return a value as a JSON file of that name."""
-    text = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace")
-    response = HttpResponse(text, content_type="application/json", headers=HEADERS)
-    response["Content-Disposition"] = content_disposition_header(True, name) or "attachment"
-    return response
 
 
 class ShapeEncoder(JSONEncoder):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -12,7 +11,7 @@ from uuid import UUID
 from django.db.models import Q
 
 from ledger import events as e
-from ledger.api.present import larger_than, masked, payload_at, payload_shown
+from ledger.api.present import MAX_INLINE, larger_than, masked, payload_at, payload_shown
 from ledger.models import Event, Head
 from runs import seen
 from runs.api.endings import JournalRow, cancellation_of, trouble_of
@@ -109,7 +108,7 @@ _OF_ENDING = frozenset({"output", "output_omitted", "error", "cancelled"})
 
 
 def run_rows(
-    runs: Sequence[Run], *, most_output: float = math.inf, wanted: frozenset[str] | None = None
+    runs: Sequence[Run], *, most_output: float = MAX_INLINE, wanted: frozenset[str] | None = None
 ) -> list[RunRow]:
     """Return runs with their heads, open waits, endings and the runs they are queued behind, in few further queries
     however many there are. What a run came to is left out where it has more than `most_output` bytes.

@@ -186,7 +186,9 @@ class RunRow(Shape):
     erased_at: datetime | None = Field(description="Time when its content was erased; null: it was not.")
     priority: int = Field(description="Runs with a higher priority are claimed first.")
     output: Any = Field(description="Output of the run; null: none yet, omitted, or hidden.")
-    output_omitted: bool = Field(description="The output is too large for a list; get the single run.")
+    output_omitted: bool = Field(
+        description="The output is too large for this answer; get the single run, or above 16 MiB its event's content."
+    )
     error: Trouble | None = Field(description="Why it failed; null: it did not fail.")
     cancelled: Cancellation | None = Field(
         description="Null also for runs that were cancelled before this was recorded."

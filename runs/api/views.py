@@ -21,6 +21,7 @@ from rest_framework.response import Response
 from ledger.api.views import PAGE_BYTES, fitting
 from ledger.errors import DurableAgentsError, IllegalTransition, NotFound
 from ledger.models import Head
+from ledger.web import strict_json
 from ledger.web.api_base import (
     READ,
     ApiView,
@@ -44,6 +45,7 @@ from runs.api.schemas import AgentPage, LogPage, MessagePage, ProcessPage, Proce
 from runs.api.starting import begin
 from runs.certification import results
 from runs.engine.agents import registry
+from runs.engine.canonical import MAX_VALUE
 from runs.engine.steps.telling import LEVELS
 from runs.fleet import members
 from runs.models import Run, State
@@ -102,9 +104,16 @@ _SEARCHED: tuple[str | OpenApiParameter, ...] = (
 _NAMES = tuple(each if isinstance(each, str) else each.name for each in _SEARCHED)
 
 
+class StartJSON(StrictJSONParser):
+    """Parse the body of a start, whose input may be as large as a value of a journal."""
+
+    most_bytes = MAX_VALUE + strict_json.MAX_BYTES
+
+
 class Runs(ApiView):
     """Runs, newest first."""
 
+    parser_classes = (StartJSON,)
     roles = {**READ, "POST": (INTEGRATOR, OPERATOR)}
 
     @described("List runs", RunPage, query=_SEARCHED)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 
-from ledger.api.present import masked, payload_of
+from ledger.api.present import masked
+from ledger.api.views import event_file
 from ledger.codec import unpack
 from ledger.errors import NotFound, RecordDamaged
-from ledger.models import Event
+from ledger.web.downloads import json_file
 from ledger.web.page_base import Page
-from ledger.web.renderers import json_file
-from ledger.web.seeing.payloads import is_open, must_read
+from ledger.web.seeing.payloads import must_read
 from runs.models import Checkpoint
 from runs.services.messages import reading
 
@@ -23,39 +25,33 @@ class EventPayload(Page):
     section = "runs"
     http_method_names = ["get"]
 
-    def get(self, request: HttpRequest, run_id: UUID, seq: int) -> HttpResponse:
-        event = Event.objects.filter(run_id=run_id, seq=seq).first()
-        if event is None or not is_open(event.kind):
-            must_read(run_id)
-        if event is None:
-            raise NotFound("event", f"{seq} of run {run_id}")
-        try:
-            payload = payload_of(event)
-        except (ValueError, RecursionError) as error:
-            raise RecordDamaged(run_id, f"a payload of event {seq} that can be read ({error})") from error
-        return json_file(payload, f"{run_id}-event-{seq}.json")
+    def get(self, request: HttpRequest, run_id: UUID, seq: int) -> HttpResponseBase:
+        return event_file(request, run_id, seq)
 
 
 class CheckpointState(Page):
     section = "runs"
     http_method_names = ["get"]
 
-    def get(self, request: HttpRequest, run_id: UUID, seq: int) -> HttpResponse:
+    def get(self, request: HttpRequest, run_id: UUID, seq: int) -> HttpResponseBase:
         must_read(run_id)
         row = Checkpoint.objects.filter(run_id=run_id, seq=seq).first()
         if row is None:
             raise NotFound("checkpoint", f"{seq} of run {run_id}")
-        try:
-            state = unpack(row.state)
-        except (ValueError, RecursionError) as error:
-            raise RecordDamaged(run_id, f"a state of checkpoint {seq} that can be read ({error})") from error
-        return json_file(state, f"{run_id}-checkpoint-{seq}.json")
+
+        def read() -> Any:
+            try:
+                return unpack(row.state)
+            except (ValueError, RecursionError) as error:
+                raise RecordDamaged(run_id, f"a state of checkpoint {seq} that can be read ({error})") from error
+
+        return json_file(request, f"{run_id}-checkpoint-{seq}.json", read)
 
 
 class ViewValue(Page):
     section = "runs"
     http_method_names = ["get"]
 
-    def get(self, request: HttpRequest, run_id: UUID, name: str) -> HttpResponse:
+    def get(self, request: HttpRequest, run_id: UUID, name: str) -> HttpResponseBase:
         must_read(run_id)
-        return json_file(masked(reading.read(run_id, name)), f"{run_id}-{name}.json")
+        return json_file(request, f"{run_id}-{name}.json", lambda: masked(reading.read(run_id, name)))

@@ -219,7 +219,11 @@ class Dossier:
     @cached_property
     def blocked(self) -> str | None:
         """Return why nobody drives the run though it is ready."""
-        return agent_versions.why_not_driven(self.run, agent_versions.drivable()) if self.run.wants_driving else None
+        if not self.run.wants_driving:
+            return None
+        return agent_versions.why_not_driven(self.run, agent_versions.drivable()) or agent_versions.missing_key_of(
+            self.run
+        )
 
     @cached_property
     def ahead(self) -> UUID | None:

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 M = TypeVar("M", bound=BaseModel)
 Hasher = Callable[[Any], str]
-MOST_BYTES = 16 * 1024 * 1024  # per value in a journal
+MAX_VALUE = 64 * 1024 * 1024  # bytes of JSON, per value in a journal
 _SAFE_INTEGER = 2**53 - 1
 _ANYTHING = TypeAdapter(Any)
 _PLAIN = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
@@ -29,7 +29,10 @@ class TooLarge(ValueError):
     """A value too large for a journal. `digest` is of its JSON, for errors that say where it is kept."""
 
     def __init__(self, size: int, digest: str) -> None:
-        super().__init__(f"it can't be put on record: {size} bytes are too many: keep them elsewhere and give where")
+        super().__init__(
+            f"it can't be put on record: its JSON has {size} bytes, and a value may have {MAX_VALUE}: store it"
+            " elsewhere (object storage, a file) and record where"
+        )
         self.digest = digest
 
 
@@ -109,9 +112,10 @@ def _dumped(value: Any) -> Any:
                 _refuse_sets(value.model_dump(by_alias=True))
             value = value.model_dump(mode="json", by_alias=True)  # `to_json` would turn NaN into null, or pass it on
         text = _PLAIN.encode(value)
-        data = text.encode()
-        if len(data) > MOST_BYTES:
-            raise TooLarge(len(data), "sha256:" + hashlib.sha256(data).hexdigest())
+        size = len(data := text.encode())
+        if size > MAX_VALUE:
+            raise TooLarge(size, "sha256:" + hashlib.sha256(data).hexdigest())
+        del data  # it may be 64 MiB
         return json.loads(text)
     except TooLarge:
         raise

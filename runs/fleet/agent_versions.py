@@ -16,7 +16,10 @@ from django.conf import settings
 from django.db import connection
 from psycopg.rows import TupleRow
 
+from ledger.codec import read_clear
 from ledger.errors import DurableAgentsError
+from ledger.events import KEY_MISSING, RunReleased
+from ledger.models import Event
 from ledger.protocol import PROTOCOL
 from runs import features, log_messages
 from runs.engine.agents import Agent, registry
@@ -187,6 +190,22 @@ def why_not_driven(run: Any, drivable_now: frozenset[str]) -> str | None:
     if run.graph_id in drivable_now:
         return ONLY_DRAINED.format(run.graph_id) if is_only_drained(run, drivable_now) else None
     return f"no running worker has {run.graph_id}" if drivable_now else "no worker is running"
+
+
+def missing_key_of(run: Any) -> str | None:
+    """Return why a ready run waits for a worker that has its key, as a sentence; None if it doesn't."""
+    if run.ready_at is None or run.owner is not None:
+        return None
+    last = Event.objects.filter(run_id=run.pk).order_by("-seq").values_list("kind", "clear").first()
+    if last is None or last[0] != RunReleased.KIND:
+        return None
+    try:
+        reason = str(read_clear(last[1]).get("reason"))
+    except ValueError:
+        return None  # a damaged event, which the journal shows as such
+    return (
+        f"the last worker lacks its key: {reason.removeprefix(KEY_MISSING)}" if reason.startswith(KEY_MISSING) else None
+    )
 
 
 def is_left_alone(run: Any, drivable_now: frozenset[str]) -> bool:

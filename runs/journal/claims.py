@@ -23,6 +23,12 @@ log = logging.getLogger("runs.journal.claims")
 CLAIM = """
     SELECT c.*, EXISTS (SELECT 1 FROM runs_run r WHERE r.id = c.run_id AND r.business_key <> '')
     FROM runs_claim(%s, %s, %s, %s::text[], %s, %s) c"""
+# Local to the statement's transaction, so that a pooler passes it on to nobody.
+CLAIM_OTHERS = """
+    WITH skipped AS MATERIALIZED (SELECT set_config('durableagents.skipped', %s, true) AS runs)
+    SELECT c.*, EXISTS (SELECT 1 FROM runs_run r WHERE r.id = c.run_id AND r.business_key <> '')
+    FROM skipped s CROSS JOIN LATERAL
+        runs_claim(%s, %s, %s, %s::text[], CASE WHEN s.runs IS NULL THEN 0 ELSE %s END, %s) c"""
 RECLAIM = "SELECT * FROM runs_reclaim(%s, %s, %s, %s)"
 # A row of nulls says that all runs looked at are halted and were put aside: there may be more behind them.
 _LOOKS = 20
@@ -92,9 +98,12 @@ async def claim(
     limit: int,
     *,
     solo: bool = False,
+    skipped: Sequence[UUID] = (),
     on_damaged: Callable[[UUID, str], None] = _say,
 ) -> list[Claim]:
-    """Claim up to `limit` of the best ready runs (`solo`: to be driven alone); `on_damaged` gets refused ones."""
+    """Claim up to `limit` of the best ready runs (`solo`: to be driven alone), but none of `skipped`; `on_damaged` gets
+    refused ones."""
+    statement, others = (CLAIM_OTHERS, [f"{{{','.join(map(str, skipped))}}}"]) if skipped else (CLAIM, [])
     async with pool.connection() as connection:
         if failpoints.is_armed("CP9"):
             ready = await (await connection.execute(_READY, [list(graph_ids)])).fetchall()
@@ -104,7 +113,7 @@ async def claim(
                 return []
         for _ in range(_LOOKS):
             cursor = await connection.execute(
-                CLAIM, [worker.id, worker.ascii_host, worker.pid, list(graph_ids), limit, solo]
+                statement, [*others, worker.id, worker.ascii_host, worker.pid, list(graph_ids), limit, solo]
             )
             found = await cursor.fetchall()
             rows = [row for row in found if row[0] is not None]

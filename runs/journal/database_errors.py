@@ -10,6 +10,7 @@ from typing import TypeVar
 import psycopg
 from django.db import DatabaseError, InterfaceError
 
+from ledger.codec import KeyMissing
 from ledger.errors import StaleLease
 from runs.engine.errors import (
     ApprovalExpired,
@@ -113,13 +114,13 @@ def raise_known(error: Exception) -> None:
 
 
 async def patiently(reading: Callable[[], Awaitable[T]], what: str) -> T:
-    """Read until the database answers. Raises StatementRefused."""
+    """Read until the database answers. Raises StatementRefused, and KeyMissing: another process may have the key."""
     delay, refusals = 0.05, Refusals(what)
     while True:
         try:
             return await reading()
         except (psycopg.Error, OSError) as error:
-            if not is_transient(error):
+            if not is_transient(error) or isinstance(error, KeyMissing):
                 raise
             refusals.note(error)
         await asyncio.sleep(delay)

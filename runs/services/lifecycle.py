@@ -28,7 +28,7 @@ from runs import features, search
 from runs.engine.agents import Agent
 from runs.engine.attributes import BadAttributes, setting
 from runs.engine.budget import Budget
-from runs.engine.canonical import plain
+from runs.engine.canonical import TooLarge, has_at_most, plain
 from runs.engine.errors import JournalBroken
 from runs.fleet.agent_versions import note_use
 from runs.fleet.members import FRESH_SECONDS
@@ -67,6 +67,9 @@ _START = (
     "SELECT *, statement_timestamp() + %s::interval"
     " FROM runs_start(%s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s, %s::text[], {lines}, %s)"
 )
+LARGE_INPUT = 1024 * 1024
+# Packing a large input and handing it to its store may take longer than a transaction may be idle.
+_PATIENCE = "SET LOCAL idle_in_transaction_session_timeout = '2min'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,9 @@ def accept(
     chosen = choosing.choose(agent, tags=tags, key=_key_of(plan, request_key, run_id))
     version = chosen.agent
     payload = checked(version, input)
+    if not has_at_most(payload, LARGE_INPUT):
+        with connection.cursor() as cursor:
+            cursor.execute(_PATIENCE)
     run = Run(
         id=run_id,
         agent=version.name,
@@ -243,6 +249,11 @@ def checked(agent: Agent, input: Any) -> Any:
         fitting = agent.input.model_validate(input)
         agent.begin(fitting)
         return plain(fitting)
+    except TooLarge as error:
+        raise InvalidInput(
+            f"The input of {agent.graph_id} is too large: {error}.",
+            errors=[{"field": "input", "problem": str(error), "fix": "store large data elsewhere and send where"}],
+        ) from error
     except ValidationError as error:
         problems = [_problem(p) for p in error.errors(include_url=False)]
         raise InvalidInput(

@@ -107,6 +107,8 @@ DECLARE
     more int := 0;
     aside int := 0;
     hit runs_haltnow;
+    -- Runs whose keys the worker lacks, set for one statement (journal/claims.py).
+    skipped uuid[] := coalesce(nullif(current_setting('durableagents.skipped', true), ''), '{}')::uuid[];
 BEGIN
     IF drives < ledger_protocol() - 1 THEN
         RAISE EXCEPTION 'worker % has protocol %, but the database has protocol % and takes only workers of this and the one before: restart it with newer code',
@@ -121,6 +123,7 @@ BEGIN
         more := CASE WHEN EXISTS (SELECT 1 FROM runs_haltnow n WHERE n.scope NOT IN ('tool', 'provider')
                                   AND (n.scope = 'tag' OR n.kind = 'starts' OR n.is_staged)) THEN 256 ELSE 0 END;
     END IF;
+    more := greatest(more, cardinality(skipped));
     is_ruled := EXISTS (SELECT 1 FROM runs_limit l WHERE starts_with(l.key, 'agent:') OR starts_with(l.key, 'tag:'));
     IF is_ruled THEN
         is_capped := EXISTS (SELECT 1 FROM runs_limit l WHERE (starts_with(l.key, 'agent:') OR starts_with(l.key, 'tag:')) AND coalesce(l.given, l.declared) ->> 'at_once' IS NOT NULL);
@@ -188,6 +191,7 @@ BEGIN
         FROM best ORDER BY priority DESC, turn, ready_at LIMIT more + p_limit * 2 + 8
     LOOP
         EXIT WHEN taken >= p_limit;
+        CONTINUE WHEN candidate.id = ANY (skipped);
         CONTINUE WHEN coalesce((full_of ->> candidate.of_agent)::int, 0) >= candidate.agent_room OR coalesce((full_of ->> candidate.of_lane)::int, 0) >= candidate.lane_room;
         problem := NULL;
         BEGIN

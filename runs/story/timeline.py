@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from ledger.events import KEY_MISSING
 from runs.engine.tape import CALLED_BACK
 from runs.story import findings
 from runs.story.findings import Findings
@@ -364,7 +365,8 @@ def _claimed(timeline: Timeline, line: Fact) -> None:
 
 def _released(timeline: Timeline, line: Fact) -> None:
     is_halted = (reason := line.clear["reason"]) == "halt"
-    timeline.mark(line, "halted" if is_halted else "worker drained", tone="hold", note="" if is_halted else reason)
+    title = "halted" if is_halted else "released" if reason.startswith(KEY_MISSING) else "worker drained"
+    timeline.mark(line, title, tone="hold", note="" if is_halted else reason)
 
 
 def _paused(timeline: Timeline, line: Fact) -> None:

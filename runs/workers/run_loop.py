@@ -33,6 +33,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from ledger import context, observers
 from ledger import events as e
+from ledger.codec import KeyMissing
 from ledger.errors import StaleLease, first_line
 from ledger.observers import Driven
 from runs import failpoints, features, log_messages
@@ -82,6 +83,9 @@ MOST_CLAIMED = 32  # at a time
 # If no other worker has all versions of this one, other runs wait while it makes room, so it stops after this.
 ROOM_SECONDS = 15.0
 ROOM_PAUSE_SECONDS = 30.0
+# How long a run is left to others whose key this process lacks: twice as long each time.
+KEYLESS_SECONDS, LONGEST_KEYLESS_SECONDS = 30.0, 300.0
+MOST_KEYLESS = 1000  # with more, nothing is claimed until some may be tried again
 IDLE_LOOK_SECONDS = 3.0  # without runs to drive, to catch lost claims
 
 
@@ -89,6 +93,28 @@ async def _prepare(link: Connection) -> None:
     """Warm up a new connection, and let features check it."""
     await rehearse(link)
     await features.greet(link)
+
+
+class Keyless:
+    """Runs whose keys this process lacks. Each is left to other workers for a while."""
+
+    def __init__(self) -> None:
+        self._pauses: dict[UUID, tuple[float, float]] = {}  # end and length of each
+
+    def note(self, run_id: UUID) -> None:
+        _, seconds = self._pauses.pop(run_id, (0.0, KEYLESS_SECONDS / 2))
+        seconds = min(2 * seconds, LONGEST_KEYLESS_SECONDS)
+        self._pauses[run_id] = time.monotonic() + seconds, seconds
+
+    def paused(self) -> list[UUID]:
+        """Return the runs that must not be claimed now."""
+        if not self._pauses:
+            return []
+        now = time.monotonic()
+        over = [run_id for run_id, (until, seconds) in self._pauses.items() if until + seconds < now]
+        for run_id in over:  # it has not come back here
+            del self._pauses[run_id]
+        return [run_id for run_id, (until, _) in self._pauses.items() if until > now]
 
 
 class Host:
@@ -108,6 +134,7 @@ class Host:
         self._is_busy = False  # more may be ready than the last claim took
         self._failures: dict[UUID, int] = {}
         self._damaged: dict[UUID, tuple[UUID | None, str]] = {}
+        self._keyless = Keyless()
         known = settings.DURABLEAGENTS
         self._loaded = Loaded(incarnation, only=known.serve, is_draining=known.drain_only)
         self._house = House(incarnation)
@@ -263,15 +290,18 @@ class Host:
         """Claim what fits. True if the slots are not full and there may be more."""
         room = self.slots - len(self._active)
         is_closed = self._drain_at is not None or room <= 0 or self._is_fenced() or self._alone_with in self._active
-        is_closed = is_closed or self._permits.has_untrusted_caps
+        skipped = self._keyless.paused()
+        is_closed = is_closed or self._permits.has_untrusted_caps or len(skipped) >= MOST_KEYLESS
         self._is_busy = is_closed or self._makes_room
         if is_closed:
             return False
         if self._makes_room:
-            await self._claim_alone(pool, lent, bell)
+            await self._claim_alone(pool, lent, bell, skipped)
             return False
         wanted = min(room, MOST_CLAIMED)
-        claimed = await claim(pool, self.worker, self._loaded.graph_ids(), wanted, on_damaged=self._note_damaged)
+        claimed = await claim(
+            pool, self.worker, self._loaded.graph_ids(), wanted, skipped=skipped, on_damaged=self._note_damaged
+        )
         for one in claimed:
             self._start(one, pool, lent, bell)
         # Fewer than requested are all there are, except those that others are just taking.
@@ -279,13 +309,13 @@ class Host:
         self._is_busy = is_more and len(self._active) >= self.slots
         return is_more and not self._is_busy
 
-    async def _claim_alone(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
+    async def _claim_alone(self, pool: Pool, lent: Runtime, bell: AsyncBell, skipped: list[UUID]) -> None:
         """Claim a poison run only while this worker is otherwise idle."""
         if self._active:
             return
         self._makes_room = False
         for one in await claim(
-            pool, self.worker, self._loaded.graph_ids(), 1, solo=True, on_damaged=self._note_damaged
+            pool, self.worker, self._loaded.graph_ids(), 1, solo=True, skipped=skipped, on_damaged=self._note_damaged
         ):
             self._alone_with = one.run_id
             log.warning("run %s: workers keep dying on it; this one drives nothing beside it", one.run_id)
@@ -385,6 +415,8 @@ class Host:
             log.warning("run %s: refused: %s", claimed.run_id, stale)
         except asyncio.CancelledError:
             await self._hand_over(journal, claimed.seq)
+        except KeyMissing as missing:
+            await self._leave_to_others(journal, claimed.run_id, missing)
         except Exception as error:
             await self._engine_failed(claimed.run_id, error)
         else:
@@ -434,6 +466,17 @@ class Host:
             await self._house.aside(partial(note_cut, run_id, reply.seq, journal.lease.epoch, by, stood))
         except (StaleLease, psycopg.Error, DatabaseError, InterfaceError, OSError, PoolTimeout, TimeoutError) as error:
             log.warning("run %s: cut off at the drain's deadline; the watchdog frees it (%s)", journal.run_id, error)
+
+    async def _leave_to_others(self, journal: PgJournal, run_id: UUID, missing: KeyMissing) -> None:
+        """Release a run whose key this process lacks: another worker may have it."""
+        self._keyless.note(run_id)
+        log.error("run %s: released, since its key is missing here: %s", run_id, first_line(missing))
+        event = e.RunReleased(reason=f"{e.KEY_MISSING}{printable(first_line(missing))[:500]}")
+        try:
+            await journal.leave("release", [event], state="running")
+            await self._pass_on(journal)
+        except Exception as error:
+            await self._engine_failed(run_id, error)
 
     async def _pass_on(self, journal: PgJournal) -> None:
         try:

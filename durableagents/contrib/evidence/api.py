@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from django.http import FileResponse
+from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
@@ -27,7 +27,7 @@ class RunEvidence(ApiView):
     @described(
         "Export a run's evidence bundle", OpenApiTypes.BINARY, query=(_REDACT, _PAYLOADS), kinds=("application/zip",)
     )
-    def get(self, request: Request, run_id: UUID) -> FileResponse:
+    def get(self, request: Request, run_id: UUID) -> HttpResponseBase:
         query = Query(request, "redact", "payloads")
         paths = paths_in(query.text("redact") or "") if "redact" in request.query_params else []
         is_without = query.choice("payloads", ("full", "none")) == "none"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from uuid import UUID
-
-from django.http import FileResponse
 
 from durableagents.contrib.evidence.export import export
 from durableagents.contrib.evidence.leaving_out import Choice
@@ -13,7 +12,7 @@ from ledger.actors import Actor
 from ledger.append import is_recorded
 from ledger.errors import NotFound
 from ledger.verification.archives import archived
-from ledger.web.renderers import HEADERS
+from ledger.web.downloads import FileInPieces
 from ledger.web.roles import APPROVER, AUDITOR, OPERATOR
 from ledger.web.seeing.payloads import must_read
 from ledger.web.seeing.viewers import viewer
@@ -30,9 +29,9 @@ def must_export(run_id: UUID) -> None:
         must_read(run_id)
 
 
-def bundle_response(run_id: UUID, choice: Choice, *, by: Actor, reason: str = "") -> FileResponse:
+def bundle_response(run_id: UUID, choice: Choice, *, by: Actor, reason: str = "") -> FileInPieces:
     """Make the bundle in a temporary file, which is sent in pieces: nothing is sent of a bundle that can't be made. The
-    caller has checked the role. Raises NotFound, PayloadsHidden, and what `export` raises."""
+    caller has checked the role. Raises NotFound, PayloadsHidden, Busy, and what `export` raises."""
     must_export(run_id)
     file = tempfile.TemporaryFile(prefix="evidence-")  # noqa: SIM115  the response closes it
     try:
@@ -40,7 +39,5 @@ def bundle_response(run_id: UUID, choice: Choice, *, by: Actor, reason: str = ""
     except BaseException:
         file.close()
         raise
-    response = FileResponse(file, as_attachment=True, filename=f"evidence-{run_id}.zip", content_type="application/zip")
-    for name, value in HEADERS.items():
-        response[name] = value
-    return response
+    part = range(file.seek(0, os.SEEK_END))
+    return FileInPieces(file, f"evidence-{run_id}.zip", content_type="application/zip", part=part)

@@ -36,7 +36,7 @@ from uuid import UUID
 FORMAT = "durableagents evidence 1"
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"
 ZERO = bytes(32)
-MAX_PAYLOAD = 64 * 1024 * 1024
+MAX_PAYLOAD = 80 * 1024 * 1024
 MAX_LINE = 8 * MAX_PAYLOAD
 MAX_SMALL_FILE = 64 * 1024 * 1024
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

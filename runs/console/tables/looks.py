@@ -403,6 +403,7 @@ SENTENCES: dict[str, Callable[[Dossier], str]] = {
     "no_worker": _queued,
     "no_version": _queued,
     "draining": _queued,
+    "no_key": _queued,
     "queued": _queued,
     "driven": _running,
     "undoing": _is_so,

@@ -76,7 +76,7 @@ def _times(cause: str, seen: Seen) -> tuple[datetime | None, datetime | None]:
         return run.ended_at, None
     if cause == "not_due":
         return run.created_at, run.ready_at
-    if cause in ("queued", "no_worker", "no_version", "draining"):
+    if cause in ("queued", "no_worker", "no_version", "draining", "no_key"):
         return run.ready_at, None
     if wait is None:
         return run.updated_at, None
@@ -151,6 +151,8 @@ def cause_of(seen: Seen) -> Cause:
 
 
 def _blocked(seen: Seen) -> Cause:
+    if seen.blocked == seen.missing_key:
+        return "no_key"
     if is_only_drained(seen.run, frozenset(seen.drivable or ())):
         return "draining"
     return "no_version" if seen.drivable else "no_worker"
@@ -181,6 +183,7 @@ _WHO: Mapping[str, Who] = {
     "no_worker": OPERATORS,
     "no_version": OPERATORS,
     "draining": OPERATORS,
+    "no_key": OPERATORS,
     "paused": OPERATORS,
     "approval": OPERATORS,
     "question": OPERATORS,

@@ -54,6 +54,7 @@ Cause = Literal[
     "no_worker",
     "no_version",
     "draining",
+    "no_key",
     "queued",
     "driven",
     "undoing",
@@ -107,7 +108,11 @@ class Seen:
     @cached_property
     def blocked(self) -> str | None:
         """Return why nobody drives it though it is ready."""
-        return agent_versions.why_not_driven(self.run, frozenset(self.drivable or ()))
+        return agent_versions.why_not_driven(self.run, frozenset(self.drivable or ())) or self.missing_key
+
+    @cached_property
+    def missing_key(self) -> str | None:
+        return agent_versions.missing_key_of(self.run)
 
     @cached_property
     def wait(self) -> Wait | None:

@@ -175,6 +175,7 @@ SENTENCES: dict[str, Words] = {
     "no_worker": _blocked,
     "no_version": _blocked,
     "draining": _blocked,
+    "no_key": _blocked,
     "queued": lambda s: f"Ready since {at(s.run.ready_at)}, waiting for a worker.",
     "driven": _driven,
     "undoing": lambda s: "Undoing its effects. It ends after that.",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -16,6 +19,7 @@ from django.db import connection, transaction
 
 from durableagents import Context, End
 from durableagents.contrib.encryption import master_keys, own_features, rotation, run_keys
+from durableagents.contrib.encryption.master_keys import KeyUnavailable
 from durableagents.contrib.encryption.models import RunKey
 from durableagents.contrib.encryption.run_keys import KeyDamaged, RunKeys
 from durableagents.identity.auth import issue_key
@@ -27,13 +31,15 @@ from ledger.models import ActRecord, Event
 from ledger.verification.runs import verify
 from runs import features
 from runs.engine.content.reads import KeptRead
+from runs.fleet.agent_versions import missing_key_of
 from runs.journal.cache import ReadCache
 from runs.journal.lookups import Lookups
 from runs.models import Checkpoint, Run
 from runs.services import lifecycle
 from runs.workers import failover
 from tests.integration.api.conftest import Api, person
-from tests.integration.runs.stage import Stage, calling, events, fresh, output, waiting
+from tests.integration.runs.hosts import TidyHost, working
+from tests.integration.runs.stage import Stage, calling, events, fresh, kinds, output, waiting
 from tests.world import OLGA, SHOP, Item, Notes, Toolbox, agent_of
 
 CANARY = "Kanarienvogel"
@@ -209,6 +215,7 @@ def test_without_its_master_key_nothing_is_read_written_or_lost(
         call_command("encryption", "status", stdout=io.StringIO())
     assert stored("ledger_event.sealed") == before and Run.objects.count() == 1
     (tmp_path / "away").rename(tmp_path / "own")
+    master_keys.forget()
     stage.settle(run)
     assert fresh(run).state == "completed" and verify(run.id).problems == []
 
@@ -299,3 +306,40 @@ def test_the_api_says_that_a_key_is_missing(stage: Stage, tools: Toolbox, keys_a
     operator = Api(issue_key(person("olga", "operator"), "test"))
     answer = operator.get(f"runs/{run.pk}/events")
     assert (answer.status_code, answer.json()["code"]) == (503, "key-unavailable")
+
+
+def test_run_is_left_to_a_worker_that_has_its_key(stage: Stage, tools: Toolbox, keys_are: Any) -> None:
+    keys_are("own")
+    lacking: list[TidyHost] = []
+    keys = RunKeys()
+    codec.use_cipher(keys)
+
+    async def prepare(link: Any, run_ids: Collection[UUID]) -> None:
+        if any(asyncio.get_running_loop() is host._loop for host in lacking):
+            raise KeyUnavailable("master key 0815 is in none of the sources")
+        await keys.prepare(link, run_ids)
+
+    features.install(replace(own_features.feature(keys), before_read=(prepare,)))
+    run = stage.start(calling(tools, "order", TEXT))
+
+    def until(is_so: Callable[[], bool]) -> None:
+        end = time.monotonic() + 20
+        while not is_so():
+            assert time.monotonic() < end, kinds(run)
+            time.sleep(0.05)
+
+    with working(stage, stage.hire()) as poor:
+        lacking.append(poor)
+        until(lambda: kinds(run)[-1] == "RunReleased")
+        (released,) = events(run, e.RunReleased)
+        assert released.reason == "key missing: master key 0815 is in none of the sources"
+        blocked = missing_key_of(fresh(run))
+        assert blocked == "the last worker lacks its key: master key 0815 is in none of the sources"
+        poor.ring()
+        time.sleep(2.5)  # it looks twice more
+        assert kinds(run).count("RunClaimed") == 1, "it doesn't take it again"
+        other = stage.start(calling(tools, "order"))
+        with working(stage, stage.hire()):
+            until(lambda: fresh(run).state == fresh(other).state == "completed")
+    assert len(tools.outside.seen("order")) == 2
+    assert verify(run.pk).problems == verify(other.pk).problems == []

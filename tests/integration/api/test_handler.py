@@ -17,10 +17,12 @@ from django.db import connections
 from django.db.backends.signals import connection_created
 
 from durableagents.identity.auth import issue_key
+from durableagents.server import limits
 from durableagents.server.admission import Admission
 from durableagents.server.handler import Handler
 from durableagents.server.limits import ANONYMOUS_LIMIT, API_LIMIT, HEADER_LIMIT, BodyLimit, Headers
 from durableagents.server.requests import Requests
+from ledger.web import downloads
 from runs.connections import dsn
 from runs.models import Run
 from tests.cases import each_case
@@ -63,7 +65,7 @@ async def ask(app: Any, method: str, path: str, headers: dict[str, str] | None =
             answer.status = message["status"]
             answer.headers = {name.decode().lower(): value.decode() for name, value in message["headers"]}
         else:
-            answer.body += message["body"]
+            answer.body += message.get("body", b"")
 
     await app(scope, receive, send)
     return answer
@@ -245,6 +247,32 @@ async def test_a_client_that_left_keeps_its_place_until_the_end(handler: Handler
 
 
 @pytest.mark.django_db(transaction=True)
+async def test_slow_download_holds_neither_a_place_nor_a_connection(handler: Handler, integrator: Api) -> None:
+    hall, slow = Admission(handler), asyncio.Event()
+    headers = integrator.headers | {"Content-Type": "application/json"}
+    run = json.loads((await ask(hall, "POST", "/api/v1/runs", headers, json.dumps(START).encode())).body)["id"]
+
+    async def slowly(scope: Any, receive: Any, send: Any) -> None:
+        async def later(message: Any) -> None:
+            await slow.wait()
+            await send(message)
+
+        await hall(scope, receive, later)
+
+    download = asyncio.create_task(ask(slowly, "GET", f"/api/v1/runs/{run}/events/1/content", headers))
+
+    async def has_left() -> bool:
+        return downloads._PLACES._value == 15 and hall.lanes["known"].running == 0
+
+    await until(has_left)
+    assert await is_free_of_connections(handler) and not download.done()
+    slow.set()
+    answer = await download
+    assert answer.status == 200 and len(answer.body) == int(answer.headers["content-length"])
+    assert json.loads(answer.body) == START["input"] and downloads._PLACES._value == 16
+
+
+@pytest.mark.django_db(transaction=True)
 async def test_a_client_that_leaves_early_is_not_answered(handler: Handler, told: list[tuple[str, int]]) -> None:
     async def gone() -> dict[str, Any]:
         return {"type": "http.disconnect"}
@@ -266,7 +294,7 @@ async def test_a_rehearsal_changes_nothing(handler: Handler, told: list[tuple[st
 async def _send(
     chunks: list[bytes],
     *,
-    path: str = "/api/v1/runs",
+    path: str = "/api/v1/signals",
     length: int | None = None,
     has_key: bool = True,
     is_whole: bool = True,
@@ -311,6 +339,19 @@ async def test_an_announced_giant_is_refused_before_the_application_sees_it() ->
     assert json.loads(sent[1]["body"])["code"] == "too-large"
 
 
+async def test_input_of_a_start_may_be_large_and_large_bodies_leave_room_for_others() -> None:
+    size = limits.START_LIMIT
+    sent, got = await _send([b"x" * size], path="/api/v1/runs", length=size)
+    assert sent[0]["status"] == 200 and sum(map(len, got)) == size
+    sent, got = await _send([], path="/api/v1/runs", length=size + 1)
+    assert f"has {size + 1} bytes, and may have 65 MiB. Store large data elsewhere" in sent[1]["body"].decode()
+    sent, got = await _send([b"x"] * 3, path="/api/v1/runs", length=size, is_whole=False, body_seconds=0.05)
+    assert "did not come within 0 s" in sent[1]["body"].decode()
+    limit = BodyLimit(None)
+    limit.held_bytes = limits.MOST_LARGE_BYTES + 1
+    assert limit.is_full(limits.PAGE_LIMIT + 1) and not limit.is_full(limits.PAGE_LIMIT)
+
+
 async def test_a_giant_that_did_not_say_so_is_refused_on_the_way() -> None:
     sent, _ = await _send([b"x" * 300_000] * 5)
     assert sent[0]["status"] == 413
@@ -340,7 +381,9 @@ async def test_people_are_told_on_a_page(path: str) -> None:
     headers, page = dict(sent[0]["headers"]), sent[1]["body"].decode()
     assert sent[0]["status"] == 413 and got == [] and headers[b"content-type"] == b"text/html; charset=utf-8"
     assert (
-        "<h1>Too large</h1>" in page and "The body is larger than 2.5 MiB." in page and "Nothing was changed." in page
+        "<h1>Too large</h1>" in page
+        and "The body has 3000000 bytes, and may have 2.5 MiB." in page
+        and "Nothing was changed." in page
     )
     assert "base.css" in page and "<b>x" not in page
     assert b"frame-ancestors 'none'" in headers[b"content-security-policy"] and headers[b"cache-control"] == b"no-store"
@@ -351,7 +394,7 @@ async def test_people_are_told_on_a_page(path: str) -> None:
     assert dict(full[0]["headers"])[b"retry-after"]
 
 
-@each_case("path", ["/api", "/api/v1/runs", "/api/nowhere", "/api/v1/callbacks/x", "/healthz", "/readyz"])
+@each_case("path", ["/api", "/api/v1/runs/bulk", "/api/nowhere", "/api/v1/callbacks/x", "/healthz", "/readyz"])
 async def test_programs_are_told_in_a_document(path: str) -> None:
     sent, _ = await _send([b"x"], path=path, length=3_000_000)
     assert dict(sent[0]["headers"])[b"content-type"] == b"application/problem+json"
@@ -370,8 +413,9 @@ def test_what_is_too_large_is_refused_before_anybody_asks_whose_it_is() -> None:
             ("/api/v1/callbacks/nobodys", auditor, 404),
         ):
             with_key = {"authorization": key, "content-type": "application/json"}
+            at = {"path": path, "headers": [(b"authorization", b"x")]}
             small = asyncio.run(ask(BodyLimit(handler), "POST", path, with_key, b"{}"))
-            large = asyncio.run(ask(BodyLimit(handler), "POST", path, with_key, b"x" * (API_LIMIT + 1)))
+            large = asyncio.run(ask(BodyLimit(handler), "POST", path, with_key, b"x" * (limits.limit_for(at) + 1)))
             assert (small.status, large.status) == (status, 413)
             assert json.loads(large.body)["code"] == "too-large"
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -117,7 +118,7 @@ def test_every_answer_fits_the_served_description(stage: Stage, tools: Toolbox) 
         pointer = "/".join(part.replace("~", "~0").replace("/", "~1") for part in (pattern, "get", "responses", status))
         where = f"urn:api#/paths/{pointer}/content/{kind.replace('/', '~1')}/schema"
         # References are relative to the document, so the schema is read from there.
-        problems = Draft202012Validator({"$ref": where}, registry=registry).iter_errors(answer.json())
+        problems = Draft202012Validator({"$ref": where}, registry=registry).iter_errors(json.loads(answer.getvalue()))
         wrong[name] |= {f"{error.json_path}: {error.message[-200:]}" for error in problems}
     assert [f"{name}: {each}" for name, found in wrong.items() for each in sorted(found)] == []
 

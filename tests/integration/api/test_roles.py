@@ -32,7 +32,7 @@ NOWHERE = UUID(int=1)
 SHOP = Actor("key", "shop", role="integrator", auth="api_key", address="192.0.2.1")
 
 # Only payloads, and the roles that read those of every run: see test_payloads.py.
-ALL_PAYLOAD = {"api-run-transcript", "api-run-live", "api-run-view", "api-run-evidence"}
+ALL_PAYLOAD = {"api-run-transcript", "api-run-live", "api-run-view", "api-run-event-content", "api-run-evidence"}
 READERS = {"operator", "auditor"}
 
 
@@ -46,7 +46,8 @@ MATRIX = _by_route(
         "GET",
         EVERY,
         """
-        api-runs api-run api-run-events api-run-ledger api-run-why api-run-latest api-run-children api-run-log
+        api-runs api-run api-run-events api-run-event-content api-run-ledger api-run-why api-run-latest
+        api-run-children api-run-log
         api-run-transcript api-run-live api-run-overrides api-run-verification api-run-models api-run-withheld
         api-prices api-limits api-halts api-halt api-run-undo api-run-fork api-run-start-again api-run-reconcile
         api-run-messages api-run-message api-run-view api-schedules api-schedule api-pools api-pool api-run-pools
@@ -129,9 +130,9 @@ MATRIX = _by_route(
     (
         "GET",
         OPERATE | {"auditor", SUPERUSER},
-        "api-retention api-webhooks api-webhook api-webhook-messages api-erasures",
+        "api-retention api-webhooks api-webhook api-webhook-messages",
     ),
-    ("GET", OPERATE | {"auditor", SUPERUSER}, "api-erasures"),
+    ("GET", OPERATE | {"auditor"}, "api-erasures"),
     ("POST", ADMINS, "api-run-erase api-erasures"),
     ("POST", PUBLIC, "api-callback"),
 )
@@ -234,7 +235,7 @@ OF_NOBODY = {
     **{"<int:policy_id>": "404", "<int:hold_id>": "404", "<uuid:archived_id>": str(NOWHERE)},
     **{"<str:report>": "none", "<int:finding_id>": "404", "<int:stored_id>": "404"},
     **{f"<uuid:{of}>": str(NOWHERE) for of in ("halt", "process_id", "change_id")},
-    "<int:n>": "404",
+    **{"<int:n>": "404", "<int:seq>": "1"},
 }
 # A token is its own authority.
 BY_ITSELF = {"api-callback"}
@@ -278,7 +279,7 @@ def test_whoever_sees_all_runs_sees_anothers_too(caller: Callable[[Any], Api]) -
         parts = set(re.findall(r"<[^>]+>", path))
         if {"<str:name>", "<int:n>"} & parts or name in BY_ITSELF or not parts & others.keys():
             continue
-        for part, value in others.items():
+        for part, value in (others | {"<int:seq>": "1"}).items():
             path = path.replace(part, value)
         theirs_alone = {"approver_finance", "approver_legal"} if name in OF_WHO_ASKED else set()
         for role in MATRIX.get((name, "GET"), frozenset()) - {"integrator"} - theirs_alone:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable, Iterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -11,6 +13,7 @@ from pydantic import BaseModel
 
 from durableagents import Agent, Context, End, Evidence, Gate, ReplayClass, ToolCall, tool
 from durableagents.identity import rights
+from ledger.api import present
 from ledger.api.views import PAGE_BYTES
 from ledger.models import Event
 from runs.console.run_views import TABS
@@ -149,13 +152,56 @@ def test_download_of_a_value_needs_the_right_to_read_it(reader: Callable[..., Re
     own = f"/runs/{run.id}"
     for path, whole in [
         (f"{own}/events/{event_of(run)}/payload", TEXT),
+        (f"/api/v1{own}/events/{event_of(run)}/content", TEXT),
         (f"{own}/checkpoints/{checkpoint.seq}/state", TEXT),
         (f"/approvals/{approval.id}/plan", "x" * 500_000),
     ]:
         answer = auditor.get(path)
-        assert answer.status_code == 200 and json.dumps(whole, ensure_ascii=False)[1:-1] in answer.content.decode()
+        assert answer.status_code == 200 and json.dumps(whole, ensure_ascii=False)[1:-1] in answer.getvalue().decode()
         assert answer["Content-Disposition"].startswith("attachment; ")
         assert (answer["Content-Type"], answer["X-Content-Type-Options"]) == ("application/json", "nosniff")
         assert (operator.get(path).status_code, stranger.get(path).status_code) == (403, 404), path
-    for missing in (f"{own}/events/999/payload", f"{own}/checkpoints/999/state", f"/runs/{uuid4()}/events/1/payload"):
+    for missing in (
+        f"{own}/events/999/payload",
+        f"/api/v1{own}/events/999/content",
+        f"{own}/checkpoints/999/state",
+        f"/runs/{uuid4()}/events/1/payload",
+    ):
         assert auditor.get(missing).status_code == 404
+
+
+def test_part_of_a_download_is_what_the_whole_has_there(
+    reader: Callable[..., Reader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = done()
+    auditor, address = reader("auditor"), f"/api/v1/runs/{run.id}/events/{event_of(run)}/content"
+    answer = auditor.get(address)
+    whole, etag = answer.getvalue(), answer["ETag"]
+    size = len(whole)
+    assert size > SIZE and answer["Content-Length"] == str(size) and answer["Accept-Ranges"] == "bytes"
+    for wanted, begin, end in [("0-9", 0, 10), ("-7", size - 7, size), (f"{size - 3}-", size - 3, size)]:
+        part = auditor.client.get(address, headers={"Range": f"bytes={wanted}", "If-Range": etag})
+        assert (part.status_code, part.getvalue()) == (206, whole[begin:end]), wanted
+        assert part["Content-Range"] == f"bytes {begin}-{end - 1}/{size}"
+    for wanted in (f"{size}-", "-0", f"{size + 9}-{size + 10}"):
+        refused = auditor.client.get(address, headers={"Range": f"bytes={wanted}"})
+        assert (refused.status_code, refused["Content-Range"]) == (416, f"bytes */{size}"), wanted
+        assert f"has {size} bytes" in refused.json()["detail"]
+    for headers in ({"Range": "bytes=5-2"}, {"Range": "lines=1-2"}, {"Range": "bytes=0-1", "If-Range": '"other"'}):
+        assert auditor.client.get(address, headers=headers).status_code == 200, headers
+    monkeypatch.setattr(present, "MAX_INLINE", SIZE)
+    rows = auditor.get(f"/api/v1/runs/{run.id}/events?after={event_of(run) - 1}").json()["results"]
+    assert (rows[0]["payload"], rows[0]["omitted"], rows[0].get("damage")) == (None, True, None)
+
+
+def test_downloads_in_progress_are_bounded_and_give_their_places_back(reader: Callable[..., Reader]) -> None:
+    run, auditor = done(), reader("auditor")
+    address = f"/runs/{run.id}/events/1/payload"
+    unread: list[Any] = [auditor.get(address) for _ in range(16)]
+    assert {each.status_code for each in unread} == {200}
+    assert auditor.get(address).status_code == 503
+    unread.pop().release()
+    assert auditor.get(address).status_code == 200
+    unread.clear()
+    gc.collect()
+    assert auditor.get(address).status_code == 200

@@ -301,7 +301,7 @@ def test_nobody_drives_where_no_worker_runs_or_all_of_them_drain(lives: Lives) -
 
 
 def test_every_cause_is_found_by_somebody() -> None:
-    reached = {*EXPECTED.values(), "limit", "breaker", "damaged", "halted", "no_worker", "draining"}
+    reached = {*EXPECTED.values(), "limit", "breaker", "damaged", "halted", "no_worker", "draining", "no_key"}
     assert set(CAUSES) - reached == {"renewed", "handed_off", "undoing"}, "told by tests of their own"
 
 

@@ -84,6 +84,7 @@ def test_every_make_target_is_documented() -> None:
 
 
 DEPENDS = {
+    "api-run-event-content",
     "api-run-evidence",
     "api-run-pause",
     "api-run-resume",

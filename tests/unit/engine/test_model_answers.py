@@ -327,7 +327,7 @@ RETURNED: list[tuple[str, Any, int, str]] = [
     ("an object", object(), 0, "can't be put on record"),
     ("a set", {1, 2}, 0, "can't be put on record"),
     ("half a pair", "a\ud83d", 0, "can't be put on record"),
-    ("more than a record takes", BinaryContent(b"x" * 13_000_000, media_type="image/png"), 0, "bytes are too many"),
+    ("more than a record takes", BinaryContent(b"x" * 50_500_000, media_type="image/png"), 0, "may have 67108864"),
 ]
 
 

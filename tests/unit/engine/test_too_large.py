@@ -12,7 +12,7 @@ from tests.world import Done, Item, Notes, agent_of
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canonical, "MOST_BYTES", 2_000)
+    monkeypatch.setattr(canonical, "MAX_VALUE", 2_000)
 
 
 @each_case("answers_later", [False, True])
@@ -43,7 +43,7 @@ async def test_a_person_settles_a_keyed_call_whose_answer_is_too_large(answers_l
     assert (
         unknown.is_sender_done
         and "sha256:" in unknown.payload["reason"]
-        and "bytes are too many" in unknown.payload["reason"]
+        and "a value may have 2000: store it" in unknown.payload["reason"]
     )
     assert story.facts() == ["pending", "unknown"]
     assert await story.drive() == "parked" and len(sent) == 1, "it is not made again"

@@ -1,0 +1,119 @@
+"""Files of any size: made in a temporary file, then sent in pieces, so that a slow client holds no memory."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+import tempfile
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from threading import BoundedSemaphore
+from typing import IO, Any
+
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.utils.http import content_disposition_header
+from pydantic_core import PydanticSerializationError, to_json
+
+from ledger.errors import Busy
+from ledger.web import problems
+from ledger.web.renderers import HEADERS
+
+PIECE_BYTES = 256 * 1024
+# A slow client keeps a file of the disk, so their number is bounded per process.
+_PLACES = BoundedSemaphore(16)
+# While a value is decoded it takes several times its size of memory.
+_DECODING = BoundedSemaphore(2)
+_DECODING_WAITS_SECONDS = 10.0
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+
+
+class FileInPieces(StreamingHttpResponse):
+    """Part of a file, or all of it. Closing the response ends the request alone: the file is read after that, and is
+    closed by `release`. Raises Busy if too many are being sent."""
+
+    def __init__(self, file: IO[bytes], name: str, *, content_type: str, part: range, status: int = 200) -> None:
+        if not _PLACES.acquire(blocking=False):
+            file.close()
+            raise Busy("Too many downloads are in progress")
+        self.release = weakref.finalize(self, _release, file)
+        file.seek(part.start)
+        self._read = partial(_read, file, iter(range(len(part), 0, -PIECE_BYTES)))
+        super().__init__(iter(self._read, b""), content_type=content_type, headers=HEADERS, status=status)
+        self["Content-Disposition"] = content_disposition_header(True, name) or "attachment"
+        self["Content-Length"] = str(len(part))
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while piece := await asyncio.to_thread(self._read):
+            yield piece
+
+
+def _read(file: IO[bytes], left: Iterator[int]) -> bytes:
+    """Return the next piece; empty at the end. `left` counts the bytes that are left before each."""
+    return file.read(min(PIECE_BYTES, next(left, 0)))
+
+
+def _release(file: IO[bytes]) -> None:
+    file.close()
+    _PLACES.release()
+
+
+def json_file(request: HttpRequest, name: str, read: Callable[[], Any]) -> HttpResponseBase:
+    """Return what `read` returns as a JSON file of that name, or the part of it that `Range` asks for (RFC 9110 §14;
+    several parts at once are answered with the whole). Raises Busy, and what `read` raises."""
+    if not _DECODING.acquire(timeout=_DECODING_WAITS_SECONDS):
+        raise Busy("Other large values are being read")
+    try:
+        content = _encoded(read())
+        etag, size = f'"{hashlib.sha256(content).hexdigest()}"', len(content)
+        file = tempfile.TemporaryFile(prefix="download-")  # noqa: SIM115  the response closes it
+        try:
+            file.write(content)
+        except BaseException:
+            file.close()
+            raise
+        del content
+    finally:
+        _DECODING.release()
+    part = _part(request, etag, size)
+    if part is not None and not part:
+        file.close()
+        return _unsatisfiable(size)
+    kept = range(size) if part is None else part
+    response = FileInPieces(file, name, content_type="application/json", part=kept, status=200 if part is None else 206)
+    response["ETag"], response["Accept-Ranges"] = etag, "bytes"
+    if part is not None:
+        response["Content-Range"] = f"bytes {part.start}-{part.stop - 1}/{size}"
+    return response
+
+
+def _encoded(value: Any) -> bytes:
+    try:
+        return to_json(value, fallback=str)
+    except (PydanticSerializationError, ValueError):  # half of a surrogate pair, which only damaged rows hold
+        return json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace")
+
+
+def _part(request: HttpRequest, etag: str, size: int) -> range | None:
+    """Return the bytes that the request asks for, none of them if it has none of those; None if it asks for all."""
+    wanted = _RANGE.fullmatch(request.headers.get("Range", ""))
+    if wanted is None or request.headers.get("If-Range", etag) != etag or request.method != "GET":
+        return None
+    first, last = wanted.groups()
+    if not first:
+        return range(max(0, size - int(last)), size) if last else None
+    if last and int(last) < int(first):
+        return None
+    return range(int(first), min(int(last) + 1, size) if last else size)
+
+
+def _unsatisfiable(size: int) -> HttpResponse:
+    told = problems.identified(
+        problems.document(416, "no-such-range", "No such range", f"The content has {size} bytes: ask for some of them.")
+    )
+    response = HttpResponse(json.dumps(told), status=416, content_type=problems.CONTENT_TYPE, headers=HEADERS)
+    response["Content-Range"] = f"bytes */{size}"
+    return response
