@@ -18,10 +18,12 @@ from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, JustificationRequired, NotFound
 from ledger.models import ActRecord
 from ledger.verification.registers import verify_registers
+from runs import features
 from runs.api.starting import begin
 from runs.engine.agents import registry
 from runs.engine.errors import UnknownVersion
 from runs.models import Firing, Process, Run, Schedule, Served
+from runs.queries.families import heads
 from runs.services import lifecycle
 from runs.services.bodies import ScheduleBody, StartBody
 from runs.services.schedules import firing
@@ -344,3 +346,16 @@ def test_neither_a_ramp_nor_an_assignment_is_rewritten(stage: Stage) -> None:
             with connection.cursor() as cursor:
                 cursor.execute(statement)
     assert RampStart.objects.count() == 1 and "VersionAssigned" in kinds(Run.objects.get())
+
+
+# --- without the app --------------------------------------------------------------------------------------------------
+
+
+def test_without_the_app_starts_get_the_newest_version(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that the app left behind count for nothing."""
+    served(stage, *versions())
+    ramp(1)
+    monkeypatch.delitem(features.installed, "releases")
+    assert start("k").version == "2.0.0" and start(agent=f"{NAME}@1.0.0").version == "1.0.0"
+    assert not RampStart.objects.exists() and stage.drive() == "completed"
+    assert heads([run.pk for run in Run.objects.all()]).keys() == set(Run.objects.values_list("pk", flat=True))

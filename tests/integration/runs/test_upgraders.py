@@ -7,14 +7,13 @@ import pytest
 from django.conf import settings
 
 from durableagents import Agent, Context, End, Migration
-from durableagents.contrib.releases import previewing
 from ledger import events as e
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
 from runs.engine.fingerprint import first_scheme, second_scheme
 from runs.engine.fingerprint.words import differences
 from runs.models import Run
-from runs.services import lifecycle
+from runs.services import lifecycle, trial
 from tests.cases import each_case
 from tests.contrib.releases.moving import NAME, moved, seen
 from tests.contrib.releases.test_migrating import go, parked, sound
@@ -198,10 +197,10 @@ def test_a_step_that_breaks_or_never_ends_changes_nothing(stage: Stage, monkeypa
     version("2.0.0", upgraders={1: broken})
     found = moved(run, nodes=ONE)
     assert found.code == "state_function" and "no such customer" in found.why
-    monkeypatch.setattr(previewing, "SECONDS", 0.5)
+    monkeypatch.setattr(trial, "TIMEOUT_SECONDS", 0.5)
     version("2.0.0", upgraders={1: endless})
     assert moved(run, nodes=ONE).code == "too_slow"
-    monkeypatch.setattr(previewing, "SECONDS", 10.0)
+    monkeypatch.setattr(trial, "TIMEOUT_SECONDS", 10.0)
     version("2.0.0", upgraders={1: lambda state: {"seen": 7}})
     assert moved(run, nodes=ONE).code == "state_misfit"
     assert dump() == before and fresh(run).generation == 0
