@@ -39,7 +39,6 @@ APPEND_ONLY = frozenset(
         "runs_policyrevision",
         "runs_halt",
         "runs_poolnotice",
-        "runs_rampstart",
         "runs_probe",
         "durableagents_masterkey",
         "durableagents_document",
@@ -158,7 +157,6 @@ FROZEN = {
     "runs_pool": {"id", "scope", "of", "resource", "period", "zone", "set_by", "made_at"},
     "runs_poolmeter": {"pool_id", "resource", "period", "zone"},
     "runs_poolperiod": {"id", "pool_id", "starts_at", "ends_at", "most"},
-    "runs_versiongate": {"id", "agent", "version"},
     "runs_batch": {
         "id",
         "action",
@@ -174,7 +172,6 @@ FROZEN = {
         "made_at",
     },
     "runs_batchitem": {"id", "batch_id", "n", "run_id", "wait_id"},
-    "runs_ramp": {"id", "agent", "from_version", "to_version", "tags", "bounds", "least", "set_by", "made_at"},
     "durableagents_invitation": {
         "id",
         "username",
@@ -216,6 +213,15 @@ def append_only() -> frozenset[str]:
 def read_only() -> frozenset[str]:
     """Return all tables that only the owner writes; an app names its own in its config's `read_only_tables`."""
     return READ_ONLY.union(*(getattr(app, "read_only_tables", ()) for app in apps.get_app_configs()))
+
+
+def frozen() -> dict[str, set[str]]:
+    """Return the tables whose rows stay, with the columns that never change; an app names its own in its config's
+    `frozen_columns`."""
+    found = dict(FROZEN)
+    for app in apps.get_app_configs():
+        found |= getattr(app, "frozen_columns", {})
+    return found
 
 
 def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:
@@ -276,8 +282,8 @@ def statements(role: str) -> list[sql.Composed]:
         role_name=sql.Literal(role),
         read_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(read_only())))),
         append_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(append_only())))),
-        kept=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(FROZEN)))),
-        frozen=sql.Literal(json.dumps({table: sorted(columns) for table, columns in FROZEN.items()})),
+        kept=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(frozen())))),
+        frozen=sql.Literal(json.dumps({table: sorted(columns) for table, columns in frozen().items()})),
     )
     return [
         sql.SQL("revoke create on schema public from public").format(),

@@ -31,7 +31,6 @@ _NAMES = {
     "runs.api.versions.ChangeRow": "AgentChangeRow",
     "runs.models.run.State": "RunState",
     "runs.services.halts.acts.LiftBody": "HaltLiftBody",
-    "runs.services.migrating.asked.LookBody": "MigrationLookBody",
 }
 
 # Operation ids of acts whose address says what is acted on, not what is done.

@@ -61,6 +61,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.evidence",
     "durableagents.contrib.reports",
     "durableagents.contrib.metrics",
+    "durableagents.contrib.releases",
     "durableagents.contrib.restore_hold",
     "durableagents.contrib.secrets",
     "durableagents.contrib.tracing",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from ledger.actors import Actor
+    from ledger.events import VersionAssigned
     from ledger.models import Head, RuleChange
     from ledger.observers import Observer
     from ledger.verification.registers import Listed
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from runs.models import Run, Wait
     from runs.queries.why.acts import Offer
     from runs.queries.why.seen import Reader, Seen
+    from runs.services.version_choice import Key
 
     OnDue = Callable[[Head, Run, Wait, datetime, Actor], None]
     Statement = tuple[str, list[Any]]
@@ -63,6 +65,21 @@ class Policies:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartRules:
+    """Rules about the versions that new runs of an agent get. `statement` is an SQL expression with the parameter
+    `agent`, read as a run starts, after the lock of the agent's starts was taken. From its value, `closed_in` returns
+    the versions that take no new runs, and `assign` the version of a start by the agent's bare name, with its tags;
+    None for the newest open one. Both raise ChangedOutside if the rules were forged. `store` keeps an assignment with
+    its run. `closed` is an SQL query of the closed versions."""
+
+    statement: str
+    closed: str
+    closed_in: Callable[[Any], Collection[str]]
+    assign: Callable[[Any, Collection[str], Key], VersionAssigned | None]
+    store: Callable[[Run, VersionAssigned], None]
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunCommand:
     """A verb of `manage.py runs`. `lines` does it for a run's id and the options, and yields what to print. Raises
     DurableAgentsError, which is printed in one line, with exit code 2."""
@@ -82,6 +99,7 @@ class Feature:
     queues: Queues | None = None
     policies: Policies | None = None
     secrets: SecretStore | None = None
+    start_rules: StartRules | None = None
 
     # Statements that accompany a run's creation, by its id. Its first events are packed inside: nothing may be kept
     # beyond that, since the creation may be refused, and another process may create the same run.
@@ -107,6 +125,8 @@ class Feature:
     on_serving: Sequence[Callable[[str], str | None]] = ()
     # Called with each new connection of a worker's event loop, before its first use. Raising keeps it from being used.
     on_connection: Sequence[Callable[[Connection], Awaitable[None]]] = ()
+    # Called in a worker's event loop, every few seconds at least, before it reads what happened.
+    before_round: Sequence[Callable[[Connection], Awaitable[None]]] = ()
     # Entered while a worker's event loop drives runs, with a function that counts its commits that have returned.
     while_driving: Sequence[Callable[[Callable[[], int]], AbstractContextManager[None]]] = ()
     # Told of what was written, driven and answered, by its class in ledger/observers.py.
@@ -139,12 +159,18 @@ class Feature:
     # An account's open items of runs that it may not see: by run, a value that changes with the item.
     open_items: Sequence[Callable[[int], dict[str, Any]]] = ()
 
+    # Facts of a run, by name: SQL expressions of JSON about a row of `ledger_head`, read with each run that is shown.
+    run_facts: Mapping[str, str] = field(default_factory=dict)
     # Panels of a run's page, by the run and the reader's account: template and its value `p`; None for no panel.
     run_panels: Sequence[Callable[[Run, Any], tuple[str, Any] | None]] = ()
     # Verbs of `manage.py runs VERB RUN`, with the options that only they have.
     run_commands: Mapping[str, RunCommand] = field(default_factory=dict)
     # Links of a run's page: text and the name of the address, which takes the run's id.
     run_links: Sequence[tuple[str, str]] = ()
+    # Links at the agent on the page of a run that has not ended, and links of an agent's page: text and the name of the
+    # address, which takes name@version. The former get the run's id as `run`.
+    run_agent_links: Sequence[tuple[str, str]] = ()
+    agent_links: Sequence[tuple[str, str]] = ()
     # Those of the page of an archived run.
     archived_run_links: Sequence[tuple[str, str]] = ()
     # Extra template values: of a queue's page; of the page of all queues, by account.

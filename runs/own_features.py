@@ -18,7 +18,6 @@ from runs.verification.forks import Forks
 from runs.verification.halts import every_halt
 from runs.verification.messages import CachedReads, Messages, Screened
 from runs.verification.pools import Charges, every_pool
-from runs.verification.releases import Assigned, every_release
 from runs.verification.rows import RunFields
 from runs.verification.snapshots import Checkpoints, Incidents, Signals
 from runs.verification.succession import Succession
@@ -55,9 +54,6 @@ FEATURES = (
         record_checks=(every_pool,),
     ),
     Feature(name="halts", record_checks=(every_halt,)),
-    Feature(
-        name="releases", run_checks=(Assigned,), run_tables={"runs_rampstart": "run_id"}, record_checks=(every_release,)
-    ),
     Feature(name="attributes", run_checks=(Attributes, SeenBy), run_tables={"runs_attribute": "run_id"}),
     Feature(name="read cache", run_checks=(CachedReads,), run_tables={"runs_cachedread": "run_id"}),
     Feature(name="screening", run_checks=(Screened,)),

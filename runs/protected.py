@@ -1,9 +1,9 @@
-"""Protected rows of schedules, prices, default budgets, limits, batches and version gates: see ledger/protected.py."""
+"""Protected rows of schedules, prices, default budgets, limits and batches: see ledger/protected.py."""
 
 from __future__ import annotations
 
 from ledger.protected import protect
-from runs.models import Batch, BudgetDefault, Limit, Price, Schedule, VersionGate
+from runs.models import Batch, BudgetDefault, Limit, Price, Schedule
 
 SCHEDULE = protect(Schedule, "schedule", named_by="name", free=frozenset({"updated_at", "trouble"}))
 PRICE = protect(Price, "price of", named_by="model")
@@ -18,11 +18,3 @@ LIMIT = protect(
     counts="{row}.given IS NOT NULL",
 )
 protect(Batch, "act on many runs", named_by="id")
-VERSION_GATE = protect(VersionGate, "version", named_by="version")
-
-
-def gate_proofs(condition: str = "true") -> str:
-    """Return SQL for the proofs, as one list, of the gates `t` matching a condition and of those deleted outside."""
-    return f"""(SELECT coalesce(jsonb_agg(p.proof -> 0), '[]')::text FROM (
-        SELECT {VERSION_GATE.proof_sql("t")} AS proof FROM runs_versiongate t WHERE {condition}
-        UNION ALL {VERSION_GATE.gone_sql()}) p)"""

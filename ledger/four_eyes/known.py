@@ -50,7 +50,6 @@ FAMILIES: dict[str, str] = {
     "roles": "roles, and other rights of accounts and roles",
     "limits": "limits of calls at runtime, and pools",
     "prices": "prices of models",
-    "releases": "which version of an agent takes new starts",
     OUTCOMES: "outcomes of uncertain calls",
 }
 

@@ -16,11 +16,11 @@ from ledger.models import Event, Head
 from runs import seen
 from runs.api.endings import JournalRow, cancellation_of, trouble_of
 from runs.api.halts import HaltedRow
-from runs.api.releases import AssignedRow
 from runs.api.revisions import resume_token, revision_of
 from runs.api.schemas import (
     AgentRow,
     Amounts,
+    AssignedRow,
     AttributeRow,
     BudgetRow,
     Caps,

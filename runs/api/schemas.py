@@ -24,7 +24,6 @@ from ledger.web.fields import (
 from ledger.web.shapes import Page, Problem, Shape
 from runs.api.endings import Cancellation, JournalRow, Trouble
 from runs.api.halts import HaltedRow
-from runs.api.releases import AssignedRow
 from runs.api.waits import Status, WaitRow
 from runs.engine.certification import Word
 from runs.fleet.incidents import IncidentRow
@@ -154,6 +153,16 @@ class LogRow(Shape):
 
 class LogPage(Page):
     results: Rows[LogRow]
+
+
+class AssignedRow(Shape):
+    """The ramp that chose the run's version when it was started by the agent's name."""
+
+    ramp: int = Field(description="Id of the ramp.")
+    is_new: bool = Field(description="Whether the ramp chose the newer version.")
+    why: Literal["share", "tag", "halted", "unserved", "unknown"] = Field(
+        description="Reason for the choice: the share, a tag, or why the newer version was not chosen."
+    )
 
 
 class RunRow(Shape):

@@ -13,6 +13,7 @@ from ledger.web.page_base import Page, SharedPage
 from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import Tally
+from runs import features
 from runs.certification.results import newest
 from runs.console import budgets
 from runs.console.graph_svg import Drawing, draw
@@ -69,6 +70,7 @@ class AgentPage(Page):
         context = {
             "agent": agent,
             "versions": versions,
+            "links": list(features.every(lambda each: each.agent_links)),
             "tools": certified_cards_of(agent, newest()),
             "drawing": graph_of(agent),
             "changes": version_changes.changed_here([agent]),

@@ -424,6 +424,11 @@ class Dossier:
         return list(features.every(lambda each: each.run_links))
 
     @property
+    def agent_links(self) -> list[tuple[str, str]]:
+        """Return the links that features add at the run's agent."""
+        return list(features.every(lambda each: each.run_agent_links))
+
+    @property
     def doubts(self) -> list[tuple[int, str]]:
         """Return events shown here that can't be trusted: where, and why."""
         if self.sight.tab == "journal":

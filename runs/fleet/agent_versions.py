@@ -23,9 +23,12 @@ from ledger.models import Event
 from ledger.protocol import PROTOCOL
 from runs import features, log_messages
 from runs.engine.agents import Agent, registry
+from runs.engine.checkpoints.upgrading import number_by
 from runs.engine.fingerprint import is_current
+from runs.engine.migration import number_in
 from runs.fleet.members import FRESH_SECONDS
 from runs.fleet.version_changes import Change, change_of
+from runs.models import AgentCode, AgentVersion
 
 log = logging.getLogger("runs.fleet.agent_versions")
 
@@ -237,3 +240,17 @@ def forget_the_dead() -> None:
             "DELETE FROM runs_served s "
             "WHERE NOT EXISTS (SELECT 1 FROM runs_process p WHERE p.id = s.worker AND p.ended_at IS NULL)"
         )
+
+
+def state_format(graph_id: str, fingerprint: str) -> int:
+    """Return the state format of code with this fingerprint, or else of the version; 0 if unknown."""
+    name, _, version = graph_id.partition("@")
+    here = [a for a in registry.versions(name) if (a.is_own(fingerprint) if fingerprint else a.version == version)]
+    if here:
+        return here[0].schema_version
+    if not fingerprint:
+        parts = AgentVersion.objects.filter(graph_id=graph_id).values_list("parts", flat=True).first()
+        return number_in(parts or {})
+    wrote = {"graph_id__startswith": f"{name}@", "fingerprint": fingerprint}
+    parts = AgentCode.objects.filter(**wrote).values_list("parts", flat=True).first()
+    return number_by(fingerprint, parts or AgentVersion.objects.filter(**wrote).values_list("parts", flat=True).first())

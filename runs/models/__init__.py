@@ -1,5 +1,5 @@
 """The models of runs, by topic: `run`, `control` (bulk acts, halts, policies), `fleet`, `money` (prices, pools, limits)
-and `releases` (versions, ramps, schedules)."""
+and `releases` (schedules, cached reads)."""
 
 from runs.models.control import NEVER, Batch, BatchItem, Halt, HaltNow, HaltSeen, Held, PolicyRevision, Stood
 from runs.models.fleet import (
@@ -27,7 +27,7 @@ from runs.models.money import (
     PoolPeriod,
     Price,
 )
-from runs.models.releases import CachedRead, Firing, Ramp, RampStart, Schedule, VersionGate
+from runs.models.releases import CachedRead, Firing, Schedule
 from runs.models.run import (
     ACTIVE,
     ENDED,
@@ -84,8 +84,6 @@ __all__ = [
     "Price",
     "Probe",
     "Process",
-    "Ramp",
-    "RampStart",
     "Run",
     "RunTag",
     "Schedule",
@@ -97,7 +95,6 @@ __all__ = [
     "Sweep",
     "TIME_TO_LIVE",
     "Telling",
-    "VersionGate",
     "WAITING",
     "WITHOUT_PROOF",
     "Wait",

@@ -11,7 +11,7 @@ from django.db.models import BigIntegerField, BooleanField, DateTimeField, F, JS
 from django.db.models.expressions import RawSQL
 
 from ledger.models import Head
-from runs import seen
+from runs import features, seen
 from runs.fleet.members import FRESH_SECONDS
 from runs.models import ENDED, Run, State, Wait
 from runs.queries import payloads
@@ -114,26 +114,23 @@ _FOUND_BY = (
     "(SELECT jsonb_agg(jsonb_build_array(a.name, a.kind, coalesce(a.word, trim_scale(a.number)::text, '')) "
     "ORDER BY a.name, a.n) FROM runs_attribute a WHERE a.run_id = ledger_head.run_id)"
 )
-_ASSIGNED = (
-    "(SELECT jsonb_build_object('ramp', s.ramp_id, 'is_new', s.is_new, 'why', s.why, 'place', s.place)"
-    " FROM runs_rampstart s WHERE s.run_id = ledger_head.run_id)"
-)
 _DRIVABLE = f"(SELECT to_jsonb(runs_drivable({FRESH_SECONDS})))"
 _LAST_AT = "(SELECT e.at FROM ledger_event e WHERE e.run_id = ledger_head.run_id AND e.seq = ledger_head.seq)"
 
 
 def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
     """Return heads annotated with children by state, attributes, progress, time of the last event (`last_at`),
-    ramp side (`assigned`), served versions (`drivable`), halt, and whether there are pools."""
+    served versions (`drivable`), halt, whether there are pools, and the facts that features add."""
+    facts = dict(item for each in features.installed.values() for item in each.run_facts.items())
     found = Head.objects.filter(run_id__in=run_ids).annotate(
         children=RawSQL(_STATES, (), output_field=JSONField()),
         told=RawSQL(_TOLD, (), output_field=JSONField()),
         found_by=RawSQL(_FOUND_BY, (), output_field=JSONField()),
         last_at=RawSQL(_LAST_AT, (), output_field=DateTimeField()),
-        assigned=RawSQL(_ASSIGNED, (), output_field=JSONField()),
         drivable=drivable(),
         halted=halted(),
         has_pools=RawSQL("EXISTS (SELECT 1 FROM runs_pool)", (), output_field=BooleanField()),
+        **{name: RawSQL(statement, (), output_field=JSONField()) for name, statement in facts.items()},
     )
     return {head.run_id: head for head in found}
 

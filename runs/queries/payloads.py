@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ledger.web.roles import stand_ins
-from ledger.web.seeing.payloads import WORDS, status_of
-from ledger.web.seeing.viewers import Viewer, reads, viewer
+from ledger.web.seeing.payloads import status_of
+from ledger.web.seeing.viewers import Viewer, viewer
 from runs.journal.asked.queues import QUEUES
 from runs.models import Wait
 from runs.services.authority import put_to
-from runs.services.migrating.outcomes import Outcome
 
 _ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
 # Status fields of some waits that contain no payload.
@@ -40,11 +38,6 @@ def shown(wait: Wait, *, is_read: bool) -> Wait:
     if isinstance(wait.detail, dict) and not reads_wait(wait, is_read=is_read):
         wait.detail = without_payload(wait)
     return wait
-
-
-def moved(found: Outcome) -> Outcome:
-    """Return a migration outcome without its reason, which may quote a checkpoint, for viewers without payloads."""
-    return replace(found, why=WORDS) if found.why and not reads(found.run) else found
 
 
 def without_payload(wait: Wait) -> dict[str, Any]:

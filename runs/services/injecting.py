@@ -29,8 +29,7 @@ from runs.services.bodies import SteerRunBody
 from runs.services.command import Act, refusal
 from runs.services.lifecycle import find
 from runs.services.messages.sending import agent_of
-from runs.services.migrating.looking import standing_of
-from runs.services.migrating.outcomes import SECONDS, NotDone, aside
+from runs.services.trial import TIMEOUT_SECONDS, TrialFailed, position_on_record, run_trial
 
 MOST_BYTES = 64 * 1024
 MOST_LETTERS = 8000
@@ -107,7 +106,7 @@ def look(run_id: UUID, *, patch: dict[str, Any] | None = None, message: str | No
         must_stand_still(run, head)
         agent = agent_of(run)
         try:
-            created, stands, earlier, seq, is_asked = standing_of(run, head.seq)
+            created, stands, earlier, seq, is_asked = position_on_record(run, head.seq)
         except JournalBroken as broken:
             raise RecordDamaged(run.pk, f"a journal that can be trusted ({broken})") from broken
     if is_asked:
@@ -119,8 +118,8 @@ def look(run_id: UUID, *, patch: dict[str, Any] | None = None, message: str | No
         return asyncio.run(stood(agent, str(run.pk), created, stands, earlier, depth=run.depth, hasher=hasher()))
 
     try:
-        found = aside(work, f"looking at run {run.pk}")
-    except NotDone as no:
+        found = run_trial(work, f"looking at run {run.pk}")
+    except TrialFailed as no:
         raise _not_looked(run_id, agent, no) from no
     made = None if patch is None else _made(agent, found, patch)
     if message is not None:
@@ -142,14 +141,16 @@ def must_stand_still(run: Run, head: Head) -> None:
 _IN_WORDS = "take what somebody hands to it"
 
 
-def _not_looked(run_id: UUID, agent: Agent, no: NotDone) -> DurableAgentsError:
+def _not_looked(run_id: UUID, agent: Agent, no: TrialFailed) -> DurableAgentsError:
     if no.code == "busy":
-        return Busy(f"Another run was tried for more than {SECONDS:g} s")
-    if isinstance(no.broke, Unfit):
-        return CanNotTake(run_id, no.broke.code, str(no.broke))
-    if no.broke is None:
-        return CanNotTake(run_id, "too_slow", f"{agent.graph_id} took more than {SECONDS:g} s to replay its visit")
-    return CanNotTake(run_id, "broke", f"{agent.graph_id} failed when replaying the visit: {brief(no.broke)}")
+        return Busy(f"Another run was tried for more than {TIMEOUT_SECONDS:g} s")
+    if isinstance(no.cause, Unfit):
+        return CanNotTake(run_id, no.cause.code, str(no.cause))
+    if no.cause is None:
+        return CanNotTake(
+            run_id, "too_slow", f"{agent.graph_id} took more than {TIMEOUT_SECONDS:g} s to replay its visit"
+        )
+    return CanNotTake(run_id, "broke", f"{agent.graph_id} failed when replaying the visit: {brief(no.cause)}")
 
 
 def _made(agent: Agent, found: Standing, patch: dict[str, Any]) -> Patched:
@@ -217,7 +218,7 @@ def go_on(
 
 
 def look_first(action: str, run_id: UUID, context: ContextBody, *, by: Actor, justification: str) -> Look:
-    """Check the context before it is injected; may take as long as two turns in `aside`.
+    """Check the context before it is injected; may take as long as two turns in `run_trial`.
     Raises Forbidden, JustificationRequired, InvalidInput, and what `look` raises."""
     may_hand(by)
     justified(action, justification)

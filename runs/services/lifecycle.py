@@ -54,9 +54,8 @@ from runs.services.command import (
     wake,
 )
 from runs.services.halts import standing
-from runs.services.releases import choosing
-from runs.services.releases.choosing import Key
 from runs.services.undo import UNDO, by_policy, chosen
+from runs.services.version_choice import Key, choose
 
 # --- starting ---------------------------------------------------------------------------------------------------------
 
@@ -113,7 +112,7 @@ def _iso(at: datetime | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A new run with its head, the versions that workers drive, its ramp decision and its halt."""
+    """A new run with its head, the versions that workers drive, the event that assigned its version, and its halt."""
 
     run: Run
     head: Head
@@ -133,7 +132,7 @@ def start(
     budget: Budget | None = None,
     attributes: Mapping[str, Any] = NOTHING,
 ) -> Run:
-    """Accept a run of `name` (for the version see releases/choosing.py) or `name@version`.
+    """Accept a run of `name` (see version_choice.py) or `name@version`.
     Raises UnknownAgent, UnknownVersion, VersionClosed, VersionChanged, InvalidInput."""
     return accept(agent, input, by=by, tags=tags, budget=budget, attributes=attributes).run
 
@@ -153,11 +152,11 @@ def accept(
 ) -> Accepted:
     """Accept a run as `start` does, in the caller's transaction, which must end without the run if this raises.
     `most` is the largest budget the caller may give; `plan` says when the run may begin, and needs the lock of its key;
-    `request_key` is the Idempotency-Key, by which a ramp knows a start without a business key; `forked` is recorded."""
+    `request_key` is the Idempotency-Key, which identifies a start without a business key; `forked` is recorded."""
     assert connection.in_atomic_block, "a run and the record of who started it are one transaction's"
     run_id = UUID(str(uuid_utils.uuid7()))
-    chosen = choosing.choose(agent, tags=tags, key=_key_of(plan, request_key, run_id))
-    version = chosen.agent
+    assigned = choose(agent, tags=tags, key=_key_of(plan, request_key, run_id))
+    version = assigned.agent
     payload = checked(version, input)
     if not has_at_most(payload, LARGE_INPUT):
         with connection.cursor() as cursor:
@@ -179,7 +178,7 @@ def accept(
     )
     found_by = _found_by(version, attributes, by)
     told: list[e.Event] = [created, *limits.events]
-    told += [*([plan.told()] if plan else []), *([forked] if forked else []), *chosen.events, *found_by]
+    told += [*([plan.told()] if plan else []), *([forked] if forked else []), *assigned.events, *found_by]
     with features.birth(run.id) as also:
         placeholders, values = lines(told, run.id, 0)
         about = stored_text(run.about, run.id)
@@ -194,14 +193,14 @@ def accept(
     limits.store(run, head)
     if plan is not None:
         plan.store(run, has_time=limits.time_up_at is not None)
-    chosen.store(run)
+    assigned.store(run)
     acted("start", by=by, head=head, subject=run.graph_id, after={"state": str(run.state)}, at=at)
     wakeups.ring(run.id)
     notify.ring(run.id, seq)
     if Written in observers.installed:
         written = Written(str(run.id), told, trace_id=run.trace_id, agent=run.graph_id)
         transaction.on_commit(lambda: observers.tell(written), robust=True)
-    return Accepted(run, head, frozenset(drivable), found_by, chosen.told, chosen.halted)
+    return Accepted(run, head, frozenset(drivable), found_by, assigned.event, assigned.halted)
 
 
 def _insert(
@@ -225,7 +224,7 @@ def _insert(
 
 
 def _key_of(plan: Plan | None, request_key: str, run_id: UUID) -> Key:
-    """Return what keeps a start on its side of a ramp; a business key first, because the next start has it too."""
+    """Return what identifies a start for its version; a business key first, because the next start has it too."""
     if plan is not None and plan.schedule is not None:
         return Key("schedule", str(plan.schedule))
     if plan is not None and plan.business_key:

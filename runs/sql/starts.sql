@@ -132,3 +132,30 @@ BEGIN
     SELECT term, p_heir FROM runs_searchterm WHERE run_id = p_run AND term NOT LIKE '…%' ON CONFLICT DO NOTHING;
     RETURN reply;
 END $$;
+
+-- Lock what decides about a start of an agent until its transaction ends, and return it: its versions in quarantine, and the halts that its
+-- runs come under. Acts that decide otherwise take the agent's lock exclusively.
+CREATE OR REPLACE FUNCTION runs_lock_start(p_agent text) RETURNS jsonb
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    quarantined jsonb := '[]';
+    halts jsonb := '[]';
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended('release ' || p_agent, 38));
+    IF EXISTS (SELECT 1 FROM runs_haltnow) THEN
+        SELECT coalesce(jsonb_agg(split_part(n.key, '@', 2)), '[]') INTO quarantined FROM runs_haltnow n
+        WHERE n.kind = 'quarantine' AND n.scope = 'version' AND NOT n.is_staged AND split_part(n.key, '@', 1) = p_agent;
+        SELECT coalesce(jsonb_agg(to_jsonb(y) - 'agents' - 'tags' ORDER BY y.since, y.id), '[]') INTO halts FROM runs_haltnow y
+        WHERE NOT y.is_staged AND (y.scope IN ('all', 'tag') OR y.scope = 'agent' AND y.key = p_agent
+                                   OR y.scope = 'version' AND split_part(y.key, '@', 1) = p_agent);
+    END IF;
+    RETURN jsonb_build_object('quarantined', quarantined, 'halts', halts);
+END $$;
+
+-- Take the lock of an act that decides about an agent's starts. It waits at most a second for the starts under way, because later ones wait
+-- behind it.
+CREATE OR REPLACE FUNCTION runs_release_alone(p_agent text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET lock_timeout = '1s' AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('release ' || p_agent, 38));
+END $$;

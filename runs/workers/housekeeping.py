@@ -28,7 +28,6 @@ from runs.services.bulk import working
 from runs.services.families import ends, wishes
 from runs.services.halts import standing
 from runs.services.late_results import hand_in, lost_worker, note_unrecorded
-from runs.services.releases import watching
 from runs.services.starts import turns
 from runs.workers import failover, starts, timers
 
@@ -129,7 +128,6 @@ class House:
             self._versions_at = now + WATCH_SECONDS
             self._versions.check()
             prices.table.refresh()
-            watching.sweep()
             told, self._has_batch = _look_around()
             if told >= ends.BATCH:
                 self._versions_at = now  # there is more

@@ -63,7 +63,6 @@ from runs.overheard.texts import Texts
 from runs.services.budgets import prices
 from runs.services.halts.known import RING, KnownHalts
 from runs.services.limits.permits import Permits
-from runs.services.releases.watching import Known
 from runs.services.wakeups import CHANNEL, ENQUEUE_SQL, NOTIFY_SQL
 from runs.workers.engine_runtime import runtime
 from runs.workers.housekeeping import House
@@ -140,7 +139,6 @@ class Host:
         self._house = House(incarnation)
         self._permits = Permits(incarnation)
         self._halts = KnownHalts(incarnation)
-        self._releases = Known()
         self._drain_at: float | None = None
         self._threads = ToolThreads()
 
@@ -327,7 +325,8 @@ class Host:
             await self._loaded.announce(link)
             await prices.table.refresh_with(link)
             await self._permits.refresh(link)
-            await self._releases.refresh_with(link)
+            for refresh in features.every(lambda each: each.before_round):
+                await refresh(link)
             await self._halts.go_round(link, {run_id: control for run_id, (_, control) in self._active.items()})
             news = await read_round(link, self.worker.id, self._loaded.graph_ids(), list(self._active))
         self._make_room(news)

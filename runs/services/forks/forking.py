@@ -22,12 +22,12 @@ from runs.engine.errors import brief
 from runs.engine.forks import FORK, Evidence
 from runs.engine.migrating import Moving, lost_of
 from runs.engine.migration import UnknownFormat
+from runs.fleet.agent_versions import state_format
 from runs.models import Run
 from runs.services import lifecycle, related_runs
 from runs.services.command import Act
 from runs.services.forks.points import Cutting, cutting, refused, why_none
 from runs.services.lifecycle import Accepted, Plan
-from runs.services.migrating.asked import number_of
 from runs.services.starts import keys
 
 MOST_BYTES = 4 * 2**20  # packed size of what a fork is told of its origin
@@ -94,8 +94,8 @@ def prepared(run: Run, wanted: Wanted) -> Prepared:
 
 def as_of(agent: Agent, run: Run, wrote: str, state: Any) -> tuple[Any, bool]:
     """Migrate a state recorded by code with fingerprint `wrote`; returns if it changed. Raises InvalidInput."""
-    is_numbered = number_of(run.graph_id, "") > 1
-    moving = Moving(run.graph_id, agent, {}, number=number_of(run.graph_id, wrote), is_numbered=is_numbered)
+    is_numbered = state_format(run.graph_id, "") > 1
+    moving = Moving(run.graph_id, agent, {}, number=state_format(run.graph_id, wrote), is_numbered=is_numbered)
     try:
         return moving.made_of(state), moving.makes_state
     except Exception as error:  # an unreadable number, or the author's migration code

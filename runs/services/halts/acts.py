@@ -26,7 +26,7 @@ from runs.journal import notify
 from runs.models import Halt, HaltNow
 from runs.services.bodies import SteerBody, Tag
 from runs.services.halts import known
-from runs.services.releases.acts import alone as starts_alone
+from runs.services.version_choice import lock_out_starts
 from runs.services.wakeups import CHANNEL
 
 # To be typed to halt the whole installation.
@@ -312,7 +312,7 @@ def _write(halt: Halt, action: str, *, by: Actor, why: str, before: dict[str, An
 def _starts_of(kind: str, scope: str, key: str) -> None:
     """If new starts are affected, wait for the agent's starts in progress. Raises StartsUnderWay."""
     if kind == Halt.Kind.STARTS or (kind == Halt.Kind.QUARANTINE and scope == Halt.Scope.VERSION):
-        starts_alone(key.partition("@")[0])
+        lock_out_starts(key.partition("@")[0])
 
 
 def _alone(act: Any) -> Halt:

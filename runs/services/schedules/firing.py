@@ -28,11 +28,11 @@ from runs.fleet.agent_versions import VersionChanged
 from runs.models import Firing, Schedule
 from runs.protected import SCHEDULE
 from runs.services.bodies import OF_SCHEDULE
-from runs.services.releases.choosing import VersionClosed, elsewhere
 from runs.services.schedules import cron
 from runs.services.schedules.cron import Cron
 from runs.services.starts import keys
 from runs.services.starts.keys import KeyBusy, KeyTaken, Wanted
+from runs.services.version_choice import VersionClosed, elsewhere
 from runs.services.wakeups import FIRE
 
 

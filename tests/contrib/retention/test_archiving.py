@@ -28,14 +28,14 @@ from runs.models import Run
 from runs.services import lifecycle
 from tests.contrib.evidence.conftest import bundle_of, verified
 from tests.contrib.evidence.rewriting import files_of
+from tests.contrib.releases.moving import moved, old, renamed
+from tests.contrib.releases.test_migrating import go, parked
 from tests.contrib.retention.keeping import SHELL, age, archived, ended, gone, hold, picture, policy, problems
 from tests.integration.api.conftest import person
 from tests.integration.runs import stories
-from tests.integration.runs.moving import moved, old, renamed
 from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import Stage, at_once, calling, fresh
 from tests.integration.runs.test_children import everything
-from tests.integration.runs.test_migrating import go, parked
 from tests.tampering import as_stored
 from tests.tiers import many
 from tests.world import OLGA, Asked, Done, Notes, Toolbox, agent_of

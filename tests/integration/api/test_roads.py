@@ -20,6 +20,7 @@ from django.utils import timezone
 
 from approvals.models import Approval, Decision
 from approvals.notices.recipients import may_be_told
+from durableagents.contrib.releases import services
 from durableagents.identity.session_rows import row_key
 from ledger.actors import Actor
 from ledger.verification.registers import verify_registers
@@ -30,7 +31,6 @@ from runs.queries.limits import standing, standing_of
 from runs.services.bodies import ScheduleBody
 from runs.services.budgets import prices
 from runs.services.limits.permits import Permits
-from runs.services.releases import acts as releases
 from runs.services.schedules import acts as schedules
 from runs.services.schedules import firing
 from tests.cases import each_case
@@ -254,7 +254,7 @@ def test_limit_of_a_tool_changed_by_sql_lets_nothing_out(stage: Stage, key: str,
 )
 def test_version_that_sql_opens_or_closes_starts_nothing(integrator: Api, version: str, change: str) -> None:
     by = Actor("user", "olga", role="operator", auth="session", person=1)
-    releases.close("order", version, by=by, justification=WHY)
+    services.close_version("order", version, by=by, justification=WHY)
     with intruder() as cursor:
         cursor.execute(change)
     assert is_problem(integrator.post("runs", START), 403, "changed-outside") and not Run.objects.exists()

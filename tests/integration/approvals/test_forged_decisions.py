@@ -31,6 +31,7 @@ from approvals.queues import acts as queue_acts
 from approvals.queues.acts import ProofBody, QueueChangeBody
 from approvals.services import AlreadyDecided, decide
 from durableagents import Context, End
+from durableagents.contrib.releases.models import Ramp
 from durableagents.identity.invitations import roles_of
 from durableagents.models import Invitation
 from ledger.actors import Actor
@@ -42,7 +43,7 @@ from ledger.verification.protected import protected_rows
 from ledger.verification.registers import verify_registers
 from ledger.web.roles import is_role
 from runs.journal.asked.queues import QUEUES
-from runs.models import Ramp, Run, Wait
+from runs.models import Run, Wait
 from runs.services import lifecycle
 from tests.cases import each_case
 from tests.integration.api.conftest import Api, is_problem, issue_key

@@ -22,6 +22,9 @@ from approvals.policies.acts import NewPolicyBody, PolicyBody
 from approvals.queue_models import Limit
 from approvals.queues import acts as queues
 from approvals.queues.acts import LimitBody, QueueBody, QueueChangeBody
+from durableagents.contrib.releases import services
+from durableagents.contrib.releases.models import Ramp
+from durableagents.contrib.releases.services import RampBody
 from durableagents.databases import RUNTIME_ROLE
 from durableagents.identity import invitations, resets, rights
 from ledger.actors import Actor
@@ -34,13 +37,11 @@ from ledger.models import ActRecord, FourEyes, RuleChange
 from ledger.verification.protected import protected_rows
 from runs.engine.limits import Rule
 from runs.models import Limit as RuntimeLimit
-from runs.models import Pool, Price, Ramp
+from runs.models import Pool, Price
 from runs.services.bodies import PoolBody
 from runs.services.budgets.pricing import set_price
 from runs.services.limits import acts as limits
 from runs.services.pools import acts as pools
-from runs.services.releases import acts as releases
-from runs.services.releases.acts import RampBody
 from tests.integration.approvals.setup import WHY, signed_in, somebody
 from tests.integration.runs.stage import Stage, at_once
 from tests.rewriting import rewrite
@@ -261,7 +262,7 @@ def test_each_family_of_rules_waits_for_a_second_person(
             lambda: set_price("openai:x", usd_micro_in=1, usd_micro_out=2, by=anna),
             lambda: Price.objects.get(model="openai:x"),
         ),
-        "releases": (lambda: releases.begin(ramp, by=anna), lambda: Ramp.objects.get(agent="importer")),
+        "releases": (lambda: services.create_ramp(ramp, by=anna), lambda: Ramp.objects.get(agent="importer")),
         "roles": (
             lambda: rights.set_roles(olga.person or 0, ["auditor"], True, by=anna, justification=WHY),
             lambda: User.objects.get(username="olga", is_superuser=True, groups__name="auditor"),

@@ -13,14 +13,14 @@ from approvals.calendars import asof
 from approvals.models import Approval
 from approvals.timing.course import read
 from durableagents import Context, End, WorkingHours
+from durableagents.contrib.releases import migrating
+from durableagents.contrib.releases.migration_requests import MigrateBody
 from ledger.verification.runs import verify
 from runs.engine.gating.calendars import DAYS, Calendar
 from runs.models import Halt, Run, Stood, Wait
 from runs.services import questions
 from runs.services.budgets import raising
 from runs.services.halts.standing import let_go
-from runs.services.migrating import acts
-from runs.services.migrating.asked import MigrateBody
 from runs.workers import timers
 from tests.integration.approvals.setup import boss
 from tests.integration.approvals.timing import calendar, paying, timing
@@ -260,7 +260,7 @@ def moved(run: Run) -> None:
         runs=[run.pk],
         justification="The bug is mended.",
     )
-    (found,) = acts.migrate("mended", body, by=OLGA)
+    (found,) = migrating.migrate("mended", body, by=OLGA)
     assert found.is_moved and found.how == "replayed"
 
 

@@ -5,7 +5,7 @@ import pytest
 from durableagents import Context, End
 from runs.models import Run
 from runs.services import lifecycle
-from runs.services.releases.choosing import StartsStopped, VersionClosed
+from runs.services.version_choice import StartsStopped, VersionClosed
 from runs.workers import timers
 from tests.integration.halts.halting import WHY, halt, held, lift, lift_for_all
 from tests.integration.runs.stage import Stage, fresh, problems

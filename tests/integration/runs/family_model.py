@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from durableagents import Agent, BusinessFailure, Context, End, Failure
+from durableagents.contrib.releases import migrating
+from durableagents.contrib.releases.migration_requests import MigrateBody
 from ledger import events as e
 from ledger.errors import IllegalTransition, InvalidInput
 from ledger.models import LedgerEntry
@@ -20,8 +22,6 @@ from runs.services import lifecycle, questions, signals
 from runs.services.families import wishes
 from runs.services.forks import forking
 from runs.services.forks.forking import Wanted
-from runs.services.migrating import acts
-from runs.services.migrating.asked import MigrateBody
 from runs.workers import failover, timers
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, dump, events, fresh, head, now, output, problems, waiting
@@ -185,7 +185,7 @@ class Family(RuleBasedStateMachine):
         nodes = {name: name for name in (["work"] if run.parent else ["begin", "middle", "last"])}
         asked = {"from_version": run.version, "to_version": to, "nodes": nodes, "runs": [run.pk], "justification": WHY}
         before, no = dump(), self._in_the_way(run)
-        (did,) = acts.migrate(run.agent, MigrateBody.model_validate(asked), by=OLGA)
+        (did,) = migrating.migrate(run.agent, MigrateBody.model_validate(asked), by=OLGA)
         assert (did.code, did.is_moved) == (no, not no), (did, no)
         if no:
             assert dump() == before, "what is refused changes nothing"

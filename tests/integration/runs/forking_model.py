@@ -17,8 +17,8 @@ from runs.services import lifecycle
 from runs.services.forks import forking
 from runs.services.forks.forking import Wanted
 from runs.services.forks.starting_again import Again, Verdict, start_again
+from tests.contrib.releases.moving_model import NODE, Mover
 from tests.integration.runs.model import Model
-from tests.integration.runs.moving_model import NODE, Mover
 from tests.integration.runs.spender import WHY, now_and_then
 from tests.integration.runs.stage import dump, events, fresh, kinds
 from tests.world import OLGA

@@ -7,6 +7,7 @@ import pytest
 from django.db import DatabaseError, transaction
 
 from durableagents import Agent, Context, End, Renew
+from durableagents.contrib.releases import services
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, JustificationRequired, NotFound
 from ledger.models import LedgerEntry, OverrideRecord
@@ -16,9 +17,8 @@ from runs.services import lifecycle, questions, signals
 from runs.services.forks import forking
 from runs.services.forks.forking import EffectsChanged, Wanted
 from runs.services.forks.points import NotToBeTrusted, points
-from runs.services.releases import acts as releases
-from runs.services.releases.choosing import VersionClosed
 from runs.services.starts import keys
+from runs.services.version_choice import VersionClosed
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, at_once, events, fresh, head, kinds, output, problems
 from tests.integration.runs.test_children import everything
@@ -134,7 +134,7 @@ def test_a_fork_needs_a_reason_and_a_run(run: Run) -> None:
 
 
 def test_a_closed_version_takes_no_forks_and_another_does(stage: Stage, tools: Toolbox, run: Run) -> None:
-    releases.close("fork-orders", "1.0.0", by=OLGA, justification="no more of it")
+    services.close_version("fork-orders", "1.0.0", by=OLGA, justification="no more of it")
     with pytest.raises(VersionClosed):
         fork(run)
     newer = orders(tools, version="2.0.0")

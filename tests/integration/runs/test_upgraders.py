@@ -13,12 +13,11 @@ from runs.engine.errors import DefinitionError
 from runs.engine.fingerprint import first_scheme, second_scheme
 from runs.engine.fingerprint.words import differences
 from runs.models import Run
-from runs.services import lifecycle
-from runs.services.migrating import looking
+from runs.services import lifecycle, trial
 from tests.cases import each_case
-from tests.integration.runs.moving import NAME, moved, seen
+from tests.contrib.releases.moving import NAME, moved, seen
+from tests.contrib.releases.test_migrating import go, parked, sound
 from tests.integration.runs.stage import Stage, dump, events, fresh, output
-from tests.integration.runs.test_migrating import go, parked, sound
 from tests.integration.runs.test_other_code import announce
 from tests.world import OLGA, Notes, Toolbox, agent_of
 
@@ -198,10 +197,10 @@ def test_a_step_that_breaks_or_never_ends_changes_nothing(stage: Stage, monkeypa
     version("2.0.0", upgraders={1: broken})
     found = moved(run, nodes=ONE)
     assert found.code == "state_function" and "no such customer" in found.why
-    monkeypatch.setattr(looking, "SECONDS", 0.5)
+    monkeypatch.setattr(trial, "TIMEOUT_SECONDS", 0.5)
     version("2.0.0", upgraders={1: endless})
     assert moved(run, nodes=ONE).code == "too_slow"
-    monkeypatch.setattr(looking, "SECONDS", 10.0)
+    monkeypatch.setattr(trial, "TIMEOUT_SECONDS", 10.0)
     version("2.0.0", upgraders={1: lambda state: {"seen": 7}})
     assert moved(run, nodes=ONE).code == "state_misfit"
     assert dump() == before and fresh(run).generation == 0

@@ -13,10 +13,10 @@ from runs.services import lifecycle, signals
 from runs.services.forks import forking
 from runs.services.forks.forking import Wanted
 from runs.workers import failover
+from tests.contrib.releases.moving import NAME, moved
+from tests.contrib.releases.test_migrating import go, parked, sound
 from tests.integration.messages import desk as messages
-from tests.integration.runs.moving import NAME, moved
 from tests.integration.runs.stage import Stage, dump, events, fresh, now, output
-from tests.integration.runs.test_migrating import go, parked, sound
 from tests.integration.runs.test_other_code import announce
 from tests.integration.runs.test_upgraders import ONE, UPGRADERS, again, broken, parked_by, to_two, version
 from tests.unit.engine.undoings import Reversible, names

@@ -85,7 +85,7 @@ UNTOLD = {
 OF_NO_RUN = ["ledger_accountrecord", "ledger_register"]
 # Deleted at any time, and verified by tests/integration/runs/test_cached_reads.py.
 PASSING = "runs_cachedread"
-# Only for runs that a ramp assigned: tests/integration/runs/test_releases.py changes these rows.
+# Only for runs that a ramp assigned: tests/contrib/releases/test_ramps.py changes these rows.
 OF_RAMPS = "runs_rampstart"
 # Apps outside the core check theirs: tests/contrib.
 OF_APPS = "encryption_erasure"

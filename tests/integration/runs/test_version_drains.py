@@ -9,14 +9,14 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from durableagents import Context, End, Renew
+from durableagents.contrib.releases import services
 from runs.api.present import run_rows
 from runs.engine.agents import registry
 from runs.fleet.agent_versions import Loaded, drivable, is_left_alone, why_not_driven
 from runs.models import Run, Served
 from runs.services import signals
-from runs.services.releases import acts
-from runs.services.releases.choosing import elsewhere
-from tests.integration.runs.releasing import NAME, WHY, served, start, versions
+from runs.services.version_choice import elsewhere
+from tests.contrib.releases.releasing import NAME, WHY, served, start, versions
 from tests.integration.runs.stage import Stage, fresh, problems
 from tests.world import OLGA, SHOP, Notes, agent_of, ends_with
 
@@ -137,7 +137,7 @@ def test_what_another_process_should_start_is_left_to_it(stage: Stage) -> None:
     assert elsewhere(NAME) == ""
     registry.remove(new.graph_id)
     assert elsewhere(NAME) == new.graph_id and elsewhere(old.graph_id) == ""
-    acts.close(NAME, "2.0.0", by=OLGA, justification=WHY)
+    services.close_version(NAME, "2.0.0", by=OLGA, justification=WHY)
     assert elsewhere(NAME) == ""
 
 

@@ -24,6 +24,7 @@ from approvals.notices.channels import ChannelBody
 from approvals.policies import acts as policies
 from approvals.policies.acts import NewPolicyBody
 from approvals.queues.along import FACTS
+from durableagents.contrib.releases.models import Ramp
 from durableagents.contrib.reports import catalogue
 from durableagents.contrib.reports.models import StoredReport
 from durableagents.contrib.reports.tables import as_bytes
@@ -34,7 +35,7 @@ from durableagents.identity.auth import issue_key
 from ledger.actors import Actor
 from ledger.models import RuleChange
 from ledger.web.roles import AUDITOR, OPERATOR
-from runs.models import Firing, Ramp, Run, Schedule, Wait
+from runs.models import Firing, Run, Schedule, Wait
 from runs.services.bulk import acts as bulk
 from runs.services.bulk.acts import BatchBody
 from runs.services.halts import acts as halts

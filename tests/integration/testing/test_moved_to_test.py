@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from durableagents import Agent, Context, End
+from durableagents.contrib.releases import migrating
+from durableagents.contrib.releases.migration_requests import MigrateBody
 from ledger import events as e
 from runs.engine.recordings.recording import BadRecording
 from runs.models import Run
 from runs.queries.recordings.reading import told_as_test
 from runs.services import lifecycle, signals
-from runs.services.migrating import acts
-from runs.services.migrating.asked import MigrateBody
 from tests.integration.runs.stage import Stage, events
 from tests.integration.testing.test_to_test import run as tell
 from tests.world import OLGA, SHOP, Asked, Item, Notes, Toolbox, agent_of
@@ -55,7 +55,7 @@ def named(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def moved(run: Run, of: str, to: str) -> str:
     body = {"from_version": of, "to_version": to, "nodes": NODES, "runs": [run.pk], "justification": "the old is wrong"}
-    (found,) = acts.migrate("retold", MigrateBody.model_validate(body), by=OLGA)
+    (found,) = migrating.migrate("retold", MigrateBody.model_validate(body), by=OLGA)
     assert found.is_moved, found
     return events(run, e.RunMigrated)[-1].how
 

@@ -12,6 +12,8 @@ from django.db import connection
 from pydantic import BaseModel, Field
 
 from durableagents import Agent, Context, End, Handoff, Renew
+from durableagents.contrib.releases import migrating
+from durableagents.contrib.releases.migration_requests import MigrateBody
 from ledger.clock import database_now
 from runs.engine.agents import registry
 from runs.engine.recordings.recording import BadRecording
@@ -22,8 +24,6 @@ from runs.queries.recordings.reading import told_as_test
 from runs.services import lifecycle, signals
 from runs.services.forks import forking
 from runs.services.forks.forking import Wanted
-from runs.services.migrating import acts
-from runs.services.migrating.asked import MigrateBody
 from tests.integration.runs.stage import Stage, fresh
 from tests.integration.runs.test_children import everything
 from tests.tampering import tamper
@@ -68,7 +68,7 @@ def moved(run: Run, to: str) -> Run:
     of = fresh(run).version
     body = {"from_version": of, "to_version": to, "runs": [run.pk], "justification": WHY}
     nodes = {"take": "take", "keep": "keep"}
-    (found,) = acts.migrate(run.agent, MigrateBody.model_validate(body | {"nodes": nodes}), by=OLGA)
+    (found,) = migrating.migrate(run.agent, MigrateBody.model_validate(body | {"nodes": nodes}), by=OLGA)
     assert found.is_moved, found
     return fresh(run)
 

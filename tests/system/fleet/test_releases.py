@@ -14,14 +14,15 @@ from uuid import UUID
 import pytest
 from django.db import connection, transaction
 
+from durableagents.contrib.releases import services
+from durableagents.contrib.releases.models import Ramp
+from durableagents.contrib.releases.queries import VersionRow, versions_of
+from durableagents.contrib.releases.services import RaiseBody, RampActBody, RampBody
 from ledger.actors import Actor
 from ledger.verification.runs import verify
 from runs.engine.agents import registry
 from runs.fleet.agent_versions import drivable
-from runs.models import Ramp, Run
-from runs.queries.releases import Standing, versions_of
-from runs.services.releases import acts
-from runs.services.releases.acts import RaiseBody, RampActBody, RampBody
+from runs.models import Run
 from runs.services.starts import keys
 from tests.integration.runs.stage import events
 from tests.system.fleet.conftest import hired
@@ -83,8 +84,8 @@ class Customers:
         eventually(lambda: len(self.started) >= wanted or self.refused, what=f"{more} more starts")
 
 
-def standing(version: str) -> Standing:
-    return next(one for one in versions_of(NAME, []) if one.version == version)
+def standing(version: str) -> VersionRow:
+    return next(one for one in versions_of(NAME) if one.version == version)
 
 
 def test_a_release_by_a_ramp_under_load(process_env: dict[str, str], tmp_path: Path, web: None) -> None:
@@ -93,7 +94,7 @@ def test_a_release_by_a_ramp_under_load(process_env: dict[str, str], tmp_path: P
     for color in ("blue", "green"):
         (tmp_path / color).mkdir()
     blue_env, green_env = (shared | {"RELEASE_VERSIONS": version} for version in (OLD, NEW))
-    acts.close(NAME, NEW, by=OPERATOR, justification="its workers come later")
+    services.close_version(NAME, NEW, by=OPERATOR, justification="its workers come later")
     settings = "durableagents.settings"
     with (
         hired(blue_env, tmp_path / "blue", settings=settings) as blue,
@@ -105,15 +106,15 @@ def test_a_release_by_a_ramp_under_load(process_env: dict[str, str], tmp_path: P
         green.start(processes=1, wait=False)
         eventually(lambda: f"{NAME}@{NEW}" in drivable(), what="the newer version's worker")
         assert {version for *_, version in customers.started} == {OLD}
-        ramp = acts.begin(
+        ramp = services.create_ramp(
             RampBody(agent=NAME, from_version=OLD, to_version=NEW, share=10, justification=WHY), by=OPERATOR
         )
         customers.seen(30)
         for share in (50, 100):
-            acts.raise_to(ramp.pk, RaiseBody(share=share, justification=WHY), by=OPERATOR)
+            services.raise_ramp(ramp.pk, RaiseBody(share=share, justification=WHY), by=OPERATOR)
             customers.seen(30)
-        acts.finish(ramp.pk, RampActBody(justification=WHY), by=OPERATOR)
-        acts.close(NAME, OLD, by=OPERATOR, justification="released")
+        services.finish_ramp(ramp.pk, RampActBody(justification=WHY), by=OPERATOR)
+        services.close_version(NAME, OLD, by=OPERATOR, justification="released")
         customers.seen(10)
         eventually(lambda: not Run.objects.filter(agent=NAME, version=OLD, started_at=None).exists(), what="all begun")
         assert blue.stop() == 0

@@ -56,7 +56,7 @@ async def found_for(story: Story, moving: Moving) -> Found:
 
 
 async def move(story: Story, to: Agent) -> Found:
-    """Write what `runs.services.migrating` writes."""
+    """Write what the app `releases` writes."""
     moving = Moving(story.agent.graph_id, to, NODES)
     found = await found_for(story, moving)
     assert not found.is_refused, found.why

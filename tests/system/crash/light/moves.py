@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
+from durableagents.contrib.releases.migrating import migrate_one
 from runs.engine.agents import registry
 from runs.engine.migrating import Moving
 from runs.models import Run
-from runs.services.migrating.acts import migrate_one
 from tests.system.crash.light.plan import Act, Schedule
 from tests.world import OLGA
 

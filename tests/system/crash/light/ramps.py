@@ -12,9 +12,10 @@ from typing import Any
 import psycopg
 from django.db import InterfaceError, OperationalError, connection, transaction
 
-from runs.models import Ramp, Run
-from runs.services.releases import acts
-from runs.services.releases.acts import RaiseBody, RampActBody, RampBody
+from durableagents.contrib.releases import services
+from durableagents.contrib.releases.models import Ramp
+from durableagents.contrib.releases.services import RaiseBody, RampActBody, RampBody
+from runs.models import Run
 from runs.services.starts import keys
 from tests.system.crash.light.plan import Schedule
 from tests.system.crash.light.together import at_once, cut
@@ -73,7 +74,7 @@ class Ramps:
                     "at_least": 1000,
                     "justification": WHY,
                 }
-                return partial(acts.begin, RampBody.model_validate(body | NO_BOUNDS), by=OLGA)
+                return partial(services.create_ramp, RampBody.model_validate(body | NO_BOUNDS), by=OLGA)
             case "cut":
                 return partial(cut, self._pids, float(given))
             case _:
@@ -99,20 +100,20 @@ class Ramps:
                 time.sleep(0.01)
 
     def _steer(self, what: str, given: str) -> None:
-        ramp = acts.under_way(self._name)
+        ramp = services.active_ramp(self._name)
         if ramp is None:
             return
         if what == "raise":
-            acts.raise_to(ramp.pk, RaiseBody.model_validate({"share": given, "justification": WHY}), by=OLGA)
+            services.raise_ramp(ramp.pk, RaiseBody.model_validate({"share": given, "justification": WHY}), by=OLGA)
         else:
-            act = acts.roll_back if what == "rollback" else acts.finish
+            act = services.roll_back_ramp if what == "rollback" else services.finish_ramp
             act(ramp.pk, RampActBody(justification=WHY), by=OLGA)
 
     def put_away(self) -> None:
         """End the ramp, so that the next schedule begins without one."""
-        ramp: Ramp | None = acts.under_way(self._name)
+        ramp: Ramp | None = services.active_ramp(self._name)
         if ramp is not None:
-            acts.roll_back(ramp.pk, RampActBody(justification=WHY), by=OLGA)
+            services.roll_back_ramp(ramp.pk, RampActBody(justification=WHY), by=OLGA)
 
     def told(self, link: psycopg.Connection[Any]) -> Released:
         with link.transaction():

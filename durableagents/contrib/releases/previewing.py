@@ -1,0 +1,142 @@
+"""Preview of one run's migration: its journal is read as for a claim, and its visit replayed with the new code."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from django.db import transaction
+
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.codec import unpack
+from ledger.errors import DurableAgentsError, NotFound
+from ledger.models import Event, Head
+from runs.engine.errors import JournalBroken, brief
+from runs.engine.migrating import Found, Moving, refused, tried
+from runs.engine.tape import payload_of
+from runs.fleet.agent_versions import state_format
+from runs.journal.digests import hasher
+from runs.models import ENDED, Run, State, Wait
+from runs.services import lifecycle, related_runs
+from runs.services.trial import TIMEOUT_SECONDS, Recorded, TrialFailed, position_on_record, run_trial
+
+_SYSTEM = Actor(kind="system", name="migrating")
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a migration would do, the number of the journal's last event, and whether a failed run is retried with
+    it."""
+
+    run: Run | None
+    seq: int
+    found: Found
+    is_retried: bool = False
+
+
+class UnseenResult(DurableAgentsError):
+    """A result came after the run had failed, and no operator has seen it."""
+
+    status, code, title = 409, "late_news", "Unseen late result"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a result came after it had failed, and an operator has to see it: retry the run on its version"
+        )
+
+
+def preview_run(run_id: UUID, moving: Moving, *, waits: bool = True) -> Preview:
+    """Preview a run's migration, a failed one as retried; `waits` for its lock or raises OperationalError."""
+    with transaction.atomic():
+        run = Run.objects.filter(pk=run_id).first()
+        if run is None:
+            return Preview(None, 0, refused("not_found", NotFound("run", run_id).detail))
+        head = Head.objects.filter(pk=run_id).first()
+        if head is None:
+            return Preview(run, 0, refused("damaged", "its head is gone"))
+        if (refusal := refusal_by_rows(run, head, moving)) is not None:
+            return Preview(run, head.seq, refusal)
+        seq, is_retried = head.seq, run.state == State.FAILED
+        try:
+            if is_retried:
+                head = _retry_for_preview(run, head, waits=waits)
+            recorded = position_on_record(run, head.seq)
+        except JournalBroken as broken:
+            return Preview(run, seq, refused("damaged", f"its journal can't be trusted: {broken}"))
+        except DurableAgentsError as error:
+            return Preview(run, seq, refused(error.code, error.detail))
+        finally:
+            if is_retried:
+                transaction.set_rollback(True)
+    if recorded.will_undo:
+        return Preview(run, seq, refused("undoing", "it will undo its effects and then end"))
+    found = _try(moving, run, recorded)
+    return Preview(run, seq if is_retried else recorded.seq, refusal_by_related(run, found) or found, is_retried)
+
+
+def _retry_for_preview(run: Run, head: Head, *, waits: bool) -> Head:
+    """Write the retry, for the caller to read and roll back. Raises what `retry` raises, and UnseenResult."""
+    seq = head.seq
+    if not waits:
+        Head.objects.select_for_update(nowait=True).filter(pk=run.pk).first()
+    lifecycle.retry(run.pk, by=_SYSTEM, justification="preview")
+    head.refresh_from_db()
+    retried = Event.objects.filter(run_id=run.pk, seq__gt=seq, kind=e.RunRetried.KIND).first()
+    if retried is not None and "late" in payload_of(e.decode(retried.clear, unpack(retried.sealed))):
+        raise UnseenResult()
+    return head
+
+
+def refusal_by_rows(run: Run, head: Head, moving: Moving) -> Found | None:
+    """Return the refusal by the run's rows; None if there is none. Checked again under the run's lock."""
+    if run.graph_id == moving.to.graph_id:
+        return refused("already", f"it is one of {run.graph_id} already")
+    if run.graph_id != moving.of:
+        return refused("other_version", f"it is one of {run.graph_id}")
+    if run.state == State.FAILED and not moving.retry:
+        return refused("ended", "it is failed: it can be retried with the move (`retry`)")
+    if run.state in ENDED and run.state != State.FAILED:
+        return refused("ended", f"it is {run.state}")
+    if run.owner is not None or head.lease is not None:
+        return refused("driven", "a worker drives it: pause it first, and wait until it is paused")
+    if run.is_undoing and run.state != State.FAILED:
+        return refused("undoing", "it undoes its effects: no other version may take that over")
+    if head.is_cancel_requested:
+        return refused("cancelled", "its cancellation was requested")
+    return None
+
+
+def refusal_by_related(run: Run, found: Found) -> Found | None:
+    """Return a refusal if the move would answer an operator stop while a related run does the same work."""
+    is_stopped = any(kind == Wait.Kind.OPERATOR for _, _, kind, _ in found.closes)
+    if found.is_refused or not is_stopped or (other := related_runs.in_the_way(run)) is None:
+        return None
+    return refused("beside", related_runs.why_not(other))
+
+
+def _try(moving: Moving, run: Run, recorded: Recorded) -> Found:
+    moving = replace(moving, number=state_format(run.graph_id, recorded.position.at.fingerprint))
+    to = moving.to.graph_id
+
+    def work() -> Found:
+        trial = tried(
+            moving,
+            str(run.pk),
+            recorded.created,
+            recorded.position,
+            recorded.earlier,
+            depth=run.depth,
+            hasher=hasher(),
+        )
+        return asyncio.run(trial)
+
+    try:
+        return run_trial(work, f"trying run {run.pk}")
+    except TrialFailed as failed:
+        if failed.code == "busy":
+            return refused("busy", f"another run was tried for more than {TIMEOUT_SECONDS:g} s: ask again")
+        if failed.cause is None:
+            return refused("too_slow", f"{to} took more than {TIMEOUT_SECONDS:g} s to do its visit again")
+        return refused("broke", f"{to} broke when it did the visit again: {brief(failed.cause)}")

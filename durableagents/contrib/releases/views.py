@@ -1,0 +1,310 @@
+"""Pages of an agent's versions with its ramp, and of the migration of runs to another version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from durableagents.contrib.releases import migrating, services
+from durableagents.contrib.releases.migrating import MovedRow
+from durableagents.contrib.releases.migration_requests import (
+    MigrateBody,
+    MigrationPreviewBody,
+    nodes_of,
+    suggested_nodes,
+)
+from durableagents.contrib.releases.queries import BOUNDS, newest_ramps, ramp_row, versions_of
+from durableagents.contrib.releases.services import RaiseBody, RampActBody, RampBody
+from ledger.actors import Actor
+from ledger.errors import DurableAgentsError, NotFound
+from ledger.web.page_base import Page
+from ledger.web.page_forms import Refused, Sent
+from ledger.web.roles import OPERATOR, roles
+from runs.engine.agents import registry
+from runs.services.bodies import SteerBody
+
+_STATES = {
+    "on": ("run", "on"),
+    "halted": ("bad", "halted"),
+    "rolled_back": ("hold", "reverted"),
+    "done": ("ok", "finished"),
+}
+
+
+class VersionsPage(Page):
+    """An agent's versions compared: their runs, which one new starts get, and the ramp."""
+
+    template = "releases/versions.html"
+    section = "agents"
+
+    def get(self, request: HttpRequest, graph_id: str) -> HttpResponse:
+        return self.show_versions(request, graph_id)
+
+    def show_versions(self, request: HttpRequest, graph_id: str, refused: Refused | None = None) -> HttpResponse:
+        """Show the page, with what was refused. Raises NotFound."""
+        name = graph_id.partition("@")[0]
+        versions = versions_of(name)
+        if not versions:
+            raise NotFound("agent", name)
+        ramp = next(map(ramp_row, newest_ramps(name, limit=1)), None)
+        is_ramping = ramp is not None and ramp.ended_at is None
+        here = {agent.version for agent in registry.versions(name)}
+        context = {
+            "name": name,
+            "graph_id": graph_id if "@" in graph_id else versions[0].graph_id,
+            "versions": versions,
+            "here": [row.version for row in versions if row.version in here],
+            "open_here": [row.version for row in versions if row.version in here and not row.is_closed],
+            "ramp": ramp,
+            "ramp_state": _STATES.get(ramp.state, ("", ramp.state)) if ramp else None,
+            "is_ramping": is_ramping,
+            "in_ramp": [ramp.from_version, ramp.to_version] if ramp and is_ramping else [],
+            "refused": refused,
+            "typed": refused.typed if refused is not None and refused.act == "ramp" else {},
+            "may_release": OPERATOR in roles(request.user),
+        }
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+
+class _VersionsAct(VersionsPage):
+    """An act on the page: `done` is said afterwards."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
+    http_method_names = ["post"]
+    act: ClassVar[str] = ""
+    done: ClassVar[str] = ""
+
+    def post(self, request: HttpRequest, **address: Any) -> HttpResponse:
+        form = Sent(request)
+        graph_id = address.get("graph_id") or _page_of(address["ramp_id"])
+        try:
+            self.perform(form, self.acting(request, prefer=(OPERATOR,)), **address)
+        except DurableAgentsError as error:
+            return self.show_versions(request, graph_id, Refused(self.act, error, form.kept))
+        messages.success(request, self.done, extra_tags="ok")
+        return redirect("versions", graph_id=graph_id)
+
+    def perform(self, form: Sent, by: Actor, **address: Any) -> None:
+        raise NotImplementedError
+
+
+class VersionClosings(_VersionsAct):
+    act, done = "closing", "Version closed to new runs."
+
+    def perform(self, form: Sent, by: Actor, **address: Any) -> None:
+        name, _, version = address["graph_id"].partition("@")
+        services.close_version(name, version, by=by, justification=form.read(SteerBody).justification)
+
+
+class VersionOpenings(_VersionsAct):
+    act, done = "opening", "Version open to new runs."
+
+    def perform(self, form: Sent, by: Actor, **address: Any) -> None:
+        name, _, version = address["graph_id"].partition("@")
+        services.open_version(name, version, by=by, justification=form.read(SteerBody).justification)
+
+
+class NewRamp(_VersionsAct):
+    act, done = "ramp", "Ramp started."
+
+    def perform(self, form: Sent, by: Actor, **address: Any) -> None:
+        bounds = dict.fromkeys(BOUNDS, _bound)
+        services.create_ramp(form.read(RampBody, share=_number, tags=_tags, at_least=_whole, **bounds), by=by)
+
+
+class RampShares(_VersionsAct):
+    act, done = "share", "Share raised."
+
+    def perform(self, form: Sent, by: Actor, **address: Any) -> None:
+        services.raise_ramp(address["ramp_id"], form.read(RaiseBody, share=_number, revision=_whole), by=by)
+
+
+class RampResumptions(_VersionsAct):
+    act, done = "resume", "Ramp resumed."
+
+    def perform(self, form: Sent, by: Actor, **address: Any) -> None:
+        services.resume_ramp(address["ramp_id"], form.read(RampActBody, revision=_whole), by=by)
+
+
+class RampRollbacks(_VersionsAct):
+    act, done = "rollback", "Ramp reverted. The newer version is closed to new runs."
+
+    def perform(self, form: Sent, by: Actor, **address: Any) -> None:
+        services.roll_back_ramp(address["ramp_id"], form.read(RampActBody, revision=_whole), by=by)
+
+
+class RampCompletions(_VersionsAct):
+    act, done = "finish", "Ramp finished."
+
+    def perform(self, form: Sent, by: Actor, **address: Any) -> None:
+        services.finish_ramp(address["ramp_id"], form.read(RampActBody, revision=_whole), by=by)
+
+
+def _page_of(ramp_id: int) -> str:
+    """Return the page of the ramp's agent, for a version that is here. Raises NotFound."""
+    ramp = services.find_ramp(ramp_id)
+    here = [agent.version for agent in registry.versions(ramp.agent)]
+    wanted = next((v for v in (ramp.to_version, ramp.from_version, *here) if v in here), ramp.to_version)
+    return f"{ramp.agent}@{wanted}"
+
+
+# --- migrations -------------------------------------------------------------------------------------------------------
+
+_RESULTS = {
+    "replayed": ("ok", "continues mid-visit"),
+    "reentered": ("run", "restarts the node"),
+    "unbegun": ("ok", "not started"),
+    "refused": ("bad", "can't be moved"),
+}
+
+
+class MigrationsPage(Page):
+    """Runs of one version, and the versions they could move to."""
+
+    template = "releases/migrations.html"
+    section = "agents"
+
+    def get(self, request: HttpRequest, graph_id: str) -> HttpResponse:
+        return self.show_form(request, graph_id)
+
+    def show_form(
+        self,
+        request: HttpRequest,
+        graph_id: str,
+        refused: Refused | None = None,
+        *,
+        typed: dict[str, str] | None = None,
+        rows: Sequence[MovedRow] | None = None,
+        is_done: bool = False,
+    ) -> HttpResponse:
+        """Show the page with a preview, a result or a refusal. Raises NotFound."""
+        name, _, version = graph_id.partition("@")
+        old = nodes_of(graph_id)
+        if not old:
+            raise NotFound("agent", graph_id)
+        others = [agent.version for agent in registry.versions(name) if agent.version != version]
+        given = typed or (dict(refused.typed) if refused is not None else {})
+        wanted = given.get("to_version") or request.GET.get("to", "")
+        to = wanted if wanted in others else next(iter(others), "")
+        target = registry.find(f"{name}@{to}") if to else None
+        nodes = suggested_nodes(old, target, version) if target else {}
+        suggested = {
+            "nodes": "\n".join(f"{one} = {new}" for one, new in nodes.items()),
+            "runs": request.GET.get("run", "")[:40],
+            "limit": "20",
+        }
+        context = {
+            "name": name,
+            "version": version,
+            "graph_id": graph_id,
+            "others": others,
+            "to": to,
+            "old": old,
+            "new": list(target.nodes) if target else [],
+            "typed": suggested | given,
+            "found": None if rows is None else [(row.for_viewer(), *_RESULTS[row.how]) for row in rows],
+            "is_done": is_done,
+            "can_move": rows is not None and not is_done and not all(row.how == "refused" for row in rows),
+            "refused": refused,
+            "may_migrate": OPERATOR in roles(request.user),
+        }
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+
+class _PreviewForm(MigrationPreviewBody):
+    """The form has a reason in it once runs were previewed."""
+
+    justification: str = ""
+
+
+class MigrationPreviews(MigrationsPage):
+    """Preview of the migration."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, graph_id: str) -> HttpResponse:
+        form = Sent(request)
+        try:
+            body = form.read(_PreviewForm, nodes=_nodes, runs=_ids, limit=_whole, retry=_ticked)
+            rows = migrating.preview(_agent_of(graph_id, body), body)
+        except DurableAgentsError as error:
+            return self.show_form(request, graph_id, Refused("look", error, form.kept))
+        previewed = " ".join(str(row.run) for row in rows)  # to migrate exactly these, whatever else matches by then
+        return self.show_form(request, graph_id, typed=form.kept | {"runs": previewed}, rows=rows)
+
+
+class Migrations(MigrationsPage):
+    """Migration of the previewed runs."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, graph_id: str) -> HttpResponse:
+        form = Sent(request)
+        try:
+            body = form.read(MigrateBody, nodes=_nodes, runs=_ids, limit=_whole, retry=_ticked)
+            rows = migrating.migrate(_agent_of(graph_id, body), body, by=self.acting(request, prefer=(OPERATOR,)))
+        except DurableAgentsError as error:
+            return self.show_form(request, graph_id, Refused("move", error, form.kept))
+        moved = sum(row.is_moved for row in rows)
+        done = f"{moved} run{'' if moved == 1 else 's'} moved to {body.to_version}, {len(rows) - moved} not."
+        messages.success(request, done, extra_tags="ok" if moved else "bad")
+        return self.show_form(request, graph_id, typed=form.kept, rows=rows, is_done=True)
+
+
+def _agent_of(graph_id: str, body: MigrationPreviewBody) -> str:
+    """Return the agent's name. Raises NotFound if the form is another version's."""
+    name, _, version = graph_id.partition("@")
+    if version != body.from_version:
+        raise NotFound("version", body.from_version)
+    return name
+
+
+# --- texts of forms; what is no such value is left for the body's rules to refuse -------------------------------------
+
+
+def _number(text: str) -> Any:
+    try:
+        return Decimal(text.strip())
+    except InvalidOperation:
+        return text
+
+
+def _whole(text: str) -> Any:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else text
+
+
+def _bound(text: str) -> Any:
+    return None if text.strip().lower() == "none" else _whole(text.strip())
+
+
+def _tags(text: str) -> list[str]:
+    return [tag for tag in map(str.strip, text.split(",")) if tag]
+
+
+def _nodes(text: str) -> Any:
+    """Return the mapping, one `node = target` per line."""
+    pairs = [line.partition("=") for line in text.splitlines() if line.strip()]
+    names = [name.strip() for name, _, _ in pairs]
+    if len(names) != len(set(names)):
+        return "a node stands there twice"
+    return {name.strip(): target.strip() for name, _, target in pairs}
+
+
+def _ids(text: str) -> Any:
+    words = text.replace(",", " ").split()
+    try:
+        return [UUID(word) for word in words]
+    except ValueError:
+        return words
+
+
+def _ticked(text: str) -> Any:
+    return True if text == "on" else text

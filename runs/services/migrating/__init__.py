@@ -1,1 +1,0 @@
-"""Migration of runs to another version of their agent: preview and act."""

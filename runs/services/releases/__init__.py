@@ -1,1 +1,0 @@
-"""Versions for new starts: closing and ramps (`acts`), the choice (`choosing`), automatic halts (`watching`)."""
