@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ledger.web.navigation import Notice, Number, Section
-from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, READS_AUDIT
+from ledger.web.roles import AUDITOR, OPERATOR, READS_AUDIT
 
 _SETS_RULES = "approvals.change_queue"
 
@@ -26,7 +26,6 @@ SECTIONS = (
     ),
     Section("audit", "Audit", "audit", roles=frozenset(READS_AUDIT)),
     Section("agents", "Agents", "agents"),
-    Section("limits", "Limits", "limits", roles=frozenset({OPERATOR, AUDITOR, INTEGRATOR}), is_rare=True),
     Section("halts", "Halts", "halts", roles=frozenset({OPERATOR, AUDITOR})),
     Section("fleet", "Fleet", "fleet", roles=frozenset({OPERATOR, AUDITOR}), is_rare=True),
 )

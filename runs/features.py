@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from runs.background import Duty
     from runs.engine.gating.timing import QueueTiming
     from runs.engine.journal import GateOpening, WaitSpec
+    from runs.engine.limits import Limits
     from runs.engine.secrets import SecretStore
     from runs.journal.asked.policies import Book
     from runs.journal.libpq import Connection
@@ -82,6 +83,8 @@ class Feature:
     queues: Queues | None = None
     policies: Policies | None = None
     secrets: SecretStore | None = None
+    # Returns the limits of calls that a worker observes, by its incarnation.
+    limits: Callable[[UUID], Limits] | None = None
 
     # Statements that accompany a run's creation, by its id. Its first events are packed inside: nothing may be kept
     # beyond that, since the creation may be refused, and another process may create the same run.

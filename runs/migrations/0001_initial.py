@@ -203,47 +203,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='Limit',
-            fields=[
-                ('key', models.TextField(primary_key=True, serialize=False)),
-                ('given', models.JSONField(help_text='What a person has set; null: nobody has.', null=True)),
-                ('given_by', models.TextField(blank=True, db_default='', default='')),
-                ('given_at', models.DateTimeField(null=True)),
-                ('declared', models.JSONField(help_text='What the installation says.', null=True)),
-                ('of_tool', models.JSONField(help_text="What the tool's own code says.", null=True)),
-                ('tokens', models.FloatField(db_default=0.0, default=0.0)),
-                ('filled_at', models.DateTimeField(null=True)),
-                ('held_until', models.DateTimeField(help_text='The other side asked to be left alone until then.', null=True)),
-                ('parked_until', models.DateTimeField(help_text='When the last of those comes back that were sent away.', null=True)),
-                ('breaker', models.TextField(choices=[('closed', 'Closed'), ('open', 'Open')], db_default='closed', default='closed')),
-                ('is_by_hand', models.BooleanField(db_default=False, default=False)),
-                ('opened_at', models.DateTimeField(null=True)),
-                ('rest_until', models.DateTimeField(help_text='From then on one try at a time finds out. Null: nobody.', null=True)),
-                ('openings', models.IntegerField(db_default=0, default=0)),
-                ('window_at', models.DateTimeField(null=True)),
-                ('ok', models.IntegerField(db_default=0, default=0)),
-                ('failed', models.IntegerField(db_default=0, default=0)),
-                ('ok_before', models.IntegerField(db_default=0, default=0)),
-                ('failed_before', models.IntegerField(db_default=0, default=0)),
-                ('last_error', models.TextField(blank=True, db_default='', default='')),
-                ('last_error_at', models.DateTimeField(null=True)),
-            ],
-            options={
-                'indexes': [models.Index(condition=models.Q(('key__endswith', '*')), fields=['key'], name='runs_limit_pattern')],
-            },
-        ),
-        migrations.CreateModel(
-            name='LimitLine',
-            fields=[
-                ('pk', models.CompositePrimaryKey('key', 'worker', blank=True, editable=False, primary_key=True, serialize=False)),
-                ('key', models.TextField()),
-                ('worker', models.UUIDField()),
-                ('since', models.DateTimeField()),
-                ('seen_until', models.DateTimeField()),
-                ('waiting', models.IntegerField(default=1)),
-            ],
-        ),
-        migrations.CreateModel(
             name='Listener',
             fields=[
                 ('run_id', models.UUIDField(primary_key=True, serialize=False)),
@@ -277,23 +236,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 'constraints': [models.UniqueConstraint(fields=('run_id', 'slot'), name='runs_overheard_once')],
-            },
-        ),
-        migrations.CreateModel(
-            name='Permit',
-            fields=[
-                ('pk', models.CompositePrimaryKey('id', 'key', blank=True, editable=False, primary_key=True, serialize=False)),
-                ('id', models.UUIDField()),
-                ('key', models.TextField()),
-                ('worker', models.UUIDField()),
-                ('run_id', models.UUIDField()),
-                ('slot', models.TextField()),
-                ('taken_at', models.DateTimeField()),
-                ('expires_at', models.DateTimeField()),
-                ('is_probe', models.BooleanField(db_default=False, default=False)),
-            ],
-            options={
-                'indexes': [models.Index(fields=['key'], name='runs_permit_of_key')],
             },
         ),
         migrations.CreateModel(

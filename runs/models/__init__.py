@@ -1,4 +1,4 @@
-"""The models of runs, by topic: `run`, `control` (bulk acts, halts, policies), `fleet`, `money` (prices, pools, limits)
+"""The models of runs, by topic: `run`, `control` (bulk acts, halts, policies), `fleet`, `money` (prices, pools)
 and `releases` (versions, ramps, schedules)."""
 
 from runs.models.control import NEVER, Batch, BatchItem, Halt, HaltNow, HaltSeen, Held, PolicyRevision, Stood
@@ -17,9 +17,6 @@ from runs.models.fleet import (
 )
 from runs.models.money import (
     BudgetDefault,
-    Limit,
-    LimitLine,
-    Permit,
     Pool,
     PoolCharge,
     PoolMeter,
@@ -67,14 +64,11 @@ __all__ = [
     "IdempotencyRecord",
     "Incident",
     "KEPT",
-    "Limit",
-    "LimitLine",
     "Listener",
     "LogLine",
     "Message",
     "NEVER",
     "Overheard",
-    "Permit",
     "PolicyRevision",
     "Pool",
     "PoolCharge",

@@ -8,14 +8,15 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from runs.api.limits import LimitPage
 
+from durableagents.contrib.limits.models import Limit
 from ledger.clock import database_now
 from ledger.models import ActRecord, OverrideRecord
 from runs.api.halts import HaltPage, HaltRow
-from runs.api.limits import LimitPage
 from runs.api.schemas import IncidentPage
 from runs.fleet import members
-from runs.models import Halt, Incident, Limit, Pool, Process, Run
+from runs.models import Halt, Incident, Pool, Process, Run
 from runs.services.bulk import working
 from tests.cases import each_case
 from tests.integration.api.conftest import START, Api, is_problem

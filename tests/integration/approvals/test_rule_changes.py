@@ -22,6 +22,8 @@ from approvals.policies.acts import NewPolicyBody, PolicyBody
 from approvals.queue_models import Limit
 from approvals.queues import acts as queues
 from approvals.queues.acts import LimitBody, QueueBody, QueueChangeBody
+from durableagents.contrib.limits import services as limits
+from durableagents.contrib.limits.models import Limit as RuntimeLimit
 from durableagents.databases import RUNTIME_ROLE
 from durableagents.identity import invitations, resets, rights
 from ledger.actors import Actor
@@ -33,11 +35,9 @@ from ledger.four_eyes.verification import every_change
 from ledger.models import ActRecord, FourEyes, RuleChange
 from ledger.verification.protected import protected_rows
 from runs.engine.limits import Rule
-from runs.models import Limit as RuntimeLimit
 from runs.models import Pool, Price, Ramp
 from runs.services.bodies import PoolBody
 from runs.services.budgets.pricing import set_price
-from runs.services.limits import acts as limits
 from runs.services.pools import acts as pools
 from runs.services.releases import acts as releases
 from runs.services.releases.acts import RampBody

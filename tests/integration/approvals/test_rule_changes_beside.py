@@ -14,6 +14,8 @@ from django.utils.http import urlsafe_base64_encode
 from approvals.account_words import was_and_is
 from approvals.queues import acts as queues
 from approvals.queues.acts import QueueChangeBody
+from durableagents.contrib.limits import services as limits
+from durableagents.contrib.limits.models import Limit
 from durableagents.identity import resets
 from ledger.actors import Actor
 from ledger.four_eyes import changes, guards
@@ -21,8 +23,7 @@ from ledger.four_eyes.guards import GuardsBody
 from ledger.four_eyes.known import FAMILIES
 from ledger.models import ActRecord, RuleChange
 from runs.engine.limits import Rule
-from runs.models import Limit, Pool, Ramp
-from runs.services.limits import acts as limits
+from runs.models import Pool, Ramp
 from tests.cases import each_case
 from tests.integration.approvals.setup import WHY, signed_in
 from tests.integration.approvals.test_rule_changes import agreed, anna, bert, guarded, proposed

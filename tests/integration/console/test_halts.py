@@ -10,9 +10,10 @@ from uuid import uuid4
 import pytest
 from django.test import Client
 
+from durableagents.contrib.limits.models import Limit
 from ledger.clock import database_now
 from ledger.models import ActRecord
-from runs.models import Halt, Limit, Pool, PoolMeter, Process, Run
+from runs.models import Halt, Pool, PoolMeter, Process, Run
 from runs.services import lifecycle
 from tests.cases import each_case
 from tests.integration.api.test_fleet_acts import lose

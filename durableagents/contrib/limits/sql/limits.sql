@@ -3,7 +3,7 @@
 
 CREATE TYPE runs_admission AS (is_granted boolean, is_held boolean, key text, why text, seconds double precision, probed text[]);
 
--- Return the rule in force for a key. A person's setting overrides the installation's, and both override the tool's; a pattern such as tool:* or
+-- Replaces the hook of claims too: return the rule in force for a key. A person's setting overrides the installation's, and both override the tool's; a pattern such as tool:* or
 -- tag:tenant:* counts if the key itself has no setting. A field that is present and null removes the limit.
 -- Workers ask for every key once a second, so the patterns are looked up by the key's prefixes in an index that holds only patterns. A session
 -- keeps the plan made while there were few keys, so no plan may read all keys.
@@ -17,6 +17,18 @@ LANGUAGE sql STABLE SET enable_seqscan = off AS $$
                      ORDER BY length(w.key) DESC LIMIT 1), '{}'::jsonb)
         || coalesce((SELECT coalesce(l.given, l.declared) FROM runs_limit l WHERE l.key = p_key), '{}'::jsonb);
 $$;
+
+-- Replaces the hook of claims: return whether agents or tags have limits, and whether some of these cap how many runs are driven.
+CREATE OR REPLACE FUNCTION runs_claim_limits(OUT is_ruled boolean, OUT is_capped boolean)
+LANGUAGE plpgsql AS $$
+BEGIN
+    is_capped := false;
+    is_ruled := EXISTS (SELECT 1 FROM runs_limit l WHERE starts_with(l.key, 'agent:') OR starts_with(l.key, 'tag:'));
+    IF is_ruled THEN
+        is_capped := EXISTS (SELECT 1 FROM runs_limit l WHERE (starts_with(l.key, 'agent:') OR starts_with(l.key, 'tag:'))
+                             AND coalesce(l.given, l.declared) ->> 'at_once' IS NOT NULL);
+    END IF;
+END $$;
 
 -- Store the limits of the installation, all of them, and those of this process's tools. Unchanged rows are not touched.
 CREATE OR REPLACE FUNCTION runs_declare_limits(p_declared jsonb, p_tools jsonb) RETURNS void

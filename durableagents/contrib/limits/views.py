@@ -1,4 +1,4 @@
-"""The page of limits, breakers and shares: rules, status, and waiting calls."""
+"""The page of limits: rules, breakers, use, and waiting calls."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from durableagents.contrib.limits import services
+from durableagents.contrib.limits.queries import list_limits
+from durableagents.contrib.limits.services import LimitBody
 from ledger.errors import DurableAgentsError
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, roles
-from runs.queries.limits import standing
-from runs.services.limits import acts
-from runs.services.limits.acts import LimitBody
 
-PAGE = 100
+PAGE_SIZE = 100
 FIELDS = {
     "per_minute": ("Calls per minute", "of a tool, a model or a provider"),
     "burst": ("Burst", "burst size after a quiet period"),
@@ -29,9 +29,9 @@ FIELDS = {
 
 
 class LimitsPage(Page):
-    """All known limits, by key."""
+    """All limits that are set or in use, by key."""
 
-    template = "fleet/limits.html"
+    template = "limits/limits.html"
     section = "limits"
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR, INTEGRATOR})
 
@@ -39,14 +39,14 @@ class LimitsPage(Page):
         return self.tell(request)
 
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
-        """Render the page, with the refused form where it was typed."""
-        beyond = request.GET.get("beyond", "")
-        found = standing(limit=PAGE + 1, beyond=beyond)
+        """Show the page, with a refused form."""
+        after = request.GET.get("after", "")
+        found = list_limits(limit=PAGE_SIZE + 1, after=after)
         typed = refused.typed if refused else {}
         context: dict[str, Any] = {
-            "rows": found[:PAGE],
-            "more": found[PAGE - 1].key if len(found) > PAGE else "",
-            "beyond": beyond,
+            "rows": found[:PAGE_SIZE],
+            "more": found[PAGE_SIZE - 1].key if len(found) > PAGE_SIZE else "",
+            "after": after,
             "refused": refused,
             "typed": typed,
             "may_act": OPERATOR in roles(request.user),
@@ -66,7 +66,7 @@ class LimitSettings(LimitsPage):
         form = Sent(request)
         try:
             body = form.read(LimitBody, **dict.fromkeys(FIELDS, _number))
-            acts.set_limit(body.key, body.rule, by=self.acting(request), justification=body.justification)
+            services.set_limit(body.key, body.rule, by=self.acting(request), justification=body.justification)
         except DurableAgentsError as error:
             return self.tell(request, Refused("set", error, form.kept))
         messages.success(request, "Limit saved.", extra_tags="ok")
@@ -97,12 +97,12 @@ class LimitAct(LimitsPage):
 
 
 class LimitResets(LimitAct):
-    act, done = staticmethod(acts.reset_limit), "Limit reset."
+    act, done = staticmethod(services.reset_limit), "Limit reset."
 
 
 class BreakerOpenings(LimitAct):
-    act, done = staticmethod(acts.open_breaker), "Breaker opened. It stays open until someone closes it."
+    act, done = staticmethod(services.open_breaker), "Breaker opened. It stays open until someone closes it."
 
 
 class BreakerClosings(LimitAct):
-    act, done = staticmethod(acts.close_breaker), "Breaker closed."
+    act, done = staticmethod(services.close_breaker), "Breaker closed."

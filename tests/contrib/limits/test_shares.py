@@ -12,12 +12,13 @@ import pytest
 from django.db import connection
 
 from durableagents import Agent
+from durableagents.contrib.limits import services as acts
 from runs.connections import dsn
 from runs.engine.limits import Rule
 from runs.journal.claims import Claim, claim
 from runs.models import Run
 from runs.services import lifecycle
-from runs.services.limits import acts
+from runs.services.priorities import set_priority
 from tests.integration.runs.stage import Stage, fresh, now
 from tests.waiting import eventually
 from tests.world import OLGA, SHOP, agent_of, ends_with
@@ -134,7 +135,7 @@ def test_what_is_urgent_comes_first_and_nothing_waits_for_ever(stage: Stage) -> 
     tries = 0
     while fresh(old).owner is None:
         (urgent,) = start(agent)
-        acts.set_priority(urgent.pk, 7, by=OLGA, justification=WHY)
+        set_priority(urgent.pk, 7, by=OLGA, justification=WHY)
         tries += 1
         assert tries < 200 and len(claimed(stage, 1, agent)) == 1
     with connection.cursor() as cursor:

@@ -10,13 +10,14 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 
+from durableagents.contrib.limits import services as acts
+from durableagents.contrib.limits.models import Limit, Permit
+from durableagents.contrib.limits.permits import READ_RULES
+from durableagents.contrib.limits.queries import get_limit, list_limits
 from ledger.actors import Actor
 from ledger.clock import database_now
 from runs.engine.limits import Rule
-from runs.models import Limit, Permit, Process
-from runs.queries.limits import standing, standing_of
-from runs.services.limits import acts
-from runs.services.limits.permits import READ
+from runs.models import Process
 
 pytestmark = pytest.mark.usefixtures("db")
 OPERATOR = Actor("user", "olga", role="operator", auth="session", person=1)
@@ -28,8 +29,7 @@ def _say(key: str, at_once: int) -> None:
 
 
 def _most(key: str) -> object:
-    found = standing_of(key)
-    return found and found.rule.at_once
+    return get_limit(key).rule.at_once
 
 
 def test_the_longest_pattern_counts_where_the_key_itself_says_nothing() -> None:
@@ -53,7 +53,7 @@ def test_what_counts_for_five_thousand_keys_is_known_within_a_second() -> None:
     _say("tag:tenant:*", 7)
     rules = "SELECT key FROM runs_limit WHERE runs_limit_rule(key) <> '{}'::jsonb"
     assert min(_took(rules) for _ in range(3)) < 1.0
-    assert min(_took(READ) for _ in range(3)) < 0.3
+    assert min(_took(READ_RULES) for _ in range(3)) < 0.3
 
 
 def _took(read: LiteralString) -> float:
@@ -77,17 +77,17 @@ def test_a_worker_reads_what_counts_and_nothing_else() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT key, runs_limit_rule(key) FROM runs_limit WHERE key NOT LIKE 'tool:silent%%'", [])
         wanted = dict(cursor.fetchall())
-        cursor.execute(READ, [])
+        cursor.execute(READ_RULES, [])
         assert {key: rule for key, rule, *_ in cursor.fetchall()} == wanted
 
 
 def test_a_key_that_was_mistyped_and_taken_back_is_not_shown_any_more() -> None:
     _say("tool:chrage", 10)
-    assert [each.key for each in standing(limit=10)] == ["tool:chrage"]
+    assert [each.key for each in list_limits(limit=10)] == ["tool:chrage"]
     acts.reset_limit("tool:chrage", by=OPERATOR, justification=WHY)
-    assert standing(limit=10) == []
+    assert list_limits(limit=10) == []
     acts.open_breaker("tool:chrage", by=OPERATOR, justification=WHY)
-    assert [each.key for each in standing(limit=10)] == ["tool:chrage"], "it stops something again"
+    assert [each.key for each in list_limits(limit=10)] == ["tool:chrage"], "it stops something again"
 
 
 def test_a_permit_whose_worker_is_gone_or_whose_time_is_over_is_not_under_way() -> None:
@@ -115,5 +115,5 @@ def test_a_permit_whose_worker_is_gone_or_whose_time_is_over_is_not_under_way() 
             taken_at=now,
             expires_at=now + timedelta(minutes=minutes),
         )
-    (found,) = standing(limit=10)
+    (found,) = list_limits(limit=10)
     assert found.under_way == 1

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from durableagents import Assistant, Context, End, NotSent, ReplayClass, ToolCall, TransportError, tool
+from durableagents.contrib.limits import services as acts
+from durableagents.contrib.limits.models import Limit, Permit
+from durableagents.contrib.limits.queries import get_limit
 from runs.engine.assistants import ModelTurn
 from runs.engine.errors import NotServed
 from runs.engine.limits import Rule
-from runs.models import Limit, Permit, Run, Wait
-from runs.queries.limits import standing_of
+from runs.models import Run, Wait
 from runs.services import lifecycle
-from runs.services.limits import acts
 from runs.workers import timers
 from tests.integration.runs.hosts import working
 from tests.integration.runs.stage import Stage, facts, fresh, kinds, now, problems, waiting
@@ -63,8 +64,8 @@ def test_a_breaker_that_is_open_holds_a_call_before_its_intent_and_fails_nothing
         assert "ToolInvoked" not in kinds(run), "nothing is on record that could be in doubt"
         (wait,) = waiting(run)
         assert (wait.kind, wait.detail["limit"], wait.detail["why"]) == ("timer", f"tool:{name}", "breaker")
-        found = standing_of(f"tool:{name}")
-        assert found is not None and found.parked == 1 and list(found.runs) == [run.pk] and found.is_by_hand
+        found = get_limit(f"tool:{name}")
+        assert found.waiting == 1 and found.runs == [run.pk] and found.is_by_hand
         acts.close_breaker(f"tool:{name}", by=OLGA, justification=WHY)
         ring_now()
         eventually(is_over(run))

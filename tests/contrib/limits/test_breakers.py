@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from runs.engine.limits import Permit, Refused, Told
-from runs.models import Limit
-from runs.services.limits import acts
-from runs.services.limits.permits import Permits
-from tests.integration.limits.team import FAILED, KEY, SERVED, WHY, Team, asked, die, granted, row_once, said
+from durableagents.contrib.limits import services as acts
+from durableagents.contrib.limits.models import Limit
+from durableagents.contrib.limits.permits import WorkerLimits
+from runs.engine.limits import Permit, Refused, TryResult
+from tests.contrib.limits.team import FAILED, KEY, SERVED, WHY, Team, asked, die, granted, row_once, said
 from tests.integration.runs.stage import Stage, now
 from tests.world import OLGA
 
@@ -25,10 +25,10 @@ def state() -> tuple[str, bool]:
     return limit.breaker, limit.is_by_hand
 
 
-def tell(team: Team, *told: Told) -> None:
-    async def story(one: Permits, *others: Permits) -> None:
+def tell(team: Team, *told: TryResult) -> None:
+    async def story(one: WorkerLimits, *others: WorkerLimits) -> None:
         for each in told:
-            one.tell((KEY,), None, each)
+            one.report((KEY,), None, each)
 
     team.play(story)
     team.all[0]._told_at = 0.0
@@ -47,11 +47,13 @@ def tell(team: Team, *told: Told) -> None:
         ([FAILED] * 5, True),
         ([SERVED] * 6 + [FAILED] * 5, False),
         ([SERVED] * 5 + [FAILED] * 5, True),
-        ([Told()] * 50 + [SERVED] * 50, False),
+        ([TryResult()] * 50 + [SERVED] * 50, False),
     ],
     ids=["four of four", "five of five", "five of eleven", "half", "nothing said"],
 )
-def test_a_breaker_opens_on_the_share_that_fails_and_not_on_few(stage: Stage, told: list[Told], opens: bool) -> None:
+def test_a_breaker_opens_on_the_share_that_fails_and_not_on_few(
+    stage: Stage, told: list[TryResult], opens: bool
+) -> None:
     said(breaker=50)
     tell(Team(stage), *told)
     assert state() == ("open" if opens else "closed", False)
@@ -74,7 +76,7 @@ def test_an_open_breaker_lets_nothing_out_and_then_one_at_a_time(stage: Stage) -
     team = Team(stage, 3)
     tell(team, *[FAILED] * 5)
 
-    async def shut(*all_: Permits) -> None:
+    async def shut(*all_: WorkerLimits) -> None:
         for one in all_:
             refused = await one.take((KEY,), asked())
             assert isinstance(refused, Refused) and refused.why == "breaker" and refused.seconds > 20
@@ -82,12 +84,12 @@ def test_an_open_breaker_lets_nothing_out_and_then_one_at_a_time(stage: Stage) -
     team.play(shut)
     Limit.objects.update(rest_until=now())
 
-    async def probe(*all_: Permits) -> None:
+    async def probe(*all_: WorkerLimits) -> None:
         answers = await asyncio.gather(*(one.take((KEY,), asked(patience=0.1)) for one in all_))
         (out,) = (i for i, answer in enumerate(answers) if isinstance(answer, Permit))
         permit = granted(answers[out])
         assert permit.probed == (KEY,)
-        all_[out].tell(permit.keys, permit, FAILED)
+        all_[out].report(permit.keys, permit, FAILED)
         all_[out].give_back(permit)
 
     team.play(probe)
@@ -96,9 +98,9 @@ def test_an_open_breaker_lets_nothing_out_and_then_one_at_a_time(stage: Stage) -
     assert timedelta(seconds=50) < limit.rest_until - now() <= timedelta(seconds=60), "twice as long"
     Limit.objects.update(rest_until=now())
 
-    async def well(one: Permits, *others: Permits) -> None:
+    async def well(one: WorkerLimits, *others: WorkerLimits) -> None:
         permit = granted(await one.take((KEY,), asked(patience=0.1)))
-        one.tell(permit.keys, permit, SERVED)
+        one.report(permit.keys, permit, SERVED)
         one.give_back(permit)
         await row_once(lambda row: row.breaker == "closed")
         granted(await others[0].take((KEY,), asked()))
@@ -114,7 +116,7 @@ def test_a_probe_that_dies_with_its_worker_is_made_by_another(stage: Stage) -> N
     tell(team, *[FAILED] * 5)
     Limit.objects.update(rest_until=now())
 
-    async def story(dying: Permits, other: Permits) -> None:
+    async def story(dying: WorkerLimits, other: WorkerLimits) -> None:
         granted(await dying.take((KEY,), asked()))
         assert isinstance(await other.take((KEY,), asked(patience=0.1)), Refused)
         await asyncio.to_thread(die, dying.worker)
@@ -128,17 +130,17 @@ def test_what_a_person_opened_stays_open_until_a_person_closes_it(stage: Stage) 
     team = Team(stage, 2)
     tell(team, *[SERVED] * 50)
 
-    async def shut(one: Permits, other: Permits) -> None:
+    async def shut(one: WorkerLimits, other: WorkerLimits) -> None:
         await team.look()
-        assert one.concerns((KEY,))
+        assert one.needs_permit((KEY,))
         assert isinstance(await one.take((KEY,), asked()), Refused)
 
     team.play(shut)
     assert state() == ("open", True)
     acts.close_breaker(KEY, by=OLGA, justification=WHY)
 
-    async def free(one: Permits, other: Permits) -> None:
+    async def free(one: WorkerLimits, other: WorkerLimits) -> None:
         await team.look()
-        assert not other.concerns((KEY,))
+        assert not other.needs_permit((KEY,))
 
     team.play(free)

@@ -1,5 +1,5 @@
-"""A worker's permits: requested from the database for one try at a time, and given back.
-Only the first waiter for the same keys asks, and unlimited keys cost nothing: the table is cached."""
+"""The permits of a worker: requested from the database for one try at a time, and given back.
+Of calls that wait under the same keys only the first asks. Keys without a limit cost nothing: rules are cached."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ import psycopg
 from django.conf import settings
 from psycopg_pool import PoolTimeout
 
+from durableagents.contrib.limits.protected import LIMIT
 from ledger.errors import first_line
 from ledger.protected import is_authentic
 from runs.backoff import Patience
 from runs.engine.agents import registry
-from runs.engine.limits import Asked, Limits, Permit, Refused, Rule, Told
+from runs.engine.limits import Limits, Permit, PermitRequest, Refused, Rule, TryResult
 from runs.journal.libpq import Pool
-from runs.protected import LIMIT
 from runs.services.wakeups import CHANNEL
 
-log = logging.getLogger("runs.services.limits")
+log = logging.getLogger("durableagents.limits")
 
-RING = "limit:"  # prefix of notifications for those who wait for a permit
-FRESH_SECONDS = 1.0
+NOTIFICATION_PREFIX = "limit:"
+REFRESH_SECONDS = 1.0
 # Successes are reported in batches, as long as nothing fails anywhere.
-TOLD_EVERY_SECONDS, WATCHED_EVERY_SECONDS = 5.0, 0.5
-# A call that was sent away counts as having waited this long, so it goes before new ones.
-SENT_AWAY_SECONDS = 60.0
+REPORT_SECONDS, WATCHFUL_REPORT_SECONDS = 5.0, 0.5
+# Each earlier refusal of a call counts as a wait of this length, so that it goes before new calls.
+REFUSAL_SECONDS = 60.0
 # All keys with rules or in trouble, with `runs_limit_rule` of all at once: each worker reads them every second.
-READ = """
+READ_RULES = """
     WITH pattern AS MATERIALIZED (
         SELECT left(key, -1) AS stem, coalesce(given, declared) AS rule FROM runs_limit
         WHERE key LIKE '%%*' AND coalesce(given, declared) IS NOT NULL
@@ -51,18 +51,18 @@ READ = """
        OR l.failed + l.failed_before > 0"""
 _DECLARE = "SELECT runs_declare_limits(%s::jsonb, %s::jsonb)"
 # Rules set by people, with the proof that the application wrote them. Read when they have changed.
-_PROVED = f"""
+_READ_PROOFS = f"""
     SELECT t.key, t.given, {LIMIT.proof_sql("t")}::text FROM runs_limit t WHERE t.given IS NOT NULL
     UNION ALL SELECT g.proof -> 0 ->> 1, NULL, g.proof::text FROM ({LIMIT.gone_sql()}) g"""
 _TAKE = "SELECT * FROM runs_take_permit(%s, %s::text[], %s, %s, %s, %s, %s, %s, %s, %s::jsonb)"
-_BACK = "SELECT * FROM runs_give_back(%s::uuid[], %s)"
-_TELL = "SELECT * FROM runs_tell_limit(%s, %s, %s, %s, %s, %s, %s, %s::jsonb)"
-_AWAY = (psycopg.Error, OSError, PoolTimeout)
+_GIVE_BACK = "SELECT * FROM runs_give_back(%s::uuid[], %s)"
+_REPORT = "SELECT * FROM runs_tell_limit(%s, %s, %s, %s, %s, %s, %s, %s::jsonb)"
+_OUTAGE = (psycopg.Error, OSError, PoolTimeout)
 
 
 @dataclass(slots=True)
-class Known:
-    """A key's state in this worker, as of the last refresh."""
+class KeyState:
+    """State of a key as of the last refresh."""
 
     rule: Rule = field(default_factory=Rule)
     is_open: bool = False
@@ -70,7 +70,7 @@ class Known:
     has_failures: bool = False
 
     @property
-    def is_asked(self) -> bool:
+    def needs_permit(self) -> bool:
         limited = self.rule.per_minute is not None or self.rule.at_once is not None
         return limited or self.is_open or self.held_until > time.monotonic()
 
@@ -89,16 +89,16 @@ class _Count:
         return _Count(self.ok + other.ok, self.failed + other.failed, error, held)
 
 
-class _Line:
-    """Waiters of this process for the same keys: the first asks, the others wait for their turn."""
+class _Queue:
+    """Calls of this process that wait under the same keys: the first asks, the others wait for their turn."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        self.ring = asyncio.Event()
+        self.wake = asyncio.Event()
         self._is_busy = False
         self._n = itertools.count()
 
-    async def turn(self, earlier: int) -> None:
+    async def wait_turn(self, earlier: int) -> None:
         if not self._is_busy:
             self._is_busy = True
             return
@@ -108,11 +108,11 @@ class _Line:
             await mine
         except BaseException:
             if mine.done() and not mine.cancelled():
-                self.over()  # it was just let in
+                self.leave()  # it was just let in
             mine.cancel()
             raise
 
-    def over(self) -> None:
+    def leave(self) -> None:
         """Let the next waiter ask."""
         self._is_busy = False
         while self.waiting:
@@ -123,33 +123,32 @@ class _Line:
                 return
 
 
-class Permits(Limits):
-    """One worker's permits; `serve` runs in the background."""
+class WorkerLimits(Limits):
+    """The limits that one worker observes."""
 
     def __init__(self, worker: UUID) -> None:
         self.worker = worker
-        self.is_capping = False  # whether agents or tags are limited: then another run may take a free slot
         self._pool: Pool | None = None
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, KeyState] = {}
         self._tools: dict[str, Any] = {}  # the rules of tools, settings, and people
         self._installed: dict[str, Any] = {}
         self._given: dict[str, Any] = {}
         self._given_rows: list[Any] | None = None
         self.changed_outside: set[str] = set()  # keys whose rule was written without the installation's key
         self._read_at, self._declared = float("-inf"), ""
-        self._lines: dict[tuple[str, ...], _Line] = {}
+        self._queues: dict[tuple[str, ...], _Queue] = {}
         self._back: list[str] = []
         self._counts: dict[str, _Count] = {}
-        self._probes: list[tuple[str, str, Told]] = []
+        self._probes: list[tuple[str, str, TryResult]] = []
         self._wake = asyncio.Event()
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
         self._is_watching = False  # something fails somewhere: breakers then need successes too
 
     # --- known rules --------------------------------------------------------------------------------------------------
 
     async def refresh(self, link: psycopg.AsyncConnection[Any]) -> None:
         """Declare new rules of settings and tools; read the current ones."""
-        if time.monotonic() - self._read_at < FRESH_SECONDS:
+        if time.monotonic() - self._read_at < REFRESH_SECONDS:
             return
         tools = {
             f"tool:{tool.name}": None if tool.rate_limit is None else tool.rate_limit.rule.stated()
@@ -161,15 +160,15 @@ class Permits(Limits):
         declared = [json.dumps(self._installed, sort_keys=True), json.dumps(tools, sort_keys=True)]
         if self._declared != "\n".join(declared):
             await link.execute(_DECLARE, declared)
-            await line_up(link)
+            await update_lanes(link)
             self._declared = "\n".join(declared)
-        rows = await (await link.execute(READ, [])).fetchall()
+        rows = await (await link.execute(READ_RULES, [])).fetchall()
         known_before = self._known.keys() | self.changed_outside
         await self._prove(link, sorted((key, *given) for key, _, _, _, _, *given in rows if given[0] is not None))
         now = time.monotonic()
-        own = {key: Known(Rule.of(self.rule_of(key))) for key in self._tools | self._installed | self._given}
+        own = {key: KeyState(Rule.of(self.rule_of(key))) for key in self._tools | self._installed | self._given}
         self._known = own | {
-            key: Known(own[key].rule if key in own else Rule.of(rule), breaker == "open", now + held, has_failures)
+            key: KeyState(own[key].rule if key in own else Rule.of(rule), breaker == "open", now + held, has_failures)
             for key, rule, breaker, held, has_failures, *_ in rows
         }
         self._is_watching = any(known.has_failures and known.rule.breaker for known in self._known.values())
@@ -182,7 +181,7 @@ class Permits(Limits):
     async def _prove(self, link: psycopg.AsyncConnection[Any], rows: list[Any]) -> None:
         if rows == self._given_rows:
             return
-        proved = await (await link.execute(_PROVED)).fetchall()
+        proved = await (await link.execute(_READ_PROOFS)).fetchall()
         self.changed_outside = {key for key, _, proof in proved if not is_authentic(proof)}
         self._given = {key: rule for key, rule, _ in proved if rule is not None and key not in self.changed_outside}
         self._given_rows = None if self.changed_outside else rows
@@ -195,8 +194,8 @@ class Permits(Limits):
         return self._tools.get(key, {}) | longest | stated.get(key, {})
 
     @property
-    def has_untrusted_caps(self) -> bool:
-        """Return whether a limit of an agent or a tag was changed outside the application: then nothing is claimed."""
+    def blocks_claims(self) -> bool:
+        """Return whether a limit of an agent or a tag was changed outside the application."""
         return any(key.startswith(("agent:", "tag:")) for key in self.changed_outside)
 
     def _untrusted(self, keys: tuple[str, ...]) -> str:
@@ -205,64 +204,77 @@ class Permits(Limits):
         patterns = tuple(each[:-1] for each in changed if each.endswith("*"))
         return next((key for key in keys if key in changed or (patterns and key.startswith(patterns))), "")
 
-    def of(self, key: str) -> Known | None:
+    def state_of(self, key: str) -> KeyState | None:
         return self._known.get(key) or self._known.get(f"{key.partition(':')[0]}:*")
 
     def is_known(self, key: str) -> bool:
-        return self.of(key) is not None or bool(self._untrusted((key,)))
+        return self.state_of(key) is not None or bool(self._untrusted((key,)))
 
-    def concerns(self, keys: tuple[str, ...]) -> bool:
+    def needs_permit(self, keys: tuple[str, ...]) -> bool:
         """Return whether a call under these keys needs a permit, also because SQL took the limit away."""
-        is_limited = any((known := self.of(key)) is not None and known.is_asked for key in keys)
+        is_limited = any((known := self.state_of(key)) is not None and known.needs_permit for key in keys)
         return is_limited or bool(self._untrusted(keys))
 
     # --- taking -------------------------------------------------------------------------------------------------------
 
-    async def take(self, keys: tuple[str, ...], asked: Asked) -> Permit | Refused:
+    async def take(self, keys: tuple[str, ...], request: PermitRequest) -> Permit | Refused:
         if untrusted := self._untrusted(keys):
             return Refused(untrusted, "changed", 5.0)
-        asked_of = tuple(sorted(key for key in keys if (known := self.of(key)) is not None and known.is_asked))
-        if not asked_of:
+        limited_keys = tuple(
+            sorted(key for key in keys if (known := self.state_of(key)) is not None and known.needs_permit)
+        )
+        if not limited_keys:
             return Permit("", keys)
-        line, began = self._lines.setdefault(asked_of, _Line()), time.monotonic()
+        queue, began = self._queues.setdefault(limited_keys, _Queue()), time.monotonic()
         try:
-            async with asyncio.timeout(None if self._is_short(asked_of, line, asked.patience) else 0):
-                async with asyncio.timeout(asked.patience):
-                    await line.turn(asked.earlier)
+            async with asyncio.timeout(None if self._is_short(limited_keys, queue, request.patience) else 0):
+                async with asyncio.timeout(request.patience):
+                    await queue.wait_turn(request.earlier)
         except TimeoutError:
-            return await self._ask(str(uuid4()), asked_of, asked, line, began, patience=-1.0)
+            return await self._ask(str(uuid4()), limited_keys, request, queue, began, patience=-1.0)
         try:
-            return await self._first(asked_of, asked, line, began)
+            return await self._first(limited_keys, request, queue, began)
         finally:
-            line.over()
+            queue.leave()
 
-    def _is_short(self, keys: tuple[str, ...], line: _Line, patience: float) -> bool:
-        rates = [known.rule.per_minute for key in keys if (known := self.of(key)) is not None and known.rule.per_minute]
-        return not rates or len(line.waiting) * 60 / min(rates) <= patience
+    def _is_short(self, keys: tuple[str, ...], queue: _Queue, patience: float) -> bool:
+        rates = [
+            known.rule.per_minute for key in keys if (known := self.state_of(key)) is not None and known.rule.per_minute
+        ]
+        return not rates or len(queue.waiting) * 60 / min(rates) <= patience
 
-    async def _first(self, keys: tuple[str, ...], asked: Asked, line: _Line, began: float) -> Permit | Refused:
+    async def _first(
+        self, keys: tuple[str, ...], request: PermitRequest, queue: _Queue, began: float
+    ) -> Permit | Refused:
         """Ask until a permit or a final refusal; between requests, wait as the database says or for a notification."""
         permit_id = str(uuid4())
         while True:
-            line.ring.clear()
-            left = asked.patience - (time.monotonic() - began)
-            answer = await self._ask(permit_id, keys, asked, line, began, patience=left if left > 0.05 else -1.0)
+            queue.wake.clear()
+            left = request.patience - (time.monotonic() - began)
+            answer = await self._ask(permit_id, keys, request, queue, began, patience=left if left > 0.05 else -1.0)
             if isinstance(answer, Permit) or answer.seconds > left or left <= 0.05:
                 return answer
             try:
                 async with asyncio.timeout(answer.seconds * (1.0 + random.random() / 10)):
-                    await line.ring.wait()
+                    await queue.wake.wait()
             except TimeoutError:
                 pass
 
     async def _ask(
-        self, permit_id: str, keys: tuple[str, ...], asked: Asked, line: _Line, began: float, *, patience: float
+        self,
+        permit_id: str,
+        keys: tuple[str, ...],
+        request: PermitRequest,
+        queue: _Queue,
+        began: float,
+        *,
+        patience: float,
     ) -> Permit | Refused:
         """Send one request, repeated with the same id on connection errors."""
         assert self._pool is not None
         again = Patience(first_seconds=0.05, last_seconds=1.0)
         while True:
-            waited = time.monotonic() - began + asked.earlier * SENT_AWAY_SECONDS
+            waited = time.monotonic() - began + request.earlier * REFUSAL_SECONDS
             try:
                 async with self._pool.connection() as link:
                     cursor = await link.execute(
@@ -271,19 +283,19 @@ class Permits(Limits):
                             permit_id,
                             list(keys),
                             self.worker,
-                            asked.run_id,
-                            asked.slot,
-                            asked.lasts,
+                            request.run_id,
+                            request.slot,
+                            request.lasts,
                             waited,
-                            len(line.waiting),
+                            len(queue.waiting),
                             patience,
                             json.dumps({key: self.rule_of(key) for key in keys}),
                         ],
                     )
                     row = await cursor.fetchone()
                 break
-            except _AWAY as error:
-                log.warning("run %s: a permit can't be asked for (%s); trying again", asked.run_id, first_line(error))
+            except _OUTAGE as error:
+                log.warning("run %s: a permit can't be asked for (%s); trying again", request.run_id, first_line(error))
                 await asyncio.sleep(again.seconds())
             except BaseException:
                 self._give(permit_id)  # nobody is here to take it, if it was granted
@@ -292,11 +304,11 @@ class Permits(Limits):
         is_granted, is_held, key, why, seconds, probed = row
         return Permit(permit_id, keys, is_held, tuple(probed)) if is_granted else Refused(key, why, seconds)
 
-    def hear(self, called: str | None) -> None:
+    def hear(self, notification: str | None) -> None:
         """Wake waiters after a notification."""
-        if called is None or called == f"{RING}{self.worker}":
-            for line in self._lines.values():
-                line.ring.set()
+        if notification is None or notification == f"{NOTIFICATION_PREFIX}{self.worker}":
+            for queue in self._queues.values():
+                queue.wake.set()
 
     # --- giving back and reporting ------------------------------------------------------------------------------------
 
@@ -308,23 +320,23 @@ class Permits(Limits):
         self._back.append(permit_id)
         self._wake.set()
 
-    def tell(self, keys: tuple[str, ...], permit: Permit | None, told: Told) -> None:
+    def report(self, keys: tuple[str, ...], permit: Permit | None, result: TryResult) -> None:
         probed = () if permit is None else permit.probed
         for key in probed:
             assert permit is not None
-            self._probes.append((key, permit.id, told))
+            self._probes.append((key, permit.id, result))
             self._wake.set()
         for key in keys:
-            known = self.of(key)
+            known = self.state_of(key)
             is_ruled = known is not None and known.rule != Rule()
             # A tool's Retry-After may be about one call; a provider's is about a model.
-            held = told.retry_after if is_ruled or key.startswith("model:") else 0.0
-            is_counted = told.served is not None and known is not None and known.rule.breaker is not None
+            held = result.retry_after if is_ruled or key.startswith("model:") else 0.0
+            is_counted = result.served is not None and known is not None and known.rule.breaker is not None
             if key not in probed and (is_counted or held > 0):
-                count = _Count(told.served is True, told.served is False, told.error, held)
+                count = _Count(result.served is True, result.served is False, result.error, held)
                 self._counts[key] = self._counts.get(key, _Count()) + count
-                if told.served is False:
-                    self._told_at = 0.0
+                if result.served is False:
+                    self._reported_at = 0.0
                     self._wake.set()
 
     async def serve(self, pool: Pool) -> None:
@@ -333,7 +345,7 @@ class Permits(Limits):
         again = Patience(first_seconds=0.05, last_seconds=1.0)
         while True:
             try:
-                async with asyncio.timeout(WATCHED_EVERY_SECONDS if self._is_watching else TOLD_EVERY_SECONDS):
+                async with asyncio.timeout(WATCHFUL_REPORT_SECONDS if self._is_watching else REPORT_SECONDS):
                     await self._wake.wait()
             except TimeoutError:
                 pass
@@ -341,46 +353,46 @@ class Permits(Limits):
             try:
                 await self.send(pool)
                 again.reset()
-            except _AWAY as error:
+            except _OUTAGE as error:
                 log.warning("permits can't be given back (%s); trying again", first_line(error))
                 await asyncio.sleep(again.seconds())
                 self._wake.set()
 
     async def send(self, pool: Pool) -> None:
-        every = WATCHED_EVERY_SECONDS if self._is_watching else TOLD_EVERY_SECONDS
-        is_due = bool(self._counts) and time.monotonic() - self._told_at >= every
+        every = WATCHFUL_REPORT_SECONDS if self._is_watching else REPORT_SECONDS
+        is_due = bool(self._counts) and time.monotonic() - self._reported_at >= every
         if not (self._back or self._probes or is_due):
             return
         async with pool.connection() as link:
             while self._probes:
-                key, permit_id, told = self._probes[0]
-                count = _Count(0, told.served is False, told.error, told.retry_after)
-                await self._tell(link, key, count, permit_id, told.served)
+                key, permit_id, result = self._probes[0]
+                count = _Count(0, result.served is False, result.error, result.retry_after)
+                await self._report(link, key, count, permit_id, result.served)
                 self._probes.pop(0)
             for key in list(self._counts) if is_due else ():
                 count = self._counts.pop(key)
                 try:
-                    await self._tell(link, key, count, None, None)
+                    await self._report(link, key, count, None, None)
                 except BaseException:
                     self._counts[key] = count + self._counts.get(key, _Count())
                     raise
-                self._told_at = time.monotonic()
+                self._reported_at = time.monotonic()
             while self._back:
                 given = self._back[:500]
-                freed = {key for (key,) in await (await link.execute(_BACK, [given, CHANNEL])).fetchall()}
+                freed = {key for (key,) in await (await link.execute(_GIVE_BACK, [given, CHANNEL])).fetchall()}
                 del self._back[: len(given)]
-                for keys, line in self._lines.items():
+                for keys, queue in self._queues.items():
                     if freed.intersection(keys):
-                        line.ring.set()
+                        queue.wake.set()
 
-    async def _tell(self, link: Any, key: str, count: _Count, probe: str | None, served: bool | None) -> None:
+    async def _report(self, link: Any, key: str, count: _Count, probe: str | None, served: bool | None) -> None:
         rule = json.dumps(self.rule_of(key))
         values = [key, int(count.ok), int(count.failed), count.error, count.held, probe, served, rule]
-        row = await (await link.execute(_TELL, values)).fetchone()
+        row = await (await link.execute(_REPORT, values)).fetchone()
         known = self._known.get(key)
         if known is None:  # a pattern's rule counts for it too
-            like = self.of(key)
-            known = self._known[key] = Known() if like is None else Known(like.rule)
+            like = self.state_of(key)
+            known = self._known[key] = KeyState() if like is None else KeyState(like.rule)
         was_open, known.is_open = known.is_open, row[0] == "open"
         known.held_until = time.monotonic() + row[1] if row[1] else 0.0
         if known.is_open and not was_open:
@@ -389,7 +401,7 @@ class Permits(Limits):
             log.warning("the breaker of %s is closed again", key)
 
 
-async def line_up(link: psycopg.AsyncConnection[Any]) -> None:
+async def update_lanes(link: psycopg.AsyncConnection[Any]) -> None:
     """Update the lanes of active runs to the current limits of tags."""
     while True:
         row = await (await link.execute("SELECT runs_line_up(500)")).fetchone()

@@ -11,15 +11,15 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 
+from durableagents.contrib.limits import services as acts
+from durableagents.contrib.limits.models import Limit, LimitLine
+from durableagents.contrib.limits.models import Permit as PermitRow
+from durableagents.contrib.limits.permits import WorkerLimits
 from ledger.errors import InvalidInput, JustificationRequired, NotFound
 from ledger.models import ActRecord
-from runs.engine.limits import BadRule, Permit, Refused, Rule, Told, check, read
-from runs.models import Limit, LimitLine
-from runs.models import Permit as PermitRow
-from runs.services.limits import acts
-from runs.services.limits.permits import Permits
+from runs.engine.limits import InvalidRule, Permit, Refused, Rule, TryResult, check, read
 from tests.cases import each_case
-from tests.integration.limits.team import FAILED, KEY, RUN, WHY, Team, asked, die, granted, in_thread, row_once, said
+from tests.contrib.limits.team import FAILED, KEY, RUN, WHY, Team, asked, die, granted, in_thread, row_once, said
 from tests.integration.runs.stage import Stage, now
 from tests.world import OLGA
 
@@ -51,23 +51,23 @@ def test_an_installation_says_in_one_line_what_is_limited() -> None:
 @each_case(
     ("text", "why"),
     [
-        ("charge per_minute=60", "is no key"),
-        ("tool: at_once=1", "is no key"),
-        ("tool:a", "say something"),
-        ("tool:a weight=3", "weight is not for tools"),
-        ("tag:a per_minute=3", "per_minute is not for tags"),
+        ("charge per_minute=60", "is not a key"),
+        ("tool: at_once=1", "is not a key"),
+        ("tool:a", "has no limit"),
+        ("tool:a weight=3", "a limit of a tool can't have weight"),
+        ("tag:a per_minute=3", "a limit of a tag can't have per_minute"),
         ("tool:a at_once=0", "whole number from 1"),
         ("tool:a at_once=x", "is not one of"),
         ("tool:a at_once=1 at_once=2", "each once"),
         ("tool:a at_once=1; tool:a at_once=2", "named twice"),
-        ("tool:a* at_once=1", "a star stands for all"),
+        ("tool:a* at_once=1", "write a star only as the whole name"),
         ("tool:a burst=3", "give per_minute too"),
         ("tool:a breaker=101", "whole number from 1 to 100"),
         ("tool:a rest=5", "give breaker too"),
     ],
 )
 def test_what_can_not_be_is_refused_with_what_would_be_right(text: str, why: str) -> None:
-    with pytest.raises(BadRule, match=why.replace("*", r"\*")):
+    with pytest.raises(InvalidRule, match=why.replace("*", r"\*")):
         read(text)
 
 
@@ -111,8 +111,8 @@ def test_what_operators_say_is_on_the_record_and_says_why(stage: Stage) -> None:
         (lambda: acts.set_limit(KEY, Rule(at_once=1), by=OLGA, justification=" "), JustificationRequired),
         (lambda: acts.open_breaker("tag:a", by=OLGA, justification=WHY), InvalidInput),
         (lambda: acts.open_breaker("tool:*", by=OLGA, justification=WHY), InvalidInput),
-        (lambda: acts.close_breaker(KEY, by=OLGA, justification=WHY), acts.NotInThisState),
-        (lambda: acts.reset_limit(KEY, by=OLGA, justification=WHY), acts.NotInThisState),
+        (lambda: acts.close_breaker(KEY, by=OLGA, justification=WHY), acts.LimitUnchanged),
+        (lambda: acts.reset_limit(KEY, by=OLGA, justification=WHY), acts.LimitUnchanged),
         (lambda: acts.close_breaker("tool:unheard", by=OLGA, justification=WHY), NotFound),
     ]:
         with pytest.raises(error):
@@ -127,8 +127,8 @@ def test_never_more_are_under_way_than_may_be_whoever_asks(stage: Stage) -> None
     said(at_once=3)
     running = most = served = 0
 
-    async def story(*all_: Permits) -> None:
-        async def work(one: Permits) -> None:
+    async def story(*all_: WorkerLimits) -> None:
+        async def work(one: WorkerLimits) -> None:
             nonlocal running, most, served
             permit = granted(await one.take((KEY,), asked(patience=30)))
             running += 1
@@ -149,7 +149,7 @@ def test_never_more_are_under_way_than_may_be_whoever_asks(stage: Stage) -> None
 def test_the_permit_of_a_worker_that_died_is_free_again_and_one_of_the_living_is_not(stage: Stage) -> None:
     said(at_once=1)
 
-    async def story(dying: Permits, other: Permits) -> None:
+    async def story(dying: WorkerLimits, other: WorkerLimits) -> None:
         granted(await dying.take((KEY,), asked()))
         assert isinstance(await other.take((KEY,), asked(patience=0.1)), Refused)
         await asyncio.to_thread(die, dying.worker)
@@ -161,7 +161,7 @@ def test_the_permit_of_a_worker_that_died_is_free_again_and_one_of_the_living_is
 def test_a_permit_that_nobody_gives_back_is_free_when_its_time_is_over(stage: Stage) -> None:
     said(at_once=1)
 
-    async def story(one: Permits, other: Permits) -> None:
+    async def story(one: WorkerLimits, other: WorkerLimits) -> None:
         granted(await one.take((KEY,), asked(lasts=60)))
         assert isinstance(await other.take((KEY,), asked(patience=0.1)), Refused)
         await in_thread(lambda: PermitRow.objects.update(expires_at=now()))
@@ -173,7 +173,7 @@ def test_a_permit_that_nobody_gives_back_is_free_when_its_time_is_over(stage: St
 def test_whoever_is_cut_off_while_waiting_or_just_let_in_leaves_nothing_behind(stage: Stage) -> None:
     said(at_once=1)
 
-    async def story(one: Permits) -> None:
+    async def story(one: WorkerLimits) -> None:
         for delay in (0.0, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1):
             tasks = [asyncio.create_task(one.take((KEY,), asked(patience=10))) for _ in range(5)]
             await asyncio.sleep(delay)
@@ -208,8 +208,8 @@ def test_an_answer_that_was_lost_is_asked_for_again_and_costs_one_permit(stage: 
 def test_never_more_go_out_than_the_rate_and_the_burst_over_any_window(stage: Stage) -> None:
     said(per_minute=1200, burst=5, at_once=100)  # 20 a second; calls under way show when they were admitted
 
-    async def story(*all_: Permits) -> None:
-        async def work(one: Permits) -> None:
+    async def story(*all_: WorkerLimits) -> None:
+        async def work(one: WorkerLimits) -> None:
             granted(await one.take((KEY,), asked(patience=30)))
 
         await asyncio.gather(*(work(one) for one in all_ for _ in range(20)))
@@ -227,7 +227,7 @@ def test_lowered_limit_counts_for_calls_that_follow_and_so_does_a_lifted_one(sta
     said(at_once=4)
     team = Team(stage, 2)
 
-    async def story(one: Permits, other: Permits) -> None:
+    async def story(one: WorkerLimits, other: WorkerLimits) -> None:
         held = [granted(await one.take((KEY,), asked())) for _ in range(4)]
         await asyncio.to_thread(say, at_once=1)
         await team.look()
@@ -239,7 +239,7 @@ def test_lowered_limit_counts_for_calls_that_follow_and_so_does_a_lifted_one(sta
         granted(await other.take((KEY,), asked(patience=5)))
         await asyncio.to_thread(say)
         await team.look()
-        assert not other.concerns((KEY,)) and granted(await other.take((KEY,), asked())).is_held is False
+        assert not other.needs_permit((KEY,)) and granted(await other.take((KEY,), asked())).is_held is False
 
     def say(**rule: int) -> None:
         said(**rule)
@@ -251,7 +251,7 @@ def test_lowered_limit_counts_for_calls_that_follow_and_so_does_a_lifted_one(sta
 def test_who_waits_too_long_is_sent_away_one_after_the_other_at_the_rate(stage: Stage) -> None:
     said(per_minute=6, burst=1)  # one in ten seconds
 
-    async def story(one: Permits) -> list[datetime]:
+    async def story(one: WorkerLimits) -> list[datetime]:
         granted(await one.take((KEY,), asked()))
         back = []
         for _ in range(20):
@@ -271,7 +271,7 @@ def test_a_thousand_who_wait_ask_little_and_come_away_soon(stage: Stage) -> None
     said(per_minute=60, burst=1)
     calls = 0
 
-    async def story(one: Permits) -> list[Permit | Refused]:
+    async def story(one: WorkerLimits) -> list[Permit | Refused]:
         nonlocal calls
         ask = one._ask
 
@@ -295,10 +295,10 @@ def test_whoever_waits_the_longest_goes_first_also_in_another_worker(stage: Stag
     said(at_once=1)
     order: list[str] = []
 
-    async def story(one: Permits, other: Permits) -> None:
+    async def story(one: WorkerLimits, other: WorkerLimits) -> None:
         first = granted(await one.take((KEY,), asked()))
 
-        async def wait(who: Permits, name: str, earlier: int = 0) -> None:
+        async def wait(who: WorkerLimits, name: str, earlier: int = 0) -> None:
             permit = granted(await who.take((KEY,), asked(name, patience=20, earlier=earlier)))
             order.append(name)
             await asyncio.sleep(0.02)
@@ -327,12 +327,12 @@ def test_a_worker_that_is_asked_to_leave_the_other_side_alone_says_so_to_all(sta
     model = ("model:openai:gpt-5", "provider:openai")
     team = Team(stage, 2)
 
-    async def story(one: Permits, other: Permits) -> None:
-        assert not other.concerns(model)
-        one.tell(model, None, Told(served=False, error="429", retry_after=30))
+    async def story(one: WorkerLimits, other: WorkerLimits) -> None:
+        assert not other.needs_permit(model)
+        one.report(model, None, TryResult(served=False, error="429", retry_after=30))
         await row_once(lambda row: row.held_until, model[0])
         await team.look()
-        assert other.concerns(model) and one.concerns(model)
+        assert other.needs_permit(model) and one.needs_permit(model)
         refused = await other.take(model, asked(patience=0.1))
         assert isinstance(refused, Refused) and (refused.key, refused.why) == (model[0], "asked")
         soon = clock() + timedelta(seconds=0.3)
@@ -348,7 +348,7 @@ def test_a_worker_that_is_asked_to_leave_the_other_side_alone_says_so_to_all(sta
 def test_a_database_that_is_away_while_somebody_waits_costs_patience_and_nothing_else(stage: Stage) -> None:
     said(at_once=1)
 
-    async def story(one: Permits) -> None:
+    async def story(one: WorkerLimits) -> None:
         pool = await stage.connected()
         held = granted(await one.take((KEY,), asked()))
         waiting = asyncio.create_task(one.take((KEY,), asked(patience=30)))
@@ -372,11 +372,11 @@ def test_a_database_that_is_away_while_somebody_waits_costs_patience_and_nothing
 
 
 def test_nothing_said_costs_no_statement(stage: Stage) -> None:
-    async def story(one: Permits) -> None:
+    async def story(one: WorkerLimits) -> None:
         one._pool = None  # any query would fail
-        assert not one.concerns((KEY,))
-        one.tell((KEY,), None, FAILED)
-        one.tell((KEY,), None, Told(served=False, error="429", retry_after=9.0))
+        assert not one.needs_permit((KEY,))
+        one.report((KEY,), None, FAILED)
+        one.report((KEY,), None, TryResult(served=False, error="429", retry_after=9.0))
         assert not one._counts and not one._back
 
     Team(stage).play(story)

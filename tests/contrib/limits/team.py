@@ -9,11 +9,12 @@ from uuid import UUID, uuid4
 
 from django.db import connection
 
+from durableagents.contrib.limits import services as acts
+from durableagents.contrib.limits.models import Limit
+from durableagents.contrib.limits.permits import WorkerLimits
 from ledger.actors import Actor
-from runs.engine.limits import Asked, Permit, Refused, Rule, Told
-from runs.models import Limit, Process
-from runs.services.limits import acts
-from runs.services.limits.permits import Permits
+from runs.engine.limits import Permit, PermitRequest, Refused, Rule, TryResult
+from runs.models import Process
 from tests.integration.runs.stage import Stage, now
 from tests.world import OLGA
 
@@ -21,15 +22,15 @@ T = TypeVar("T")
 WHY = "the test says so"
 KEY = "tool:charge"
 RUN = str(uuid4())
-FAILED, SERVED = Told(served=False, error="away"), Told(served=True)
+FAILED, SERVED = TryResult(served=False, error="away"), TryResult(served=True)
 
 
 def said(key: str = KEY, *, by: Actor = OLGA, **rule: int) -> Limit:
     return acts.set_limit(key, Rule(**rule), by=by, justification=WHY)
 
 
-def permits_of(stage: Stage) -> Permits:
-    return Permits(stage.hire().id)
+def permits_of(stage: Stage) -> WorkerLimits:
+    return WorkerLimits(stage.hire().id)
 
 
 class Team:
@@ -64,8 +65,8 @@ class Team:
                 await one.refresh(link)
 
 
-def asked(slot: str = "0.1/1", *, patience: float = 2.0, earlier: int = 0, lasts: float = 60.0) -> Asked:
-    return Asked(RUN, slot, lasts, earlier, patience)
+def asked(slot: str = "0.1/1", *, patience: float = 2.0, earlier: int = 0, lasts: float = 60.0) -> PermitRequest:
+    return PermitRequest(RUN, slot, lasts, earlier, patience)
 
 
 def granted(answer: Permit | Refused) -> Permit:
