@@ -38,7 +38,6 @@ APPEND_ONLY = frozenset(
         "runs_firing",
         "runs_policyrevision",
         "runs_halt",
-        "runs_poolnotice",
         "runs_rampstart",
         "runs_probe",
         "durableagents_masterkey",
@@ -155,9 +154,6 @@ FROZEN = {
     },
     "runs_agentversion": {"graph_id", "first_used_at"},
     "runs_schedule": {"id"},
-    "runs_pool": {"id", "scope", "of", "resource", "period", "zone", "set_by", "made_at"},
-    "runs_poolmeter": {"pool_id", "resource", "period", "zone"},
-    "runs_poolperiod": {"id", "pool_id", "starts_at", "ends_at", "most"},
     "runs_versiongate": {"id", "agent", "version"},
     "runs_batch": {
         "id",
@@ -187,7 +183,6 @@ FROZEN = {
         "made_at",
         "expires_at",
     },
-    "runs_poolcharge": {"run_id", "slot", "attempt", "n", "pool_id", "starts_at", "reserved"},
 }
 # The runtime role reads these; only the owner writes.
 READ_ONLY = frozenset(
@@ -211,6 +206,14 @@ READ_ONLY = frozenset(
 def append_only() -> frozenset[str]:
     """Return all append-only tables; an app outside the core names its own in its config's `append_only_tables`."""
     return APPEND_ONLY.union(*(getattr(app, "append_only_tables", ()) for app in apps.get_app_configs()))
+
+
+def frozen() -> dict[str, set[str]]:
+    """Return the columns that never change, by table; an app names its own in its config's `frozen_columns`."""
+    found = dict(FROZEN)
+    for app in apps.get_app_configs():
+        found.update(getattr(app, "frozen_columns", {}))
+    return found
 
 
 def read_only() -> frozenset[str]:
@@ -276,8 +279,8 @@ def statements(role: str) -> list[sql.Composed]:
         role_name=sql.Literal(role),
         read_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(read_only())))),
         append_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(append_only())))),
-        kept=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(FROZEN)))),
-        frozen=sql.Literal(json.dumps({table: sorted(columns) for table, columns in FROZEN.items()})),
+        kept=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(frozen())))),
+        frozen=sql.Literal(json.dumps({table: sorted(columns) for table, columns in frozen().items()})),
     )
     return [
         sql.SQL("revoke create on schema public from public").format(),

@@ -63,6 +63,18 @@ class Policies:
     made_of: Callable[[Any], Book]
 
 
+# Does what is due, skipping these ids, until a time (monotonic). Returns failures: what failed, its run, and the error.
+Sweep = Callable[[list[UUID], float], list[tuple[UUID, UUID, Exception]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptSweep:
+    """A sweep, called while the SQL condition `is_due` holds."""
+
+    is_due: str
+    act: Sweep
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunCommand:
     """A verb of `manage.py runs`. `lines` does it for a run's id and the options, and yields what to print. Raises
@@ -104,7 +116,9 @@ class Feature:
     # What happens after a halt has deferred a wait's deadline, by kind.
     on_wait_moved: Mapping[str, Callable[[Wait], None]] = field(default_factory=dict)
     # Called every few seconds with the ids to skip and the end of its time (monotonic). Returns failures.
-    sweeps: Sequence[Callable[[list[UUID], float], list[tuple[UUID, UUID, Exception]]]] = ()
+    sweeps: Sequence[Sweep] = ()
+    # Sweeps that are called within about a second of being due, whatever else is.
+    prompt_sweeps: Sequence[PromptSweep] = ()
     # Called as a process is about to serve, with its kind (web, worker): the reason why it must not, or None. Raises
     # django.db.OperationalError during an outage, and is called again.
     on_serving: Sequence[Callable[[str], str | None]] = ()
@@ -146,6 +160,8 @@ class Feature:
 
     # Panels of a run's page, by the run and the reader's account: template and its value `p`; None for no panel.
     run_panels: Sequence[Callable[[Run, Any], tuple[str, Any] | None]] = ()
+    # Panels above the runs that need an operator: template and its value `p`; None for no panel.
+    reconcile_panels: Sequence[Callable[[], tuple[str, Any] | None]] = ()
     # Verbs of `manage.py runs VERB RUN`, with the options that only they have.
     run_commands: Mapping[str, RunCommand] = field(default_factory=dict)
     # Links of a run's page: text and the name of the address, which takes the run's id.

@@ -12,7 +12,6 @@ from runs.api import (
     live,
     messages,
     migrating,
-    pools,
     releases,
     schedules,
     screening,
@@ -79,10 +78,6 @@ urlpatterns = [
         schedules.SteerSchedule.as_view(action="delete"),
         name="api-schedule-delete",
     ),
-    path("pools", pools.Pools.as_view(), name="api-pools"),
-    path("pools/<int:pool_id>", pools.OnePool.as_view(), name="api-pool"),
-    path("pools/<int:pool_id>/off", pools.PoolOff.as_view(), name="api-pool-off"),
-    path("runs/<uuid:run_id>/pools", pools.RunPools.as_view(), name="api-run-pools"),
     path("agents", views.Agents.as_view(), name="api-agents"),
     path("agents/<str:name>/versions", releases.Versions.as_view(), name="api-versions"),
     path(

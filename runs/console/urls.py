@@ -17,7 +17,6 @@ from runs.console import (
     settling,
     start_views,
 )
-from runs.console import pools as pool_views
 
 urlpatterns = [
     path("runs", run_views.RunsPage.as_view(), name="runs"),
@@ -70,10 +69,6 @@ urlpatterns = [
         schedule_views.ScheduleDeletions.as_view(),
         name="schedule_deletions",
     ),
-    path("pools", pool_views.PoolsPage.as_view(), name="pools"),
-    path("pools/new", pool_views.NewPool.as_view(), name="new_pool"),
-    path("pools/<int:pool_id>/limits", pool_views.PoolLimits.as_view(), name="pool_limits"),
-    path("pools/<int:pool_id>/closings", pool_views.PoolClosings.as_view(), name="pool_closings"),
     path("runs/<uuid:run_id>/messages/<str:name>", run_views.Messages.as_view(), name="messages"),
     path("runs/<uuid:run_id>/views/<str:name>", run_views.ViewPage.as_view(), name="run-view"),
     path(

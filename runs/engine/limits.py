@@ -184,7 +184,11 @@ class Limits:
 
     version = 0
     is_capping = False  # whether agents or tags are limited: then another run may take a free slot
-    blocks_claims = False
+
+    @property
+    def blocks_claims(self) -> bool:
+        """Return whether nothing may be claimed, because limits can't be trusted."""
+        return False
 
     def is_known(self, key: str) -> bool:
         """Return whether a key has any limit, reached or not."""

@@ -1,5 +1,5 @@
-"""The models of runs, by topic: `run`, `control` (bulk acts, halts, policies), `fleet`, `money` (prices, pools)
-and `releases` (versions, ramps, schedules)."""
+"""The models of runs, by topic: `run`, `control` (bulk acts, halts, policies), `fleet`, `money` (prices, default
+budgets) and `releases` (versions, ramps, schedules)."""
 
 from runs.models.control import NEVER, Batch, BatchItem, Halt, HaltNow, HaltSeen, Held, PolicyRevision, Stood
 from runs.models.fleet import (
@@ -17,11 +17,6 @@ from runs.models.fleet import (
 )
 from runs.models.money import (
     BudgetDefault,
-    Pool,
-    PoolCharge,
-    PoolMeter,
-    PoolNotice,
-    PoolPeriod,
     Price,
 )
 from runs.models.releases import CachedRead, Firing, Ramp, RampStart, Schedule, VersionGate
@@ -70,11 +65,6 @@ __all__ = [
     "NEVER",
     "Overheard",
     "PolicyRevision",
-    "Pool",
-    "PoolCharge",
-    "PoolMeter",
-    "PoolNotice",
-    "PoolPeriod",
     "Price",
     "Probe",
     "Process",

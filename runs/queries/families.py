@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BigIntegerField, BooleanField, DateTimeField, F, JSONField
+from django.db.models import BigIntegerField, DateTimeField, F, JSONField
 from django.db.models.expressions import RawSQL
 
 from ledger.models import Head
@@ -124,7 +124,7 @@ _LAST_AT = "(SELECT e.at FROM ledger_event e WHERE e.run_id = ledger_head.run_id
 
 def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
     """Return heads annotated with children by state, attributes, progress, time of the last event (`last_at`),
-    ramp side (`assigned`), served versions (`drivable`), halt, and whether there are pools."""
+    ramp side (`assigned`), served versions (`drivable`), and halt."""
     found = Head.objects.filter(run_id__in=run_ids).annotate(
         children=RawSQL(_STATES, (), output_field=JSONField()),
         told=RawSQL(_TOLD, (), output_field=JSONField()),
@@ -133,7 +133,6 @@ def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
         assigned=RawSQL(_ASSIGNED, (), output_field=JSONField()),
         drivable=drivable(),
         halted=halted(),
-        has_pools=RawSQL("EXISTS (SELECT 1 FROM runs_pool)", (), output_field=BooleanField()),
     )
     return {head.run_id: head for head in found}
 

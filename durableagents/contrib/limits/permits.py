@@ -151,12 +151,12 @@ class WorkerLimits(Limits):
         if time.monotonic() - self._read_at < REFRESH_SECONDS:
             return
         tools = {
-            f"tool:{tool.name}": None if tool.rate_limit is None else tool.rate_limit.rule.stated()
+            f"tool:{tool.name}": None if tool.rate_limit is None else tool.rate_limit.rule.fields_set()
             for agent in registry.agents()
             for tool in agent.all_tools()
         }
         self._tools = {key: rule for key, rule in tools.items() if rule is not None}
-        self._installed = {key: rule.stated() for key, rule in settings.DURABLEAGENTS.limits.items()}
+        self._installed = {key: rule.fields_set() for key, rule in settings.DURABLEAGENTS.limits.items()}
         declared = [json.dumps(self._installed, sort_keys=True), json.dumps(tools, sort_keys=True)]
         if self._declared != "\n".join(declared):
             await link.execute(_DECLARE, declared)

@@ -120,7 +120,7 @@ def _read(statement: str, values: list[Any]) -> list[LimitRow]:
 
 
 # What would reveal runs of others.
-_OF_OTHERS = {
+_OF_OTHERS: dict[str, Any] = {
     **dict.fromkeys(("served", "failed", "under_way", "driven", "waiting", "last_error_at")),
     "runs": [],
     "last_error": "",

@@ -39,9 +39,9 @@ from runs.services.bulk import acts as bulk
 from runs.services.bulk.acts import BatchBody
 from runs.services.halts import acts as halts
 from runs.services.halts.acts import HaltBody
+from tests.contrib.limits.budgets import pool
 from tests.integration.approvals.timing import calendar, timing
 from tests.integration.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)
-from tests.integration.runs.sharing import pool
 from tests.integration.scale.fill import fill
 from tests.integration.scale.paths import paths
 from tests.integration.scale.test_reads import MOST_STATEMENTS
@@ -65,7 +65,14 @@ POOLED = 2
 # For a run at a gate: the question, and its queue's settings for deciders.
 GATED = 3
 # Other people's, or everybody's.
-OF_ALL = ("/pools/", "/api/v1/pools/", "/bulk/", "/api/v1/bulk/", "/queues/grants/", "/api/v1/grants/")
+OF_ALL = (
+    "/shared-budgets/",
+    "/api/v1/shared-budgets/",
+    "/bulk/",
+    "/api/v1/bulk/",
+    "/queues/grants/",
+    "/api/v1/grants/",
+)
 # Who may see the run, and which others it may name, for people who don't see all.
 OWN = 2
 # Probe results of the agents' tools.

@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from durableagents.contrib.limits import shared_budgets as acts
+from durableagents.contrib.limits.models import BudgetMeter, SharedBudget
+from durableagents.contrib.limits.shared_budgets import SharedBudgetBody
 from ledger.errors import Forbidden, InvalidInput, JustificationRequired
 from ledger.models import ActRecord
 from ledger.verification.registers import verify_registers
-from runs.models import Pool, PoolMeter
 from runs.services import lifecycle
-from runs.services.bodies import PoolBody
-from runs.services.pools import acts
-from tests.integration.runs.sharing import WHY, counted, is_sound, pool, raised
+from tests.contrib.limits.budgets import WHY, counted, is_sound, pool, raised
 from tests.integration.runs.stage import Stage, problems
 from tests.integration.runs.test_budgets import ordering
 from tests.tampering import tamper
@@ -57,9 +57,9 @@ pytestmark = pytest.mark.usefixtures("stage")
 def test_no_such_pool_can_be_and_nothing_is_half_done(field: str, given: dict[str, Any]) -> None:
     whole = {"name": "x", "scope": "all", "resource": "tool_calls", "limit": 1, "period": "day", "justification": WHY}
     with pytest.raises((InvalidInput, ValidationError)) as refused:
-        acts.create(PoolBody.model_validate(whole | given), by=OLGA)
+        acts.create(SharedBudgetBody.model_validate(whole | given), by=OLGA)
     assert field in str(getattr(refused.value, "extra", refused.value))
-    assert not Pool.objects.exists() and not PoolMeter.objects.exists()
+    assert not SharedBudget.objects.exists() and not BudgetMeter.objects.exists()
 
 
 def test_there_is_one_of_a_name_and_one_that_counts_the_same() -> None:
@@ -81,9 +81,9 @@ def test_every_act_is_on_record_with_what_was_before_and_who_may_not_is_refused(
     assert made.before == {} and (changed.before["most"], changed.after["most"]) == (1, 5)
     assert off.after["off_at"] and off.by == OLGA.ref and changed.justification == WHY
     with pytest.raises(Forbidden):
-        acts.create(PoolBody(**_body()), by=SHOP)
+        acts.create(SharedBudgetBody(**_body()), by=SHOP)
     with pytest.raises(JustificationRequired):
-        acts.create(PoolBody(**_body(justification=" ")), by=OLGA)
+        acts.create(SharedBudgetBody(**_body(justification=" ")), by=OLGA)
     is_sound()
 
 
@@ -123,7 +123,7 @@ def period_of(period: str, zone: str, at: datetime) -> tuple[datetime, datetime]
 
 
 def test_changed_pool_row_is_found(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runs.verification.pools.LATE", timedelta())
+    monkeypatch.setattr("durableagents.contrib.limits.budget_verify.LATE", timedelta())
     shared = pool(limit=10)
     run = lifecycle.start(ordering(tools, "order", "order").graph_id, {"text": "x"}, by=SHOP)
     assert stage.drive() == "completed"

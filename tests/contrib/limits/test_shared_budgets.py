@@ -16,16 +16,17 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo
 
 from durableagents import Assistant, Context, End
+from durableagents.contrib.limits import shared_budgets as acts
+from durableagents.contrib.limits.models import BudgetCharge, BudgetNotice, BudgetPeriod, SharedBudget
 from ledger import events as e
 from runs.engine.budget import Budget
 from runs.journal.committer import batched
-from runs.models import Pool, PoolCharge, PoolNotice, PoolPeriod, Run, Wait
+from runs.models import Run, Wait
 from runs.services import lifecycle, signals
 from runs.services.budgets import prices
-from runs.services.pools import acts
 from runs.workers import failover, timers
+from tests.contrib.limits.budgets import begun_anew, counted, in_line, is_sound, let_in, meter, pool, raised
 from tests.integration.runs.hosts import working
-from tests.integration.runs.sharing import begun_anew, counted, in_line, is_sound, let_in, meter, pool, raised
 from tests.integration.runs.stage import Stage, events, fresh, in_thread, kinds, now, problems
 from tests.integration.runs.test_budgets import ordering, priced, thinking
 from tests.tampering import tamper
@@ -115,7 +116,7 @@ def test_a_model_without_a_price_is_not_asked_under_a_pool_of_dollars(stage: Sta
     assert stage.drive() == "operator"
     (stop,) = events(run, e.OperatorNeeded)
     assert stop.reason == "no_price" and "scripted:mind" in stop.payload["problem"]
-    assert counted(shared) == (0, 0) and "ModelRouted" not in kinds(run) and not PoolCharge.objects.exists()
+    assert counted(shared) == (0, 0) and "ModelRouted" not in kinds(run) and not BudgetCharge.objects.exists()
     is_sound(run)
 
 
@@ -124,7 +125,7 @@ def test_four_fifths_and_a_breach_are_told_once(stage: Stage, tools: Toolbox) ->
     runs = [start(ordering(tools, "order")) for _ in range(7)]
     for _ in runs:
         stage.drive()
-    told = PoolNotice.objects.order_by("id").values_list("kind", "used", "most")
+    told = BudgetNotice.objects.order_by("id").values_list("kind", "used", "most")
     assert list(told) == [("warning", 4, 5), ("breach", 5, 5)] and counted(shared) == (5, 0)
     is_sound(*runs)
 
@@ -173,7 +174,7 @@ def test_one_gate_for_all_newcomers_wait_behind_those_who_came_first(stage: Stag
     let_in()
     assert meter(shared).gate_at is None
     assert stage.drive() == "completed" and counted(shared) == (2, 0)
-    assert PoolNotice.objects.filter(kind="breach").count() == 1
+    assert BudgetNotice.objects.filter(kind="breach").count() == 1
     is_sound(first, late)
 
 
@@ -187,7 +188,7 @@ def test_a_new_period_lets_everybody_in_and_what_was_before_is_kept(stage: Stage
     let_in()
     assert counted(shared) == (0, 0) and states(runs)[2:] == ["running"] * 2
     assert stage.drive() == stage.drive() == "completed"
-    (before,) = PoolPeriod.objects.all()
+    (before,) = BudgetPeriod.objects.all()
     assert (before.used, before.most) == (2, 2) and counted(shared) == (2, 0)
 
 
@@ -252,7 +253,7 @@ def test_switched_off_it_holds_nobody_up_and_counts_nothing_more(stage: Stage, t
     acts.switch_off(shared.pk, by=OLGA, justification="nobody needs it")
     let_in()
     assert [stage.drive() for _ in runs] == ["completed"] * 3 and counted(shared) == (1, 0)
-    with pytest.raises(acts.PoolIsOff):
+    with pytest.raises(acts.SharedBudgetIsOff):
         raised(shared, 5)
     is_sound(done, *runs)
 
@@ -339,7 +340,7 @@ def test_a_call_belongs_to_the_period_in_which_it_was_begun(stage: Stage, tools:
     stage.at = meanwhile
     assert stage.drive() == "completed"
     let_in()
-    (before,) = PoolPeriod.objects.all()
+    (before,) = BudgetPeriod.objects.all()
     assert (before.used, before.reserved) == (1, 0) and counted(shared) == (0, 0)
     assert not problems(run)
 
@@ -374,7 +375,7 @@ def test_a_childs_calls_count_and_what_its_parent_sets_aside_for_it_does_not(sta
     assert states([parent, below]) == ["completed"] * 2
     debits = events(below, e.BudgetDebited)
     assert counted(calls) == (1, 0) and counted(tokens) == (sum(debit.tokens_out for debit in debits), 0)
-    assert not PoolCharge.objects.filter(run_id=parent.id).exists()
+    assert not BudgetCharge.objects.filter(run_id=parent.id).exists()
     is_sound(parent, below)
 
 
@@ -392,7 +393,7 @@ def owner() -> Any:
     return get_user_model().objects.get_or_create(username="olga")[0]
 
 
-def mine_of(shared: Pool) -> Any:
+def mine_of(shared: SharedBudget) -> Any:
     return replace(SHOP, person=int(shared.of))
 
 

@@ -16,16 +16,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from durableagents.contrib.limits import shared_budgets as acts
+from durableagents.contrib.limits.budget_verify import check_shared_budgets
+from durableagents.contrib.limits.models import BudgetPeriod, SharedBudget
 from ledger import events as e
 from ledger.verification.registers import verify_registers
-from runs.engine.errors import PoolShort
+from runs.engine.errors import SharedBudgetShort
 from runs.engine.journal import WaitSpec
 from runs.engine.steps.spending import debit
-from runs.models import Pool, PoolPeriod, Wait
+from runs.models import Wait
 from runs.services import lifecycle
-from runs.services.pools import acts
-from runs.verification.pools import every_pool
-from tests.integration.runs.sharing import begun_anew, forgotten, let_in, meter, pool, raised
+from tests.contrib.limits.budgets import begun_anew, forgotten, let_in, meter, pool, raised
 from tests.integration.runs.stage import Stage, now
 from tests.tiers import of_a_machine
 from tests.world import OLGA, SHOP, Toolbox, agent_of, ends_with
@@ -36,7 +37,7 @@ TAGS = (["a"], ["a", "b"], ["b"])
 
 @dataclass
 class Share:
-    row: Pool
+    row: SharedBudget
     most: int
     tag: str
     used: int = 0
@@ -91,7 +92,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        for shared in Pool.objects.filter(off_at__isnull=True):
+        for shared in SharedBudget.objects.filter(off_at__isnull=True):
             acts.switch_off(shared.pk, by=OLGA, justification="of the story before")
         self.shares = [
             Share(pool("tokens_out", 10), 10, ""),
@@ -120,7 +121,7 @@ class Machine(RuleBasedStateMachine):
         journal = self.journals[self.runs[call.run].id]
         try:
             self.stage.wait(intend(journal, [event]))
-        except PoolShort as short:
+        except SharedBudgetShort as short:
             told = short.told
         else:
             assert first is None
@@ -247,11 +248,11 @@ class Machine(RuleBasedStateMachine):
             found = meter(share.row)
             assert (found.used, found.reserved, found.most) == (share.used, share.reserved, share.most)
             assert (found.is_on, found.gate_at is not None) == (share.is_on, share.is_gated)
-            past = PoolPeriod.objects.filter(pool=share.row).order_by("starts_at").values_list("used", "reserved")
+            past = BudgetPeriod.objects.filter(budget=share.row).order_by("starts_at").values_list("used", "reserved")
             assert [list(row) for row in past] == share.past
             line = Wait.objects.filter(kind="pool", resolved_at=None, detail__pool=share.row.pk).order_by("opened_at")
             assert [wait.slot for wait in line] == [call.slot for call in share.line]
-        pools = every_pool()
+        pools = check_shared_budgets()
         assert pools is not None and pools.problems == []
 
     def teardown(self) -> None:

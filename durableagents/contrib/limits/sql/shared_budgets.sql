@@ -1,11 +1,13 @@
--- Pools: budgets that many runs share over a period. An intent reserves in each pool of its run, in its own transaction; the debit settles
--- that. A pool's meter is one narrow row, the last that a step locks, in the order of the pools. Steps of such runs are committed alone
--- (`runs_is_pooled`), because two transactions with several of them could wait for each other.
+-- Shared budgets: budgets that many runs share over a period. An intent reserves in each budget of its run, in its own transaction; the debit
+-- settles that. The meter of a budget is one narrow row, the last that a step locks, in the order of their ids. Steps of such runs are committed
+-- alone (`runs_is_pooled`), because two transactions with several of them could wait for each other.
+-- The functions `runs_is_pooled`, `runs_counts_reads`, `runs_draw` and `runs_settle` replace the hooks of steps in runs/sql/hooks.sql.
 --
--- A call belongs to the period in which it began. Rows of `runs_poolcharge` follow from the journal (runs/verification/pools.py).
--- DA005: a pool has no room for a call, or others wait for it. DA006: a pool of dollars and a model without a price. The detail names the pool.
+-- A call belongs to the period in which it began. Rows of `runs_poolcharge` follow from the journal (budget_verify.py).
+-- DA005: a budget has no room for a call, or others wait for it. DA006: a budget in dollars and a model without a price. The detail names the
+-- budget.
 
--- Return what a call takes from a pool of a resource; null if unknown.
+-- Return what a call takes of a resource; null if unknown.
 CREATE OR REPLACE FUNCTION runs_pool_amount(p_resource text, p_kind text, p_said json) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
@@ -29,7 +31,7 @@ BEGIN
     ends_at := (first + step) AT TIME ZONE p_zone;
 END $$;
 
--- Return the pools of a run, by its immutable fields, including those of the model's provider or of any (`*`).
+-- Return the shared budgets of a run, by its immutable fields, including those of the model's provider or of any (`*`).
 CREATE OR REPLACE FUNCTION runs_pools_of(p_run uuid, p_provider text) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -52,11 +54,18 @@ BEGIN
     RETURN coalesce(found, '{}');
 END $$;
 
--- Return whether a run's steps may touch a pool.
+-- Replaces a hook: return whether a run's steps may touch a shared budget.
 CREATE OR REPLACE FUNCTION runs_is_pooled(p_run uuid) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN EXISTS (SELECT 1 FROM runs_pool WHERE off_at IS NULL) AND cardinality(runs_pools_of(p_run, '*')) > 0;
+END $$;
+
+-- Replaces a hook: return whether a shared budget counts the tool calls of a run, reads too.
+CREATE OR REPLACE FUNCTION runs_counts_reads(p_run uuid) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM runs_pool p WHERE p.off_at IS NULL AND p.resource = 'tool_calls' AND p.id = ANY (runs_pools_of(p_run, '*')));
 END $$;
 
 -- Advance a locked meter to the current period. The past one is kept, with its reservations.
@@ -81,7 +90,7 @@ BEGIN
     RETURN m;
 END $$;
 
--- Record, once per period, that a pool is nearly used up or that calls wait for it.
+-- Record, once per period, that a shared budget is nearly used up or that calls wait for it.
 CREATE OR REPLACE FUNCTION runs_pool_notice(m runs_poolmeter, p_kind text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -92,14 +101,14 @@ BEGIN
     END IF;
 END $$;
 
--- Return what a waiting call needs of a pool. A damaged row needs nothing, and blocks nobody.
+-- Return what a waiting call needs. A damaged row needs nothing, and blocks nobody.
 CREATE OR REPLACE FUNCTION runs_pool_wanted(p_detail jsonb) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN p_detail ->> 'wanted' ~ '^[0-9]{1,18}$' THEN (p_detail ->> 'wanted')::bigint ELSE 0 END;
 $$;
 
--- Reserve what an intent needs in each of its pools, or RAISE. A tool's call is used up by being begun. Calls of an undo are counted but never
--- refused for want of room.
+-- Replaces a hook: reserve what an intent needs in each shared budget of its run, or RAISE. A call of a tool is used up by being begun. Calls of
+-- an undo are counted but never refused for want of room.
 CREATE OR REPLACE FUNCTION runs_draw(p_run uuid, p_lines ledger_line[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -124,14 +133,14 @@ BEGIN
             CONTINUE WHEN wanted = 0 OR NOT m.is_on;
             m := runs_pool_turn(m);
             IF wanted IS NULL THEN
-                RAISE EXCEPTION 'pool % counts dollars, and % has no price', m.pool_id, said ->> 'model'
+                RAISE EXCEPTION 'shared budget % counts dollars, and % has no price', m.pool_id, said ->> 'model'
                     USING ERRCODE = 'DA006', DETAIL = json_build_object('pool', m.pool_id, 'model', said ->> 'model')::text;
             END IF;
             is_let_in := m.gate_at IS NOT NULL AND EXISTS (
                 SELECT 1 FROM runs_wait WHERE run_id = p_run AND slot = line.slot AND attempt = line.attempt AND kind = 'pool'
                 AND resolution = 'let_in' AND detail ->> 'pool' = m.pool_id::text);
             IF NOT is_undoing AND (m.used + m.reserved + wanted > m.most OR m.gate_at IS NOT NULL AND NOT is_let_in) THEN
-                RAISE EXCEPTION 'pool % has no room for slot % of run %', m.pool_id, line.slot, p_run USING ERRCODE = 'DA005', DETAIL = (
+                RAISE EXCEPTION 'shared budget % has no room for slot % of run %', m.pool_id, line.slot, p_run USING ERRCODE = 'DA005', DETAIL = (
                     SELECT json_build_object('pool', m.pool_id, 'name', p.name, 'resource', m.resource, 'wanted', wanted, 'most', m.most,
                                              'refills_at', m.ends_at)::text FROM runs_pool p WHERE p.id = m.pool_id);
             END IF;
@@ -166,7 +175,8 @@ BEGIN
     WHERE run_id = c.run_id AND slot = c.slot AND attempt = c.attempt AND n = c.n AND pool_id = c.pool_id;
 END $$;
 
--- Settle the reservation of a debit's request, of which the journal holds one debit. A child has no charge of its own: its calls have.
+-- Replaces a hook: settle the reservation of a debit's request, of which the journal holds one debit. A child has no charge of its own: its
+-- calls have.
 CREATE OR REPLACE FUNCTION runs_settle(p_run uuid, p_line ledger_line) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -196,24 +206,27 @@ BEGIN
     END LOOP;
 END $$;
 
--- Let a call wait for a pool: later ones queue behind it. One that needs more than a whole period waits for a raise and blocks nobody.
-CREATE OR REPLACE FUNCTION runs_gate(p_detail jsonb) RETURNS void
+-- Let a call wait for a shared budget: later ones queue behind it. One that needs more than a whole period waits for a higher limit and blocks
+-- nobody.
+CREATE OR REPLACE FUNCTION runs_on_pool_wait() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
     m runs_poolmeter;
 BEGIN
-    SELECT * INTO m FROM runs_poolmeter WHERE pool_id = (p_detail ->> 'pool')::bigint FOR UPDATE;
+    SELECT * INTO m FROM runs_poolmeter WHERE pool_id = (NEW.detail ->> 'pool')::bigint FOR UPDATE;
     IF NOT FOUND THEN
-        RETURN;
+        RETURN NULL;
     END IF;
     m := runs_pool_turn(m);
-    IF NOT m.is_on OR runs_pool_wanted(p_detail) <= m.most THEN
+    IF NOT m.is_on OR runs_pool_wanted(NEW.detail) <= m.most THEN
         UPDATE runs_poolmeter SET gate_at = coalesce(gate_at, clock_timestamp()) WHERE pool_id = m.pool_id;
     END IF;
     PERFORM runs_pool_notice(m, 'breach');
+    RETURN NULL;
 END $$;
+CREATE OR REPLACE TRIGGER runs_pool_wait AFTER INSERT ON runs_wait FOR EACH ROW WHEN (NEW.kind = 'pool') EXECUTE FUNCTION runs_on_pool_wait();
 
--- Admit calls that wait for a pool, in order, as far as there is room; one that needs more than a whole period is passed over. `promised` is what
+-- Admit calls that wait for a shared budget, in order, as far as there is room; one that needs more than a whole period is passed over. `promised` is what
 -- was admitted a moment ago and has not begun. One caller at a time works off a batch; another gets one row of nulls. Heads are taken only if
 -- free, and one damaged run does not block the others. When no call waits any more, the gate is open again.
 CREATE OR REPLACE FUNCTION runs_open_gate(p_lock bigint, p_pool bigint, p_passed_over uuid[], p_limit int) RETURNS SETOF runs_fired
