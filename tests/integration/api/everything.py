@@ -71,7 +71,7 @@ def _samples(part: str, runs: list[Run]) -> list[Any]:
         case "policy":
             body = NewPolicyBody(name="dear", effect="deny", rule="too dear", tool="pay", justification="agreed")
             return [policies.create(body, by=Actor("os", "root", auth="shell")).name]
-        case "pool_id":
+        case "budget_id":
             return [*SharedBudget.objects.values_list("pk", flat=True)]
         case _:
             return scale.samples(part)

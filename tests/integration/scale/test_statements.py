@@ -186,7 +186,7 @@ def samples(name: str) -> list[Any]:
             return ["legal"]
         case "ramp_id":
             return [ramp().pk]
-        case "pool_id":
+        case "budget_id":
             return [pool(limit=10**6).pk]
         case "halt":
             body = HaltBody(kind="starts", scope="agent", key="nobody", justification="None of these.")
