@@ -19,6 +19,7 @@ from django.db import Error, connection
 from durableagents import env
 from ledger import privileges
 from ledger.web.roles import ROLES, STAFF, is_approver, is_role
+from runs import features
 from runs.engine.agents import Agent, Node, registry
 
 
@@ -81,6 +82,16 @@ def _queues() -> tuple[set[str], bool]:
     return queues, True
 
 
+def check_limits() -> list[CheckMessage]:
+    """Check that limits which settings or tools declare have effect."""
+    if features.only(lambda each: each.limits) is not None:
+        return []
+    tools = {each.name for agent in registry.agents() for each in agent.all_tools() if each.rate_limit is not None}
+    declared = [*(["DURABLEAGENTS_LIMITS"] if settings.DURABLEAGENTS.limits else []), *sorted(tools)]
+    problem = f"durableagents.contrib.limits is not installed: nothing is limited by {', '.join(declared)}"
+    return [Warning(problem, hint="add the app to INSTALLED_APPS", id="durableagents.W006")] if declared else []
+
+
 def check_signing_in() -> None:
     """Check second-factor roles and providers' secrets and roles. Raises ImproperlyConfigured."""
     environment, known = settings.DURABLEAGENTS, (*ROLES, STAFF)
@@ -141,7 +152,7 @@ def check_keys() -> None:
 def start_checks(**_: Any) -> list[Any]:
     """Run the checks of `manage.py check` and of commands that start something."""
     check_model()
-    warnings = [*check_definitions(), *check_budget_queue()]
+    warnings = [*check_definitions(), *check_budget_queue(), *check_limits()]
     check_signing_in()
     check_keys()
     return warnings

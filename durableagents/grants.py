@@ -38,7 +38,6 @@ APPEND_ONLY = frozenset(
         "runs_firing",
         "runs_policyrevision",
         "runs_halt",
-        "runs_poolnotice",
         "runs_probe",
         "durableagents_masterkey",
         "durableagents_document",
@@ -154,9 +153,6 @@ FROZEN = {
     },
     "runs_agentversion": {"graph_id", "first_used_at"},
     "runs_schedule": {"id"},
-    "runs_pool": {"id", "scope", "of", "resource", "period", "zone", "set_by", "made_at"},
-    "runs_poolmeter": {"pool_id", "resource", "period", "zone"},
-    "runs_poolperiod": {"id", "pool_id", "starts_at", "ends_at", "most"},
     "runs_batch": {
         "id",
         "action",
@@ -184,7 +180,6 @@ FROZEN = {
         "made_at",
         "expires_at",
     },
-    "runs_poolcharge": {"run_id", "slot", "attempt", "n", "pool_id", "starts_at", "reserved"},
 }
 # The runtime role reads these; only the owner writes.
 READ_ONLY = frozenset(
@@ -210,18 +205,17 @@ def append_only() -> frozenset[str]:
     return APPEND_ONLY.union(*(getattr(app, "append_only_tables", ()) for app in apps.get_app_configs()))
 
 
+def frozen() -> dict[str, set[str]]:
+    """Return the columns that never change, by table; an app names its own in its config's `frozen_columns`."""
+    found = dict(FROZEN)
+    for app in apps.get_app_configs():
+        found.update(getattr(app, "frozen_columns", {}))
+    return found
+
+
 def read_only() -> frozenset[str]:
     """Return all tables that only the owner writes; an app names its own in its config's `read_only_tables`."""
     return READ_ONLY.union(*(getattr(app, "read_only_tables", ()) for app in apps.get_app_configs()))
-
-
-def frozen() -> dict[str, set[str]]:
-    """Return the tables whose rows stay, with the columns that never change; an app names its own in its config's
-    `frozen_columns`."""
-    found = dict(FROZEN)
-    for app in apps.get_app_configs():
-        found |= getattr(app, "frozen_columns", {})
-    return found
 
 
 def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:

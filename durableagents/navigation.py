@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ledger.web.navigation import Notice, Number, Section
-from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, READS_AUDIT
+from ledger.web.roles import AUDITOR, OPERATOR, READS_AUDIT
 
 _SETS_RULES = "approvals.change_queue"
 
@@ -12,7 +12,6 @@ SECTIONS = (
     Section("inbox", "Inbox", "inbox", number=Number("inbox", "waiting for you")),
     Section("runs", "Runs", "runs"),
     Section("schedules", "Schedules", "schedules", is_rare=True),
-    Section("pools", "Pools", "pools", is_rare=True),
     Section("reconcile", "Reconcile", "reconcile", number=Number("steering", "waiting for an operator", "unsure")),
     Section("queues", "Queues", "queues", permission=_SETS_RULES, is_rare=True),
     Section("policies", "Policies", "policies", permission=_SETS_RULES, is_rare=True),
@@ -26,7 +25,6 @@ SECTIONS = (
     ),
     Section("audit", "Audit", "audit", roles=frozenset(READS_AUDIT)),
     Section("agents", "Agents", "agents"),
-    Section("limits", "Limits", "limits", roles=frozenset({OPERATOR, AUDITOR, INTEGRATOR}), is_rare=True),
     Section("halts", "Halts", "halts", roles=frozenset({OPERATOR, AUDITOR})),
     Section("fleet", "Fleet", "fleet", roles=frozenset({OPERATOR, AUDITOR}), is_rare=True),
 )

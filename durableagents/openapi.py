@@ -76,7 +76,7 @@ _IN_PATH = {
     "page": "Number of the page.",
     "policy": "Name of the policy.",
     "policy_id": "Id of the retention policy.",
-    "pool_id": "Id of the pool.",
+    "budget_id": "Id of the shared budget.",
     "process_id": "Id of the process.",
     "queue": "Name of the queue.",
     "ramp_id": "Id of the ramp.",

@@ -56,6 +56,7 @@ INSTALLED_APPS = [
     "approvals",
     "durableagents.contrib.encryption",
     "durableagents.contrib.large_values",
+    "durableagents.contrib.limits",
     "durableagents.contrib.seals",
     "durableagents.contrib.retention",
     "durableagents.contrib.evidence",

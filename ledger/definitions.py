@@ -1,4 +1,5 @@
-"""Install the SQL functions, types and triggers of `<app>/sql/*.sql`, each defined in exactly one file."""
+"""Install the SQL functions, types and triggers of `<app>/sql/*.sql`, each defined in one file, besides defaults of
+hooks."""
 
 # The table `ledger_definition` holds the digest of every installed definition: only changed ones are replaced, and a
 # process can tell that its database differs from its code. The runtime role may only read it (durableagents/grants.py).
@@ -21,6 +22,7 @@ _SKIPPED = re.compile(r"(?:--[^\n]*|\s)+")
 _TYPE = re.compile(r"CREATE TYPE (?P<name>\w+) AS [^;]+;")
 _FUNCTION = re.compile(r"CREATE OR REPLACE FUNCTION (?P<name>\w+)\(.*?\$\$.*?\$\$;", re.S)
 _TRIGGER = re.compile(r"CREATE OR REPLACE TRIGGER (?P<name>\w+) [^;]*? ON (?P<table>\w+)\s[^;]+;")
+_HOOKS = "hooks.sql"
 _CHANGED = "a changed signature needs a new name for one release, so that old and new processes can run side by side"
 
 
@@ -67,14 +69,17 @@ def parse(path: Path) -> Iterator[Definition]:
 
 @cache
 def definitions() -> dict[str, Definition]:
-    """Return the definitions of all installed apps by key. Raises ValueError if two files define one."""
+    """Return the definitions of all installed apps by key. One in a `hooks.sql` is a default, used unless another app
+    defines the same. Raises ValueError if two other files define one."""
     found: dict[str, Definition] = {}
     for app in apps.get_app_configs():
         for path in sorted(Path(app.path, "sql").glob("*.sql")):
             for each in parse(path):
-                if each.key in found:
-                    raise ValueError(f"{each.key} is defined in {found[each.key].path} and in {path}: remove one")
-                found[each.key] = each
+                known = found.get(each.key)
+                if known is not None and (known.path.name == _HOOKS) == (path.name == _HOOKS):
+                    raise ValueError(f"{each.key} is defined in {known.path} and in {path}: remove one")
+                if known is None or path.name != _HOOKS:
+                    found[each.key] = each
     return found
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from runs.background import Duty
     from runs.engine.gating.timing import QueueTiming
     from runs.engine.journal import GateOpening, WaitSpec
+    from runs.engine.limits import Limits
     from runs.engine.secrets import SecretStore
     from runs.journal.asked.policies import Book
     from runs.journal.libpq import Connection
@@ -62,6 +63,18 @@ class Policies:
 
     statement: str
     made_of: Callable[[Any], Book]
+
+
+# Does what is due, skipping these ids, until a time (monotonic). Returns failures: what failed, its run, and the error.
+Sweep = Callable[[list[UUID], float], list[tuple[UUID, UUID, Exception]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptSweep:
+    """A sweep, called while the SQL condition `is_due` holds."""
+
+    is_due: str
+    act: Sweep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +113,8 @@ class Feature:
     policies: Policies | None = None
     secrets: SecretStore | None = None
     start_rules: StartRules | None = None
+    # Returns the limits of calls that a worker observes, by its incarnation.
+    limits: Callable[[UUID], Limits] | None = None
 
     # Statements that accompany a run's creation, by its id. Its first events are packed inside: nothing may be kept
     # beyond that, since the creation may be refused, and another process may create the same run.
@@ -119,7 +134,9 @@ class Feature:
     # What happens after a halt has deferred a wait's deadline, by kind.
     on_wait_moved: Mapping[str, Callable[[Wait], None]] = field(default_factory=dict)
     # Called every few seconds with the ids to skip and the end of its time (monotonic). Returns failures.
-    sweeps: Sequence[Callable[[list[UUID], float], list[tuple[UUID, UUID, Exception]]]] = ()
+    sweeps: Sequence[Sweep] = ()
+    # Sweeps that are called within about a second of being due, whatever else is.
+    prompt_sweeps: Sequence[PromptSweep] = ()
     # Called as a process is about to serve, with its kind (web, worker): the reason why it must not, or None. Raises
     # django.db.OperationalError during an outage, and is called again.
     on_serving: Sequence[Callable[[str], str | None]] = ()
@@ -163,6 +180,8 @@ class Feature:
     run_facts: Mapping[str, str] = field(default_factory=dict)
     # Panels of a run's page, by the run and the reader's account: template and its value `p`; None for no panel.
     run_panels: Sequence[Callable[[Run, Any], tuple[str, Any] | None]] = ()
+    # Panels above the runs that need an operator: template and its value `p`; None for no panel.
+    reconcile_panels: Sequence[Callable[[], tuple[str, Any] | None]] = ()
     # Verbs of `manage.py runs VERB RUN`, with the options that only they have.
     run_commands: Mapping[str, RunCommand] = field(default_factory=dict)
     # Links of a run's page: text and the name of the address, which takes the run's id.

@@ -9,7 +9,6 @@ from runs.models import Wait
 from runs.services import callbacks
 from runs.services.budgets import raising
 from runs.services.families import wishes
-from runs.services.pools import waiting
 from runs.services.starts import turns
 from runs.verification.attributes import Attributes, SeenBy
 from runs.verification.batches import Batches
@@ -17,7 +16,6 @@ from runs.verification.effects import Effects, Undoing
 from runs.verification.forks import Forks
 from runs.verification.halts import every_halt
 from runs.verification.messages import CachedReads, Messages, Screened
-from runs.verification.pools import Charges, every_pool
 from runs.verification.rows import RunFields
 from runs.verification.snapshots import Checkpoints, Incidents, Signals
 from runs.verification.succession import Succession
@@ -37,7 +35,7 @@ FEATURES = (
         },
     ),
     Feature(name="callbacks", on_wait_due={Wait.Kind.WEBHOOK: callbacks.give_up}),
-    Feature(name="children", on_withdraw=("SELECT runs_settle_rest(%s)",), on_action=(wishes.follow,)),
+    Feature(name="children", on_action=(wishes.follow,)),
     Feature(name="turns", on_action=(turns.follow,)),
     Feature(
         name="messages",
@@ -46,13 +44,6 @@ FEATURES = (
         run_tables={"runs_message": "run_id"},
     ),
     Feature(name="budgets", on_wait_due={Wait.Kind.BUDGET: raising.give_up}),
-    Feature(
-        name="pools",
-        on_wait_due={Wait.Kind.POOL: waiting.give_up},
-        run_checks=(Charges,),
-        run_tables={"runs_poolcharge": "run_id"},
-        record_checks=(every_pool,),
-    ),
     Feature(name="halts", record_checks=(every_halt,)),
     Feature(name="attributes", run_checks=(Attributes, SeenBy), run_tables={"runs_attribute": "run_id"}),
     Feature(name="read cache", run_checks=(CachedReads,), run_tables={"runs_cachedread": "run_id"}),

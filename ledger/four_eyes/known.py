@@ -48,7 +48,6 @@ FAMILIES: dict[str, str] = {
     "policies": "policies: which calls are allowed and who must approve them",
     "queues": "queues, approval limits and deputies",
     "roles": "roles, and other rights of accounts and roles",
-    "limits": "limits of calls at runtime, and pools",
     "prices": "prices of models",
     OUTCOMES: "outcomes of uncertain calls",
 }

@@ -22,7 +22,7 @@ from runs.engine.budget import Budget
 from runs.services import idempotency, lifecycle
 from runs.services.bodies import BulkBody, StartBody
 from runs.services.budgets.starting import most_of
-from runs.services.limits.acts import start_with
+from runs.services.priorities import start_with
 from runs.services.starts import keys
 
 

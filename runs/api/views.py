@@ -71,6 +71,7 @@ from runs.services.command import locked
 from runs.services.fleet import requeue
 from runs.services.forgeries import forgeries
 from runs.services.injecting import ContextBody, GoOnBody, Look, go_on, look_first
+from runs.services.priorities import PriorityBody, set_priority
 from runs.services.undo import UNDO
 from runs.story.conversation import transcript
 
@@ -383,6 +384,19 @@ _ACTS: Mapping[str, Callable[..., Run]] = {
     "retry": lifecycle.retry,
     "requeue": requeue,
 }
+
+
+class RunPriority(ApiView):
+    """Set a run's priority."""
+
+    roles = {"POST": (OPERATOR,)}
+
+    @described("Set a run's priority", RunRow, body=PriorityBody)
+    def post(self, request: Request, run_id: UUID) -> Response:
+        lifecycle.find(run_id)
+        body = read_body(request, PriorityBody)
+        set_priority(run_id, body.priority, by=self.by, justification=body.justification)
+        return Response(one(run_id))
 
 
 class Requeue(Steer):

@@ -23,7 +23,7 @@ from ledger.web.roles import OPERATOR, actor, role_in, roles
 from ledger.web.seeing.payloads import HIDDEN, WHO_GIVES, must_read
 from ledger.web.tally import Tally
 from runs import features
-from runs.console import attributes, budgets, pools
+from runs.console import attributes, budgets
 from runs.console.questions import Wrong, answer_of, open_questions
 from runs.console.run_page import Dossier, Sight, gather
 from runs.console.talk import SENDERS, NotSent, request_of, talk_of
@@ -33,7 +33,6 @@ from runs.queries import run_list, spending
 from runs.queries.attributes.meaning import BadSearch
 from runs.queries.doubts import Link, link_of
 from runs.queries.open_effects import STATUSES, Filters, open_effects
-from runs.queries.pools import gated
 from runs.queries.progress import TellingBlock, size_of
 from runs.queries.why.acts import steering
 from runs.queries.why.seen import Reader, what_comes
@@ -186,7 +185,6 @@ class RunPage(Page):
             dossier.run, dossier.head, dossier.waits, may=may, parent=dossier.above, refused=refused
         )
         context["settling"] = panel_of(dossier, person)
-        context["pools"] = pools.of(dossier.run, dossier.head)
         context["size"] = size_of(dossier.run, dossier.head)
         context["told"] = TellingBlock(run_id, dossier.head)
         if sight.tab == "timeline":
@@ -402,13 +400,13 @@ class ReconcilePage(SharedPage):
         cards, more = run_list.needing_operator(beyond=place)
         may_raise = bool(held & {OPERATOR, authority.raises_budgets()})
         words = agreeing.newest(card.wait for card in cards if card.wait is not None)
-        shared = [pools.Shown(one) for one in gated()] if place is None else []
+        made = [panel() for panel in features.every(lambda each: each.reconcile_panels)] if place is None else []
         return {
             "rows": [(card, words.get(card.wait.id)) for card in cards if card.wait is not None],
             "more": more,
             "is_from_start": place is None,
             "may_raise": may_raise,
-            "pools": shared,
+            "panels": [panel for panel in made if panel is not None],
         }
 
 

@@ -10,13 +10,11 @@ from runs.console import (
     forks,
     halts,
     injecting,
-    limits,
     run_views,
     schedule_views,
     settling,
     start_views,
 )
-from runs.console import pools as pool_views
 
 urlpatterns = [
     path("runs", run_views.RunsPage.as_view(), name="runs"),
@@ -69,10 +67,6 @@ urlpatterns = [
         schedule_views.ScheduleDeletions.as_view(),
         name="schedule_deletions",
     ),
-    path("pools", pool_views.PoolsPage.as_view(), name="pools"),
-    path("pools/new", pool_views.NewPool.as_view(), name="new_pool"),
-    path("pools/<int:pool_id>/limits", pool_views.PoolLimits.as_view(), name="pool_limits"),
-    path("pools/<int:pool_id>/closings", pool_views.PoolClosings.as_view(), name="pool_closings"),
     path("runs/<uuid:run_id>/messages/<str:name>", run_views.Messages.as_view(), name="messages"),
     path("runs/<uuid:run_id>/views/<str:name>", run_views.ViewPage.as_view(), name="run-view"),
     path(
@@ -94,11 +88,6 @@ urlpatterns = [
     path("agents", agent_views.AgentsPage.as_view(), name="agents"),
     path("agents/<str:graph_id>", agent_views.AgentPage.as_view(), name="agent"),
     path("fleet/recoveries", agent_views.RecoveriesPage.as_view(), name="recoveries"),
-    path("limits", limits.LimitsPage.as_view(), name="limits"),
-    path("limits/settings", limits.LimitSettings.as_view(), name="limit_settings"),
-    path("limits/resets", limits.LimitResets.as_view(), name="limit_resets"),
-    path("limits/openings", limits.BreakerOpenings.as_view(), name="breaker_openings"),
-    path("limits/closings", limits.BreakerClosings.as_view(), name="breaker_closings"),
     path("halts", halts.HaltsPage.as_view(), name="halts"),
     path("halts/new", halts.NewHalt.as_view(), name="new_halt"),
     path("halts/<uuid:halt>/stages", halts.HaltStages.as_view(), name="halt_stages"),

@@ -257,7 +257,7 @@ class Meter:
 
     def __init__(self, caps: Caps = UNLIMITED, used: Usage = NOTHING_USED, *, counts_reads: bool = False) -> None:
         self.caps, self.used = caps, used
-        self.counts_reads = counts_reads  # a pool counts reads, so each is recorded before it is made
+        self.counts_reads = counts_reads  # a shared budget counts reads, so each is recorded before it is made
         self._reserved: dict[Call, Usage] = {}
         self.reserved = NOTHING_USED  # for all calls without a recorded outcome; read a thousand times
 

@@ -2,7 +2,7 @@
 
     recorded? → unknown outcome? → guards → gate → intend (TX1) → send, with retries → record (TX2)
 
-*Intent*: committed before the first send, except for a read with neither grant nor pool; skipped if recorded.
+*Intent*: committed before the first send, except for a read with neither grant nor shared budget; skipped if recorded.
 *Sent again*: reads always; keyed calls while their key is valid, unless their upstream was seen to ignore keys or lacks
 a required certificate; any call after proof that nothing was sent; an unsafe call after its reconcile hook says that it
 did not happen. Each repeat of a call with an intent is recorded, or checked against the database, before it is sent.
@@ -40,8 +40,8 @@ from runs.engine.errors import (
     NotSent,
     Passing,
     PoliciesChanged,
-    PoolShort,
-    PoolUnpriced,
+    SharedBudgetShort,
+    SharedBudgetUnpriced,
     ToolFailure,
     TransportError,
     brief,
@@ -52,7 +52,7 @@ from runs.engine.logical_call import OF_THE_TOOL, CallSpec, LogicalCall, Outcome
 from runs.engine.outcomes import Broken, Crashed, LateAnswer, Stopped, Unwind
 from runs.engine.runtime import Runtime, is_being_cancelled, without_exit
 from runs.engine.secrets import scrubbed, with_secrets
-from runs.engine.steps import pools, reads
+from runs.engine.steps import reads, shared_budgets
 from runs.engine.steps.retry import park_for_retry, try_until_answered
 from runs.engine.tape import payload_of
 from runs.engine.tools import FOR_DISPATCH, Answer, Pending, ToolCall
@@ -129,8 +129,8 @@ async def _begin(call: LogicalCall) -> BaseModel | None:
 
 
 async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel | None:
-    """Commit the intent (TX1): the exact bytes to send. Skipped for a read without grant or pool. Return an output if a
-    guard answers after policies changed. A refused intent parks or stops."""
+    """Commit the intent (TX1): the exact bytes to send. Skipped for a read without grant or shared budget. Return
+    an output if a guard answers after policies changed. A refused intent parks or stops."""
     visit, tool = call.visit, call.tool
     if call.past.waits:
         call.park_on_timer()
@@ -139,7 +139,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel
     visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
     if tool.is_pure and grant is None:
         visit.check_stop()
-        if not visit.meter.counts_reads:  # otherwise a pool counts it in TX1
+        if not visit.meter.counts_reads:  # otherwise a shared budget counts it in TX1
             return None
     if not tool.is_unsafe and not tool.is_pure:
         call.key = idempotency_key(visit.run_id, call.slot, call.attempt, call.secret)
@@ -170,10 +170,10 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel
     entries = [] if tool.is_pure else [call.intent().entry("pending")]
     try:
         if call.past.waits:
-            pools.park_if_waiting(visit, call.slot, call.attempt)
+            shared_budgets.park_if_waiting(visit, call.slot, call.attempt)
         await visit.commit(Batch(events, entries, wait, grant=grant, is_intent=True))
-    except (PoolShort, PoolUnpriced) as error:
-        await pools.wait_for_room(visit, call.slot, call.attempt, error, **call.identity)
+    except (SharedBudgetShort, SharedBudgetUnpriced) as error:
+        await shared_budgets.wait_for_room(visit, call.slot, call.attempt, error, **call.identity)
     except PoliciesChanged:
         call.guards, call.needs_fresh_policies = visit.runtime.guards, True
         return await _begin(call)

@@ -246,13 +246,13 @@ class BudgetShort(Exception):
     """The intent wants more than the run may use. Nothing was written."""
 
 
-class PoolShort(Exception):
-    """A shared pool has no room, or others wait for it. Nothing was written. `told` has the pool's key, name and
-    resource, the amount wanted, and when it refills."""
+class SharedBudgetShort(Exception):
+    """A shared budget has no room, or other calls wait for it. Nothing was written. `detail` has its key (`pool`), name
+    and resource, the amount wanted, and when it refills."""
 
-    def __init__(self, problem: str, told: Mapping[str, Any]) -> None:
+    def __init__(self, problem: str, detail: Mapping[str, Any]) -> None:
         super().__init__(problem)
-        self.told = dict(told)
+        self.detail = dict(detail)
 
 
 class RunHalted(Exception):
@@ -263,8 +263,8 @@ class RunHalted(Exception):
         self.key = key
 
 
-class PoolUnpriced(Exception):
-    """A pool counts dollars, and the model has no price. Nothing was written."""
+class SharedBudgetUnpriced(Exception):
+    """A shared budget counts dollars, and the model has no price. Nothing was written."""
 
     def __init__(self, problem: str, model: str) -> None:
         super().__init__(problem)
@@ -280,4 +280,4 @@ class JournalBroken(Exception):
 
 
 # An intent refused with one of these wrote nothing.
-INTENT_REFUSED = (ApprovalMissing, BudgetShort, NotAsked, PoolShort, PoolUnpriced, RunHalted)
+INTENT_REFUSED = (ApprovalMissing, BudgetShort, NotAsked, SharedBudgetShort, SharedBudgetUnpriced, RunHalted)

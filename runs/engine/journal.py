@@ -358,8 +358,9 @@ class Journal(Protocol):
 
     async def commit(self, batch: Batch) -> Reply:
         """Write a step; the only way to do so. Raises ApprovalMissing if an intent's grant isn't available, BudgetShort
-        if the run may not use what an intent needs, PoolShort and PoolUnpriced if a shared pool can't provide it,
-        NotAsked if a question's queue is closed, PoliciesChanged if an intent was judged by outdated policies."""
+        if the run may not use what an intent needs, SharedBudgetShort and SharedBudgetUnpriced if a shared
+        budget can't provide it, NotAsked if a question's queue is closed, PoliciesChanged if an intent was judged by
+        outdated policies."""
         ...
 
     async def may_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> Reply:

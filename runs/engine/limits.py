@@ -1,7 +1,8 @@
-"""Limits of tools, models, providers, agents and tags: rates, concurrency, circuit breakers, weights."""
+"""Rules of limits, and the port by which calls get permits. durableagents/contrib/limits provides the limits."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -18,7 +19,7 @@ KINDS: Mapping[str, frozenset[str]] = {
     "agent": frozenset({"at_once", "weight"}),
     "tag": frozenset({"at_once", "weight"}),
 }
-MOST: Mapping[str, int] = {
+MAX_VALUES: Mapping[str, int] = {
     "per_minute": 1_000_000,
     "burst": 1_000_000,
     "at_once": 100_000,
@@ -26,11 +27,11 @@ MOST: Mapping[str, int] = {
     "rest": 300,
     "weight": 1000,
 }
-LONGEST_KEY = 300
+MAX_KEY_LENGTH = 300
 
 
-class BadRule(ValueError):
-    """An invalid limit; says what is wrong and what would be right."""
+class InvalidRule(ValueError):
+    """An invalid limit. The message says what is wrong and what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Rule:
     rest: int | None = None
     weight: int | None = None
 
-    def stated(self) -> dict[str, int]:
+    def fields_set(self) -> dict[str, int]:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
@@ -60,42 +61,44 @@ NAMES = tuple(field.name for field in fields(Rule))
 
 
 def check(key: str, rule: Rule) -> None:
-    """Raise BadRule for an invalid key, and for fields that its kind can't have."""
+    """Raise InvalidRule for an invalid key, and for fields that its kind can't have."""
     kind, colon, name = key.partition(":")
-    if kind not in KINDS or not colon or not name or len(key) > LONGEST_KEY:
-        raise BadRule(f"{key[:80]!r} is no key: write one of {', '.join(f'{kind}:NAME' for kind in KINDS)}")
+    if kind not in KINDS or not colon or not name or len(key) > MAX_KEY_LENGTH:
+        raise InvalidRule(f"{key[:80]!r} is not a key: write one of {', '.join(f'{kind}:NAME' for kind in KINDS)}")
     if "*" in name[:-1] or (name.endswith("*") and kind != "tag" and name != "*"):
-        raise BadRule(f"{key!r}: a star stands for all, as in {kind}:*, or ends a tag, as in tag:tenant:*")
-    for field, value in rule.stated().items():
+        raise InvalidRule(
+            f"{key!r}: write a star only as the whole name, as in {kind}:*, or at the end of a tag, as in tag:tenant:*"
+        )
+    for field, value in rule.fields_set().items():
         if field not in KINDS[kind]:
-            raise BadRule(f"{key}: {field} is not for {kind}s: they may have {', '.join(sorted(KINDS[kind]))}")
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST[field]:
-            raise BadRule(f"{key}: {field}={value!r} is not a whole number from 1 to {MOST[field]:,}")
+            raise InvalidRule(f"{key}: a limit of a {kind} can't have {field}, only {', '.join(sorted(KINDS[kind]))}")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_VALUES[field]:
+            raise InvalidRule(f"{key}: {field}={value!r} is not a whole number from 1 to {MAX_VALUES[field]:,}")
     if rule.burst is not None and rule.per_minute is None:
-        raise BadRule(f"{key}: burst says how many may go at once under a rate: give per_minute too")
+        raise InvalidRule(f"{key}: burst needs a rate: give per_minute too")
     if rule.rest is not None and rule.breaker is None:
-        raise BadRule(f"{key}: rest says how long a breaker stays open: give breaker too")
+        raise InvalidRule(f"{key}: rest needs a breaker: give breaker too")
 
 
 _FIELD = re.compile(r"([a-z_]+)=(\d{1,9})%?")
 
 
 def read(text: str) -> dict[str, Rule]:
-    """Parse an installation's limits: `KEY field=number field=number; KEY …`. Raises BadRule."""
+    """Parse an installation's limits: `KEY field=number field=number; KEY …`. Raises InvalidRule."""
     rules: dict[str, Rule] = {}
     for line in filter(None, map(str.strip, re.split(r"[;\n]", text))):
-        key, *stated = line.split()
+        key, *assignments = line.split()
         found: dict[str, int] = {}
-        for one in stated:
-            match = _FIELD.fullmatch(one)
+        for text_of_field in assignments:
+            match = _FIELD.fullmatch(text_of_field)
             if match is None or match[1] not in NAMES or match[1] in found:
                 known = ", ".join(f"{name}=NUMBER" for name in NAMES)
-                raise BadRule(f"{key}: {one!r} is not one of {known}, each once")
+                raise InvalidRule(f"{key}: {text_of_field!r} is not one of {known}, each once")
             found[match[1]] = int(match[2])
         if not found:
-            raise BadRule(f"{key!r}: say something of it, such as per_minute=60")
+            raise InvalidRule(f"{key!r} has no limit: give one, such as per_minute=60")
         if key in rules:
-            raise BadRule(f"{key!r} is named twice")
+            raise InvalidRule(f"{key!r} is named twice")
         rules[key] = Rule(**found)
         check(key, rules[key])
     return rules
@@ -103,7 +106,7 @@ def read(text: str) -> dict[str, Rule]:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """Limits of a tool over all workers, set by its author. The installation's own limits take precedence. `per_minute`
+    """Limits of a tool over all workers, set by its author. Settings and people can override them. `per_minute`
     calls, with a `burst` after a quiet time (default: a second's worth), and at most `at_once` at a time. Raises
     DefinitionError for an invalid number, and if nothing is given."""
 
@@ -114,7 +117,7 @@ class RateLimit:
     def __post_init__(self) -> None:
         try:
             check("tool:x", self.rule)
-        except BadRule as wrong:
+        except InvalidRule as wrong:
             raise DefinitionError(f"RateLimit: {str(wrong).partition(': ')[2]}") from None
         if self.per_minute is None and self.at_once is None:
             raise DefinitionError("RateLimit() limits nothing: give per_minute, at_once, or both")
@@ -130,12 +133,12 @@ def keys_of_model(model: str) -> tuple[str, ...]:
     return f"model:{model}", f"provider:{model.partition(':')[0]}"
 
 
-Why = Literal["rate", "at_once", "asked", "breaker", "changed"]
+Reason = Literal["rate", "at_once", "asked", "breaker", "changed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Permission for one try. `is_held`: to be given back; `probed`: keys whose open breaker it tests."""
+    """Permission for one try. `is_held`: it must be given back; `probed`: keys whose open breaker the try tests."""
 
     id: str
     keys: tuple[str, ...]
@@ -145,28 +148,28 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """No permit now: because of which key, why, and the minimum wait in seconds."""
+    """No permit now: the key, the reason, and the minimum wait in seconds."""
 
     key: str
-    why: Why
+    why: Reason
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Result of a try. `served` None: nothing is known of the other side. `retry_after` is in seconds."""
+class TryResult:
+    """Result of a try. `served`: whether upstream served it; None if unknown. `retry_after` is in seconds."""
 
     served: bool | None = None
     error: str = ""
     retry_after: float = 0.0
 
 
-NOTHING = Told()
+NOTHING_KNOWN = TryResult()
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request for a permit. `lasts` limits the try, `patience` the wait (seconds); `earlier` counts refusals."""
+class PermitRequest:
+    """A request for a permit. `lasts` limits the try, `patience` the wait, in seconds. `earlier` counts refusals."""
 
     run_id: str
     slot: str
@@ -176,23 +179,40 @@ class Asked:
 
 
 class Limits:
-    """Default: nothing is limited. A worker's are in runs/services/limits/permits.py. `version` changes whenever
-    `is_known` may answer differently."""
+    """The limits that a worker observes; by default nothing is limited. `version` changes whenever `is_known` may
+    answer differently."""
 
     version = 0
+    is_capping = False  # whether agents or tags are limited: then another run may take a free slot
+
+    @property
+    def blocks_claims(self) -> bool:
+        """Return whether nothing may be claimed, because limits can't be trusted."""
+        return False
 
     def is_known(self, key: str) -> bool:
-        """Return whether there is any limit of a key, whether or not it is reached."""
+        """Return whether a key has any limit, reached or not."""
         return False
 
-    def concerns(self, keys: tuple[str, ...]) -> bool:
+    def needs_permit(self, keys: tuple[str, ...]) -> bool:
+        """Return whether a call under these keys needs a permit now."""
         return False
 
-    async def take(self, keys: tuple[str, ...], asked: Asked) -> Permit | Refused:
+    async def take(self, keys: tuple[str, ...], request: PermitRequest) -> Permit | Refused:
         return Permit("", keys)
 
     def give_back(self, permit: Permit) -> None:
         """Return a permit after the try, or if it never began."""
 
-    def tell(self, keys: tuple[str, ...], permit: Permit | None, told: Told) -> None:
+    def report(self, keys: tuple[str, ...], permit: Permit | None, result: TryResult) -> None:
         """Report the result of a try."""
+
+    async def refresh(self, connection: Any) -> None:
+        """Read the current limits, about once a second."""
+
+    async def serve(self, pool: Any) -> None:
+        """Do background work with the worker's connections, until cancelled."""
+        await asyncio.Event().wait()
+
+    def hear(self, notification: str | None) -> None:
+        """Take note of a wake-up of workers; None after a lost connection."""

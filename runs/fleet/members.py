@@ -21,7 +21,7 @@ from django.db.models import DateTimeField, Func
 from django.db.models.expressions import Combinable
 
 from ledger.protocol import PROTOCOL
-from runs import log_messages
+from runs import features, log_messages
 from runs.connections import dsn, tag_of
 from runs.engine.threads import BusyTool
 from runs.fleet import procfs
@@ -118,8 +118,7 @@ _ROLL = f"""
            (SELECT extract(epoch FROM clock_timestamp() - at)::float FROM runs_sweep WHERE id = 1),
            (SELECT extract(epoch FROM deadline - clock_timestamp())::float FROM runs_wait
             WHERE resolved_at IS NULL AND NOT is_overdue ORDER BY deadline LIMIT 1),
-           EXISTS (SELECT 1 FROM runs_poolmeter
-                   WHERE is_untold OR gate_at IS NOT NULL OR is_on AND ends_at <= clock_timestamp()),
+           {{is_due}},
            EXISTS (SELECT 1 FROM runs_held) OR EXISTS (SELECT 1 FROM runs_stood WHERE until > clock_timestamp())
     FROM runs_process p WHERE p.ended_at IS NULL"""
 # A stopped client may be in an open transaction; its locks end with its backends.
@@ -233,19 +232,21 @@ class Member:
 @dataclass(frozen=True, slots=True)
 class Roll:
     """The living processes, and in seconds the server's age, the last sweep's age and the next deadline;
-    and whether pools or halted runs need attention."""
+    and whether prompt sweeps of features or halted runs need attention."""
 
     members: list[Member]
     server_age: float
     sweep_age: float | None
     due_in: float | None
-    is_pool_waiting: bool
+    is_sweep_due: bool
     is_held_back: bool = False
 
 
 def roll_call() -> Roll | None:
     """Return the roll in one statement; None during an outage."""
-    rows = _on_link(lambda link: link.execute(_ROLL).fetchall())
+    due = [f"({sweep.is_due})" for sweep in features.every(lambda each: each.prompt_sweeps)]
+    statement = _ROLL.format(is_due=" OR ".join(due) or "false")
+    rows = _on_link(lambda link: link.execute(statement).fetchall())
     if rows is None:
         return None
     told = rows[0][-5:] if rows else (0.0, None, 0.0, True, True)

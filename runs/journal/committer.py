@@ -35,7 +35,7 @@ MOST_BYTES = 60 * 1024
 PLACE_SECONDS = 0.02
 CUT_OFF_SECONDS = 5.0
 _STEP = re.compile(r"SELECT (runs_\w+)\(%s, ")
-# Steps that may lock a pool's meter; an end settles what is reserved.
+# Steps that may lock the meter of a shared budget; an end settles what is reserved.
 _DRAWING = frozenset({"runs_intend", "runs_record", "runs_leave"})
 _committers: WeakKeyDictionary[Pool, Committer] = WeakKeyDictionary()
 
@@ -97,8 +97,8 @@ class Committer:
     A batch takes half of all writes: with one batch, worker and server would alternate for good, as runs answered
     together become ready together. A step goes alone, at once and on the same terms, if its run's head is locked (a
     batch takes only free heads, so it can't deadlock with another), if the server refused one of its batch, which
-    undoes all of it, and if it may lock a pool's meter, which comes after the head. So each step gets its own refusal,
-    and no other.
+    undoes all of it, and if it may lock the meter of a shared budget, which comes after the head. So each
+    step gets its own refusal, and no other.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -308,8 +308,8 @@ async def _sent_through_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]
 
 @lru_cache(maxsize=512)
 def batched(statement: str) -> str:
-    """Return the batch variant of a step's statement: no effect and no row if its head is locked or it may lock a
-    pool's meter. It takes the run from the locked row, so it can't be called before the lock."""
+    """Return the batch variant of a step's statement: no effect and no row if its head is locked or it may lock
+    the meter of a shared budget. It takes the run from the locked row, so it can't be called before the lock."""
     step = _STEP.match(statement)
     assert step is not None, statement
     free = "SELECT run_id FROM ledger_head WHERE run_id = %s FOR UPDATE SKIP LOCKED"

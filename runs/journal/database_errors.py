@@ -18,9 +18,9 @@ from runs.engine.errors import (
     BudgetShort,
     NotAsked,
     PoliciesChanged,
-    PoolShort,
-    PoolUnpriced,
     RunHalted,
+    SharedBudgetShort,
+    SharedBudgetUnpriced,
 )
 
 T = TypeVar("T")
@@ -100,7 +100,11 @@ def translated(error: psycopg.Error) -> Exception:
         return RunHalted(message, f"{told.get('scope')}:{told.get('key')}" if is_at_call else "")
     if state in (NO_ROOM, NO_PRICE):
         told = json.loads(error.diag.message_detail or "{}")
-        return PoolShort(message, told) if state == NO_ROOM else PoolUnpriced(message, str(told.get("model")))
+        return (
+            SharedBudgetShort(message, told)
+            if state == NO_ROOM
+            else SharedBudgetUnpriced(message, str(told.get("model")))
+        )
     return ApprovalMissing(message) if state == NO_APPROVAL else error
 
 

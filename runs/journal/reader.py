@@ -50,8 +50,7 @@ _COUNTED = len(RESOURCES)
 STANDING = """
     SELECT h.epoch, h.lease, h.seq, clock_timestamp(), h.is_pause_requested, h.is_cancel_requested, h.is_on_hold,
            {caps}, {used}, (SELECT depth FROM runs_run WHERE id = h.run_id),
-           EXISTS (SELECT 1 FROM runs_pool p WHERE p.off_at IS NULL AND p.resource = 'tool_calls'
-                   AND p.id = ANY(runs_pools_of(h.run_id, '*'))),
+           runs_counts_reads(h.run_id),
            c.seq, c.generation, c.node, c.visit, c.fingerprint, c.state, c.checksum, c.schema_version
     FROM ledger_head h
     LEFT JOIN LATERAL (SELECT * FROM runs_checkpoint WHERE run_id = h.run_id ORDER BY seq DESC LIMIT 3) c ON true
@@ -129,7 +128,7 @@ _AFTER = _FLAGS + 2 * _COUNTED
 
 
 def standing(row: TupleRow) -> tuple[TupleRow, Caps, Usage, int, bool]:
-    """Split a row of STANDING: lease, journal end and requests; caps; usage; depth; whether a pool counts reads."""
+    """Split a row of STANDING: lease, journal end and requests; caps; usage; depth; whether reads are counted."""
     caps, used = row[_FLAGS : _FLAGS + _COUNTED], row[_FLAGS + _COUNTED : _FLAGS + 2 * _COUNTED]
     return row[:_FLAGS], Caps(*caps), Usage(*used), row[_AFTER] or 0, row[_AFTER + 1]
 

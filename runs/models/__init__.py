@@ -1,5 +1,5 @@
-"""The models of runs, by topic: `run`, `control` (bulk acts, halts, policies), `fleet`, `money` (prices, pools, limits)
-and `releases` (schedules, cached reads)."""
+"""The models of runs, by topic: `run`, `control` (bulk acts, halts, policies), `fleet`, `money` (prices, default
+budgets) and `releases` (schedules, cached reads)."""
 
 from runs.models.control import NEVER, Batch, BatchItem, Halt, HaltNow, HaltSeen, Held, PolicyRevision, Stood
 from runs.models.fleet import (
@@ -17,14 +17,6 @@ from runs.models.fleet import (
 )
 from runs.models.money import (
     BudgetDefault,
-    Limit,
-    LimitLine,
-    Permit,
-    Pool,
-    PoolCharge,
-    PoolMeter,
-    PoolNotice,
-    PoolPeriod,
     Price,
 )
 from runs.models.releases import CachedRead, Firing, Schedule
@@ -67,20 +59,12 @@ __all__ = [
     "IdempotencyRecord",
     "Incident",
     "KEPT",
-    "Limit",
-    "LimitLine",
     "Listener",
     "LogLine",
     "Message",
     "NEVER",
     "Overheard",
-    "Permit",
     "PolicyRevision",
-    "Pool",
-    "PoolCharge",
-    "PoolMeter",
-    "PoolNotice",
-    "PoolPeriod",
     "Price",
     "Probe",
     "Process",

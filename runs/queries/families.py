@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BigIntegerField, BooleanField, DateTimeField, F, JSONField
+from django.db.models import BigIntegerField, DateTimeField, F, JSONField
 from django.db.models.expressions import RawSQL
 
 from ledger.models import Head
@@ -120,7 +120,7 @@ _LAST_AT = "(SELECT e.at FROM ledger_event e WHERE e.run_id = ledger_head.run_id
 
 def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
     """Return heads annotated with children by state, attributes, progress, time of the last event (`last_at`),
-    served versions (`drivable`), halt, whether there are pools, and the facts that features add."""
+    served versions (`drivable`), halt, and the facts that features add."""
     facts = dict(item for each in features.installed.values() for item in each.run_facts.items())
     found = Head.objects.filter(run_id__in=run_ids).annotate(
         children=RawSQL(_STATES, (), output_field=JSONField()),
@@ -129,7 +129,6 @@ def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
         last_at=RawSQL(_LAST_AT, (), output_field=DateTimeField()),
         drivable=drivable(),
         halted=halted(),
-        has_pools=RawSQL("EXISTS (SELECT 1 FROM runs_pool)", (), output_field=BooleanField()),
         **{name: RawSQL(statement, (), output_field=JSONField()) for name, statement in facts.items()},
     )
     return {head.run_id: head for head in found}

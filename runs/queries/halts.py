@@ -32,8 +32,7 @@ _UNKNOWN = """
         WHEN 'version' THEN EXISTS (SELECT 1 FROM runs_agentversion v WHERE v.graph_id = n.key)
         WHEN 'tool' THEN EXISTS (SELECT 1 FROM runs_agentversion v WHERE v.parts -> 'tools' ? n.key)
             OR EXISTS (SELECT 1 FROM runs_agentcode c WHERE c.parts -> 'tools' ? n.key)
-        ELSE EXISTS (SELECT 1 FROM runs_limit l WHERE l.key = 'provider:' || n.key)
-            OR EXISTS (SELECT 1 FROM runs_price p WHERE split_part(p.model, ':', 1) = n.key) END"""
+        ELSE EXISTS (SELECT 1 FROM runs_price p WHERE split_part(p.model, ':', 1) = n.key) END"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -12,7 +11,7 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Discriminat
 from pydantic import Tag as Form
 from pydantic_core import PydanticCustomError
 
-from ledger.web.bodies import ARRAY, OBJECT, Justification, Justified, NoFlag, PlainZero, Strict
+from ledger.web.bodies import ARRAY, OBJECT, Justification, Justified, Strict
 from ledger.web.text_safety import is_hidden
 from runs.engine.attributes import MOST as MOST_ATTRIBUTES
 from runs.engine.budget import Budget
@@ -215,40 +214,6 @@ class BudgetBody(SteerBody):
     if_caps: Budget | None = Field(
         default=None, description="Caps as last read. If one has changed since, nothing is set (409)."
     )
-
-
-# Dollars to the millionth, or a whole number of any other resource.
-Limit = Annotated[
-    Decimal, Field(strict=False, ge=0, le=10**15, decimal_places=6, allow_inf_nan=False), NoFlag, PlainZero
-]
-PoolName = Annotated[str, Field(min_length=1, max_length=100)]
-
-
-class PoolBody(SteerBody):
-    """A budget shared by all calls in a scope, per period. `whose` names the tag, agent, person or provider."""
-
-    name: PoolName = Field(description="Name of the pool.")
-    scope: Literal["all", "tag", "agent", "person", "provider"] = Field(description="Calls that it covers.")
-    whose: Annotated[str, Field(max_length=200)] = Field(
-        default="", description="Name of the tag, agent, person or provider; empty with `all`."
-    )
-    resource: Literal["usd", "tokens_in", "tokens_out", "model_calls", "tool_calls"] = Field(
-        description="Resource that it limits."
-    )
-    limit: Limit = Field(description="Limit per period: US dollars, or a whole number of another resource.")
-    period: Literal["day", "week", "month"] = Field(description="Length of a period.")
-    zone: Annotated[str, Field(min_length=1, max_length=64)] = Field(
-        default="UTC", description="IANA time zone in which periods start."
-    )
-
-
-class PoolChangeBody(SteerBody):
-    """Fields to change. With `if_limit` (the limit as last read), nothing is changed if the limit is a different one
-    now."""
-
-    name: PoolName | None = Field(default=None, description="New name.")
-    limit: Limit | None = Field(default=None, description="New limit.")
-    if_limit: Limit | None = Field(default=None, description="Limit as last read; refused with 409 if it has changed.")
 
 
 class ModelsBody(SteerBody):

@@ -97,7 +97,7 @@ DECLARE
     problem text;
     taken int := 0;
     is_ruled boolean;
-    is_capped boolean := false;
+    is_capped boolean;
     is_by_age boolean := random() < 0.125;
     drives int := coalesce((SELECT p.protocol FROM runs_process p WHERE p.id = p_worker), ledger_protocol());
     is_draining boolean := EXISTS (SELECT 1 FROM runs_served s WHERE s.worker = p_worker AND s.is_draining);
@@ -124,10 +124,7 @@ BEGIN
                                   AND (n.scope = 'tag' OR n.kind = 'starts' OR n.is_staged)) THEN 256 ELSE 0 END;
     END IF;
     more := greatest(more, cardinality(skipped));
-    is_ruled := EXISTS (SELECT 1 FROM runs_limit l WHERE starts_with(l.key, 'agent:') OR starts_with(l.key, 'tag:'));
-    IF is_ruled THEN
-        is_capped := EXISTS (SELECT 1 FROM runs_limit l WHERE (starts_with(l.key, 'agent:') OR starts_with(l.key, 'tag:')) AND coalesce(l.given, l.declared) ->> 'at_once' IS NOT NULL);
-    END IF;
+    SELECT l.is_ruled, l.is_capped INTO is_ruled, is_capped FROM runs_claim_limits() l;
     IF is_capped THEN
         PERFORM pg_advisory_xact_lock(hashtextextended('runs_claim', 28));
         SELECT jsonb_agg(d) INTO driven FROM (

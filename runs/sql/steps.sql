@@ -1,7 +1,7 @@
 -- The step protocol: one call of one function per step. Lock the head, check the fence, then write or RAISE.
 -- SQLSTATEs: DA001 stale lease, DA002 approval missing, used up or not for these bytes, DA003 approval expired, DA004 over budget,
--- DA005 and DA006 pools (pools.sql), DA007 halted (halts.sql), DA060 policies changed (policies.sql), DA404 no such run.
--- Lock order everywhere: Head, Run, Wait, Approval, pool meters, the rest.
+-- DA005 and DA006 shared budgets (hooks.sql), DA007 halted (halts.sql), DA060 policies changed (policies.sql), DA404 no such run.
+-- Lock order everywhere: Head, Run, Wait, Approval, meters of shared budgets, the rest.
 --
 -- Where several runs' steps share a transaction (runs/journal/committer.py), the caller has taken each head by SKIP LOCKED, and rows below a
 -- head are locked only under it, so none waits for another. A step that RAISEs undoes them all; each is then made alone.
@@ -103,7 +103,7 @@ BEGIN
     RAISE EXCEPTION 'slot % of run % has no unused approval for these bytes', g_slot, p_run USING ERRCODE = 'DA002';
 END $$;
 
--- TX1: write an intent before anything leaves, after all checks (grant, caps, pools, policies, halts).
+-- TX1: write an intent before anything leaves, after all checks (grant, caps, shared budgets, policies, halts).
 CREATE OR REPLACE FUNCTION runs_intend(
     p_run uuid, p_epoch bigint, p_lease uuid, p_actor text,
     p_lines ledger_line[], p_facts ledger_fact[], g_slot text, g_hash text, w runs_opening
@@ -199,9 +199,6 @@ BEGIN
         INSERT INTO runs_wait (id, run_id, slot, attempt, kind, n, opened_at, deadline, detail, is_overdue)
         VALUES (w.id, p_run, w.slot, w.attempt, w.kind, w.n, clock_timestamp(), w.deadline, w.detail, false)
         ON CONFLICT (id) DO UPDATE SET deadline = excluded.deadline, is_overdue = false WHERE runs_wait.resolved_at IS NULL;
-        IF w.kind = 'pool' THEN
-            PERFORM runs_gate(w.detail);
-        END IF;
     END IF;
     RETURN runs_reply_of(h, true);
 END $$;

@@ -133,8 +133,8 @@ class House:
                 self._versions_at = now  # there is more
         if self._has_batch:
             self._has_batch = _work_off()
-        if called is not None and called.is_pool_waiting:
-            timers.open_gates()
+        if called is not None and called.is_sweep_due:
+            timers.sweep_promptly()
         if called is not None and called.is_held_back:
             standing.let_go()
         if is_needless:

@@ -44,6 +44,7 @@ from runs.connections import dsn
 from runs.engine.agents import registry
 from runs.engine.canonical import printable
 from runs.engine.driver import Driver
+from runs.engine.limits import Limits
 from runs.engine.runtime import Control, Runtime
 from runs.engine.succession import LARGE_JOURNAL
 from runs.engine.threads import BusyTool, ToolThreads
@@ -62,7 +63,6 @@ from runs.journal.warm import rehearse
 from runs.overheard.texts import Texts
 from runs.services.budgets import prices
 from runs.services.halts.known import RING, KnownHalts
-from runs.services.limits.permits import Permits
 from runs.services.wakeups import CHANNEL, ENQUEUE_SQL, NOTIFY_SQL
 from runs.workers.engine_runtime import runtime
 from runs.workers.housekeeping import House
@@ -137,7 +137,8 @@ class Host:
         known = settings.DURABLEAGENTS
         self._loaded = Loaded(incarnation, only=known.serve, is_draining=known.drain_only)
         self._house = House(incarnation)
-        self._permits = Permits(incarnation)
+        make_limits = features.only(lambda each: each.limits)
+        self._limits = make_limits(incarnation) if make_limits is not None else Limits()
         self._halts = KnownHalts(incarnation)
         self._drain_at: float | None = None
         self._threads = ToolThreads()
@@ -198,7 +199,7 @@ class Host:
             asyncio.create_task(kept("the housekeeping", self._housekeeping)),
             asyncio.create_task(kept("the listener", partial(self._listen, pool))),
             asyncio.create_task(kept("what nodes say", partial(teller.serve, pool))),
-            asyncio.create_task(kept("the permits", partial(self._permits.serve, pool))),
+            asyncio.create_task(kept("the limits", partial(self._limits.serve, pool))),
             asyncio.create_task(kept("what models say", partial(texts.serve, pool))),
         ]
         try:
@@ -209,7 +210,7 @@ class Host:
                     is_fenced=self._is_fenced,
                     hand_in=self._house.take_late,
                     keep=teller.keep,
-                    limits=self._permits,
+                    limits=self._limits,
                     halts=self._halts.lend(pool),
                     overhear=texts.overhear,
                     reads=ReadCache(pool),
@@ -230,7 +231,7 @@ class Host:
         """Listen for wake-ups directly: going through django-q2 takes longer than the claim itself.
         A call to another worker by name is left to it; if it is lost, everybody checks each second."""
         async for called in heard(CHANNEL, name="host"):
-            self._permits.hear(called)
+            self._limits.hear(called)
             self._next_round_at = 0.0 if called == RING else self._next_round_at
             if called == str(self.worker.id):
                 self._is_called = True
@@ -289,7 +290,7 @@ class Host:
         room = self.slots - len(self._active)
         is_closed = self._drain_at is not None or room <= 0 or self._is_fenced() or self._alone_with in self._active
         skipped = self._keyless.paused()
-        is_closed = is_closed or self._permits.has_untrusted_caps or len(skipped) >= MOST_KEYLESS
+        is_closed = is_closed or self._limits.blocks_claims or len(skipped) >= MOST_KEYLESS
         self._is_busy = is_closed or self._makes_room
         if is_closed:
             return False
@@ -324,7 +325,7 @@ class Host:
         async with pool.connection() as link:
             await self._loaded.announce(link)
             await prices.table.refresh_with(link)
-            await self._permits.refresh(link)
+            await self._limits.refresh(link)
             for refresh in features.every(lambda each: each.before_round):
                 await refresh(link)
             await self._halts.go_round(link, {run_id: control for run_id, (_, control) in self._active.items()})
@@ -428,7 +429,7 @@ class Host:
             # It may have been claimed here again already, by another task.
             if self._active.get(claimed.run_id, (None,))[0] is asyncio.current_task():
                 del self._active[claimed.run_id]
-            if self._is_busy or not is_done or self._permits.is_capping:
+            if self._is_busy or not is_done or self._limits.is_capping:
                 self._bell.set()
 
     async def _engine_failed(self, run_id: UUID, error: Exception) -> None:

@@ -22,7 +22,6 @@ from runs.services.budgets import raising
 from runs.services.command import is_busy, locked, mark_overdue
 from runs.services.families import ends
 from runs.services.halts import standing
-from runs.services.pools import waiting
 from runs.services.wakeups import NOTIFY_SQL
 from runs.workers import failover
 
@@ -71,10 +70,7 @@ def sweep() -> float:
     if seconds <= 0 and fired < BATCH and _act_on_due(until):
         seconds = _seconds_to_next()
     for act in features.every(lambda each: each.sweeps):
-        for what, run_id, error in act(_passed_over(), until):
-            if is_transient(error) and not is_refusal(error):
-                raise error
-            _pass_over(what, run_id, f"{what} of it is due and can't be acted on: {first_line(error)}")
+        _call(act, until)
     return seconds
 
 
@@ -180,26 +176,19 @@ def ask_for_time() -> int:
     return len(run_ids)
 
 
-def open_gates() -> None:
-    """Let runs waiting for pools in as far as there is room: after raises, new periods and released reservations."""
+def sweep_promptly() -> None:
+    """Call the features' prompt sweeps."""
     until = time.monotonic() + PASS_SECONDS
-    for pool in waiting.due():
-        try:
-            while time.monotonic() < until and _let_in(pool) == waiting.BATCH:
-                pass
-        except Exception as error:
-            if is_transient(error) and not is_refusal(error):
-                raise
-            log.exception("pool %s: nobody can be let in", pool)
+    for prompt in features.every(lambda each: each.prompt_sweeps):
+        _call(prompt.act, until)
 
 
-def _let_in(pool: int) -> int:
-    let_in = 0
-    for wait_id, run_id, problem in waiting.open_gate(pool, _passed_over()):
-        let_in += problem is None
-        if problem is not None:
-            _pass_over(wait_id, run_id, f"its wait {wait_id} for pool {pool} can't be ended: {problem}")
-    return let_in
+def _call(act: features.Sweep, until: float) -> None:
+    """Call a feature's sweep, and skip for a while what failed."""
+    for what, run_id, error in act(_passed_over(), until):
+        if is_transient(error) and not is_refusal(error):
+            raise error
+        _pass_over(what, run_id, f"{what} of it is due and can't be acted on: {first_line(error)}")
 
 
 def each(find: Callable[..., list[UUID]], act: Callable[[UUID], object], what: str) -> int:

@@ -102,8 +102,6 @@ CURRENT = (
     _gauge("recovery_oldest_seconds", "How long the first of these has stood still."),
     _gauge("notices_pending", "Notices that are due and not sent."),
     _gauge("notice_oldest_seconds", "How long the first of these has been due."),
-    _gauge("breakers_open", "Open circuit breakers."),
-    _gauge("budget_pool_used_ratio", "Largest used and reserved share of a budget pool that is in force."),
 )
 LIVE = (
     _gauge("workers", "Workers with a recent sign of life."),

@@ -28,10 +28,6 @@ _RECOVERING = """
 _NOTICES = """
     SELECT count(*), greatest(extract(epoch FROM statement_timestamp() - min(due_at)), 0)::float
     FROM approvals_notice WHERE state = 'new' AND due_at <= statement_timestamp()"""
-_BREAKERS = "SELECT count(*) FROM runs_limit WHERE breaker = 'open'"
-_POOLS = """
-    SELECT coalesce(max((used + reserved)::float / greatest(most, 1)), 0) FROM runs_poolmeter
-    WHERE is_on AND ends_at > statement_timestamp()"""
 
 
 def take_stock() -> Iterator[Sample]:
@@ -53,8 +49,6 @@ def take_stock() -> Iterator[Sample]:
         yield name, (), n
         yield oldest_name, (), oldest or 0.0
     yield "unserved_versions", (), len(agent_versions.unserved())
-    yield "breakers_open", (), _rows(_BREAKERS)[0][0]
-    yield "budget_pool_used_ratio", (), _rows(_POOLS)[0][0]
 
 
 def count_ended() -> Iterator[Sample]:

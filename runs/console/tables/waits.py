@@ -25,10 +25,6 @@ def to_approval(approval_id: str, html: str) -> str:
     return _to("approval", approval_id, html)
 
 
-def to_pools(html: str) -> str:
-    return f'<a href="{escape(reverse("pools"))}">{html}</a>'
-
-
 def _to(page: str, name: str, html: str) -> str:
     try:
         return f'<a href="{escape(reverse(page, args=[name]))}">{html}</a>'
@@ -174,12 +170,12 @@ def _timer(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     return f"Waiting until {clock(wait.deadline)} ({until(wait.deadline)})."
 
 
-def _pool(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
-    name = visible(detail_text(wait, "name") or "a pool")
+def _shared_budget(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
+    name = visible(detail_text(wait, "name"))
     refills = _moment(detail_text(wait, "refills_at"))
     again = f"\nrefilled {until(refills)};" if refills is not None else ""
     return (
-        f"Waiting for room in the <b>{to_pools(name)}</b> pool\nsince {began(wait.opened_at)};{again}\n"
+        f"Waiting for room in the shared budget <b>{name}</b>\nsince {began(wait.opened_at)};{again}\n"
         f"cancelled if there is none by {clock(wait.deadline)} ({until(wait.deadline)})."
     )
 
@@ -256,5 +252,5 @@ WAITS: dict[str, Sentence] = {
     "operator": _operator,
     "budget": _budget,
     "child": _child,
-    "pool": _pool,
+    "pool": _shared_budget,
 }

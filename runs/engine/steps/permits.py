@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 from runs.engine.errors import NotBegun, Passing, brief
 from runs.engine.guards import Guard
 from runs.engine.journal import Batch, WaitSpec
-from runs.engine.limits import NOTHING, Asked, Permit, Refused, Told
+from runs.engine.limits import NOTHING_KNOWN, Permit, PermitRequest, Refused, TryResult
 from runs.engine.logical_call import LogicalCall
 from runs.engine.tape import Attempt
 from runs.engine.tools import Tool
@@ -97,14 +97,14 @@ class Hold:
     async def take(self, keys: tuple[str, ...], *, lasts: float, patience: float, earlier: int) -> Refused | None:
         """Get a permit for the next try. None: it may be sent."""
         self.keys = keys
-        if self.permit is not None or not self.limits.concerns(keys):
+        if self.permit is not None or not self.limits.needs_permit(keys):
             return None
-        asked = Asked(self.visit.run_id, self.slot, lasts + MARGIN_SECONDS, earlier, patience)
-        return await _unless_stopped(self.visit, self._take(asked))
+        request = PermitRequest(self.visit.run_id, self.slot, lasts + MARGIN_SECONDS, earlier, patience)
+        return await _unless_stopped(self.visit, self._take(request))
 
-    async def _take(self, asked: Asked) -> Refused | None:
+    async def _take(self, request: PermitRequest) -> Refused | None:
         """Take a permit and store it, so that it can be returned even if the caller was cut off."""
-        answer = await self.limits.take(self.keys, asked)
+        answer = await self.limits.take(self.keys, request)
         if isinstance(answer, Refused):
             return answer
         self.permit = answer
@@ -129,7 +129,7 @@ class Hold:
 
     def end(self, permit: Permit | None, error: BaseException | None) -> None:
         """Report how a try under a permit ended, and return the permit unless its function still runs."""
-        self.limits.tell(self.keys, permit, _became_of(error))
+        self.limits.report(self.keys, permit, _result_of(error))
         self.leave()
 
 
@@ -148,17 +148,17 @@ class _Try:
         self.hold.end(self.permit, error)
 
 
-_SERVED = Told(served=True)
+_SERVED = TryResult(served=True)
 
 
-def _became_of(error: BaseException | None) -> Told:
+def _result_of(error: BaseException | None) -> TryResult:
     """Return what a try says about upstream; nothing if it was cut off or failed locally."""
     if error is None:
         return _SERVED
     if isinstance(error, NotBegun) or not isinstance(error, (Passing, TimeoutError)):
-        return NOTHING
+        return NOTHING_KNOWN
     after = error.retry_after if isinstance(error, Passing) else None
-    return Told(served=False, error=brief(error), retry_after=max(0.0, after or 0.0))
+    return TryResult(served=False, error=brief(error), retry_after=max(0.0, after or 0.0))
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:
@@ -167,7 +167,7 @@ def _on_loop(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:
 
 
 async def _unless_stopped(visit: Visit, waiting: Coroutine[Any, Any, T]) -> T:
-    """Wait in place for something without effect; a stop ends the wait and the visit."""
+    """Wait in place for something without effect. A stop request ends the wait and the visit."""
     task = asyncio.ensure_future(waiting)
     ends = [asyncio.ensure_future(each.wait()) for each in (visit.control.stop_asked, visit.closing)]
     try:

@@ -21,8 +21,8 @@ from runs.engine.errors import (
     ModelFailure,
     NotServed,
     Passing,
-    PoolShort,
-    PoolUnpriced,
+    SharedBudgetShort,
+    SharedBudgetUnpriced,
     TransportError,
     brief,
     traceback_of,
@@ -32,7 +32,7 @@ from runs.engine.limits import keys_of_model
 from runs.engine.outcomes import Broken, Crashed
 from runs.engine.runtime import is_being_cancelled
 from runs.engine.screening import RequestScreening, Shown
-from runs.engine.steps import pools
+from runs.engine.steps import shared_budgets
 from runs.engine.steps.permits import Hold, park_for_limit
 from runs.engine.steps.retry import park_for_retry, try_until_answered
 from runs.engine.steps.spending import debit, lost
@@ -275,11 +275,11 @@ class Question:
             events.insert(0, past.intent)
         events[-1:-1] = self.screening.take()
         try:
-            pools.park_if_waiting(visit, self.slot, self.attempt)
+            shared_budgets.park_if_waiting(visit, self.slot, self.attempt)
             await visit.commit(Batch(events, is_intent=True))
-        except (PoolShort, PoolUnpriced) as error:
+        except (SharedBudgetShort, SharedBudgetUnpriced) as error:
             named = {"call": "model", "hash": self.request_hash} if isinstance(events[0], e.ModelRequested) else {}
-            await pools.wait_for_room(visit, self.slot, self.attempt, error, **named)
+            await shared_budgets.wait_for_room(visit, self.slot, self.attempt, error, **named)
         past.routes += 1
         self.route = route
         return event

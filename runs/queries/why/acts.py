@@ -31,8 +31,8 @@ from runs.services.bodies import (
 )
 from runs.services.command import refusal
 from runs.services.injecting import GoOnBody
-from runs.services.limits.acts import NotInThisState, PriorityBody
 from runs.services.messages.sending import agent_of
+from runs.services.priorities import PriorityBody, RunHasEnded
 from runs.services.undo import offered
 
 
@@ -162,7 +162,7 @@ def _refusal(act: str, seen: Seen) -> DurableAgentsError | None:
         return refusal(act, run, "")
     hint = why_not(act, seen.stand)
     if hint is not None:
-        return NotInThisState(hint) if act == "priority" else refusal(act, run, hint)
+        return RunHasEnded(hint) if act == "priority" else refusal(act, run, hint)
     if act in ALONE and (other := related_runs.in_the_way(run)) is not None:
         return refusal(act, run, related_runs.why_not(other))
     if act == "retry" and run.state == State.FAILED and retrying.key_lives([run]):

@@ -163,7 +163,7 @@ SENTENCES: dict[str, Words] = {
     "signal": _wait(lambda s, w: f"Waiting for the signal {detail_text(w, 'name', 'title')}"),
     "message": _wait(lambda s, w: f"Waiting for a message: “{name_of(w)}”"),
     "child": _wait(_child),
-    "pool": _wait(lambda s, w: f"Waiting for room in the pool {detail_text(w, 'name')}"),
+    "pool": _wait(lambda s, w: f"Waiting for room in the shared budget {detail_text(w, 'name')}"),
     "limit": _wait(_limit),
     "breaker": _wait(lambda s, w: f"“{name_of(w)}” waits: the circuit breaker of {detail_text(w, 'limit')} is open"),
     "retry_timer": _wait(

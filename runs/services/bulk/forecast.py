@@ -26,7 +26,7 @@ from runs.services.allowed import ALONE, FAILS_ANYWAY, IN_POOL, not_alike, stand
 from runs.services.budgets import raising
 from runs.services.command import holders, refusal
 from runs.services.fleet import is_in_pool
-from runs.services.limits.acts import NotInThisState
+from runs.services.priorities import RunHasEnded
 
 CHUNK = 500
 NAMED = 20  # runs named for each reason
@@ -138,7 +138,7 @@ class _Rows:
         hint = self._not_alike(run, stand.doubts) if action == "reconcile" else None
         hint = why_not(action, stand) if hint is None else hint
         if hint is not None:
-            raise NotInThisState(hint) if action == "priority" else refusal(action, run, hint)
+            raise RunHasEnded(hint) if action == "priority" else refusal(action, run, hint)
         self._look_further(run, head)
 
     def _not_alike(self, run: Run, doubts: int) -> str | None:

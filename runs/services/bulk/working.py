@@ -27,7 +27,7 @@ from runs.services.budgets import raising
 from runs.services.bulk.acts import STOPPING, digest_of, is_as_asked
 from runs.services.command import refusal
 from runs.services.fleet import requeue
-from runs.services.limits import acts as limits
+from runs.services.priorities import set_priority
 from runs.services.settling.agreeing import Proposal
 
 log = logging.getLogger("runs.services.bulk")
@@ -39,7 +39,7 @@ ACTS: Mapping[str, Callable[..., Any]] = {
     "resume": lifecycle.resume,
     "cancel": lifecycle.cancel,
     "retry": lifecycle.retry,
-    "priority": limits.set_priority,
+    "priority": set_priority,
     "requeue": requeue,
     "budget": raising.raise_to,
     "reconcile": reconciling.reconcile,

@@ -11,8 +11,9 @@ from django.urls import get_resolver, reverse
 from approvals.models import Approval
 from approvals.policies import acts as policies
 from approvals.policies.acts import NewPolicyBody
+from durableagents.contrib.limits.models import SharedBudget
 from ledger.actors import Actor
-from runs.models import Pool, Run
+from runs.models import Run
 from tests.integration.runs.situations import ALL
 from tests.integration.runs.stage import Stage
 from tests.integration.runs.test_why import MORE, Lives
@@ -70,7 +71,7 @@ def _samples(part: str, runs: list[Run]) -> list[Any]:
         case "policy":
             body = NewPolicyBody(name="dear", effect="deny", rule="too dear", tool="pay", justification="agreed")
             return [policies.create(body, by=Actor("os", "root", auth="shell")).name]
-        case "pool_id":
-            return [*Pool.objects.values_list("pk", flat=True)]
+        case "budget_id":
+            return [*SharedBudget.objects.values_list("pk", flat=True)]
         case _:
             return scale.samples(part)

@@ -9,13 +9,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from durableagents.contrib.limits.api import LimitPage
+from durableagents.contrib.limits.models import Limit, SharedBudget
 from ledger.clock import database_now
 from ledger.models import ActRecord, OverrideRecord
 from runs.api.halts import HaltPage, HaltRow
-from runs.api.limits import LimitPage
 from runs.api.schemas import IncidentPage
 from runs.fleet import members
-from runs.models import Halt, Incident, Limit, Pool, Process, Run
+from runs.models import Halt, Incident, Process, Run
 from runs.services.bulk import working
 from tests.cases import each_case
 from tests.integration.api.conftest import START, Api, is_problem
@@ -252,7 +253,7 @@ RESEARCH = WHY | {
 
 
 def made(api: Api, **changed: Any) -> dict[str, Any]:
-    answer = api.post("pools", RESEARCH | changed)
+    answer = api.post("shared-budgets", RESEARCH | changed)
     assert answer.status_code == 201, answer.content
     return dict(answer.json())
 
@@ -260,22 +261,22 @@ def made(api: Api, **changed: Any) -> dict[str, Any]:
 def test_a_pool_is_made_read_listed_set_anew_and_switched_off(operator: Api, auditor: Api) -> None:
     one = made(operator)
     assert (one["limit"], one["used"], one["left"], one["waiting"]) == ("500.00", "0.00", "500.00", 0)
-    where = f"pools/{one['id']}"
-    assert auditor.get(where).json() == one and auditor.get("pools").json()["results"] == [one]
+    where = f"shared-budgets/{one['id']}"
+    assert auditor.get(where).json() == one and auditor.get("shared-budgets").json()["results"] == [one]
     changed = operator.post(where, WHY | {"limit": 600, "name": "Research and reading"}).json()
     assert (changed["limit"], changed["name"]) == ("600.00", "Research and reading")
-    assert is_problem(operator.post(where, WHY | {"limit": 700, "if_limit": "500.00"}), 409, "pool-moved")
+    assert is_problem(operator.post(where, WHY | {"limit": 700, "if_limit": "500.00"}), 409, "shared-budget-changed")
     assert is_problem(operator.post(where, {"limit": 700}), 422, "justification-required")
     assert is_problem(operator.post(where, WHY), 422, "invalid-input")
     assert operator.post(f"{where}/off", WHY).json()["off_at"] is not None
     assert is_problem(operator.post(f"{where}/off", WHY), 409, "illegal-state")
-    assert auditor.get("pools").json()["results"] == [] and auditor.get(where).json()["off_at"] is not None
-    assert is_problem(auditor.get("pools/404"), 404)
+    assert auditor.get("shared-budgets").json()["results"] == [] and auditor.get(where).json()["off_at"] is not None
+    assert is_problem(auditor.get("shared-budgets/404"), 404)
 
 
 def test_a_repeat_makes_one(operator: Api) -> None:
-    first, again = (operator.post("pools", RESEARCH, headers={"Idempotency-Key": "p"}) for _ in range(2))
-    assert first.content == again.content and Pool.objects.count() == 1
+    first, again = (operator.post("shared-budgets", RESEARCH, headers={"Idempotency-Key": "p"}) for _ in range(2))
+    assert first.content == again.content and SharedBudget.objects.count() == 1
 
 
 @each_case(
@@ -290,6 +291,6 @@ def test_a_repeat_makes_one(operator: Api) -> None:
     ],
 )
 def test_what_can_t_be_is_refused_by_name(operator: Api, wrong: dict[str, Any], field: str) -> None:
-    answer = operator.post("pools", RESEARCH | wrong)
+    answer = operator.post("shared-budgets", RESEARCH | wrong)
     assert answer.status_code == 422, answer.content
-    assert field in [each["field"] for each in answer.json()["errors"]] and not Pool.objects.exists()
+    assert field in [each["field"] for each in answer.json()["errors"]] and not SharedBudget.objects.exists()

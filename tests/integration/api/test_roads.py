@@ -20,6 +20,8 @@ from django.utils import timezone
 
 from approvals.models import Approval, Decision
 from approvals.notices.recipients import may_be_told
+from durableagents.contrib.limits.permits import WorkerLimits
+from durableagents.contrib.limits.queries import get_limit, list_limits
 from durableagents.contrib.releases import services
 from durableagents.identity.session_rows import row_key
 from ledger.actors import Actor
@@ -27,17 +29,15 @@ from ledger.verification.registers import verify_registers
 from runs.console.socket_watch import SIGNED_OUT, verdicts
 from runs.engine.limits import Permit, Refused
 from runs.models import BudgetDefault, Run, Schedule
-from runs.queries.limits import standing, standing_of
 from runs.services.bodies import ScheduleBody
 from runs.services.budgets import prices
-from runs.services.limits.permits import Permits
 from runs.services.schedules import acts as schedules
 from runs.services.schedules import firing
 from tests.cases import each_case
+from tests.contrib.limits.team import Team, in_thread, said
+from tests.contrib.limits.team import asked as wanted
 from tests.integration.api.conftest import START, Api, is_problem, person
 from tests.integration.approvals.setup import WHY, asked
-from tests.integration.limits.team import Team, in_thread, said
-from tests.integration.limits.team import asked as wanted
 from tests.integration.runs.conftest import outside, stage, tools  # noqa: F401 (fixtures)
 from tests.integration.runs.stage import Stage
 from tests.rewriting import rewrite
@@ -216,17 +216,17 @@ def test_limit_of_a_tool_changed_by_sql_lets_nothing_out(stage: Stage, key: str,
     said(key, at_once=1)
     team = Team(stage)
 
-    async def story(one: Permits) -> None:
+    async def story(one: WorkerLimits) -> None:
         held = await one.take((key,), wanted())
         assert isinstance(held, Permit)
         await in_thread(change_by_sql)
         # The worker's own setting counts, and the forged one does not once it is seen.
         refused = await one.take((key,), wanted(patience=0.1))
         assert isinstance(refused, Refused) and refused.why == "at_once"
-        team.all.append(Permits(one.worker))  # as after a restart
+        team.all.append(WorkerLimits(one.worker))  # as after a restart
         await team.look()
         for each in team.all:
-            assert each.concerns((key,))
+            assert each.needs_permit((key,))
             refused = await each.take((key,), wanted(patience=0.1))
             assert isinstance(refused, Refused) and (refused.key, refused.why) == (key, "changed")
         one.give_back(held)
@@ -237,8 +237,9 @@ def test_limit_of_a_tool_changed_by_sql_lets_nothing_out(stage: Stage, key: str,
 
     team.play(story)
     assert f"limit '{key}'" in named()
-    if row := standing_of(key):  # only the key reveals a forged end, so the list omits it
-        assert not row.is_genuine and (row in standing(limit=100)) is (key != "tool:ended")
+    if key != "tool:deleted":  # only the key reveals a forged end, so the list omits it
+        assert not get_limit(key).is_authentic
+        assert (key in [row.key for row in list_limits(limit=100)]) is (key != "tool:ended")
 
 
 @each_case(

@@ -50,7 +50,8 @@ MATRIX = _by_route(
         api-run-children api-run-log
         api-run-transcript api-run-live api-run-overrides api-run-verification api-run-models api-run-withheld
         api-prices api-limits api-halts api-halt api-run-undo api-run-fork api-run-start-again api-run-reconcile
-        api-run-messages api-run-message api-run-view api-schedules api-schedule api-pools api-pool api-run-pools
+        api-run-messages api-run-message api-run-view api-schedules api-schedule api-shared-budgets api-shared-budget
+        api-run-shared-budgets
         api-bulk api-bulk-one api-bulk-items api-agents api-versions api-ramps api-ramp api-agent api-schema
         api-run-incidents api-approvals api-approval api-document api-document-pages api-document-page api-reports
         api-report
@@ -73,9 +74,10 @@ MATRIX = _by_route(
         """
         api-run-context api-run-requeue api-fleet-dead api-fleet-drain api-run-models api-limits api-limit-reset
         api-limit-open api-limit-close api-run-priority api-halts api-halt-stage api-halt-lift api-run-fork
-        api-run-start-again api-run-retry api-run-reconcile api-run-reconcile-withdraw api-run-reconcile-ask api-pools
-        api-pool api-pool-off api-version-close api-migrations api-version-open api-ramps api-ramp-raise
-        api-ramp-resume api-ramp-rollback api-ramp-finish
+        api-run-start-again api-run-retry api-run-reconcile api-run-reconcile-withdraw api-run-reconcile-ask
+        api-shared-budgets api-shared-budget api-shared-budget-off
+        api-version-close api-migrations api-version-open api-ramps api-ramp-raise api-ramp-resume
+        api-ramp-rollback api-ramp-finish
         """,
     ),
     ("POST", STOP - {"integrator"}, "api-run-budget"),
@@ -215,7 +217,7 @@ def _others(caller: Callable[[Any], Api]) -> dict[str, str]:
     nightly = {"name": "theirs", "agent": "order", "cron": "@daily", "input": {"item": "theirs", "amount": 1}}
     schedule = caller("operator").post("schedules", nightly).json()["id"]
     pool = {"name": "theirs", "resource": "tool_calls", "limit": 2, "scope": "all", "period": "month"}
-    made = caller("operator").post("pools", pool | {"justification": "What may be spent."}).json()
+    made = caller("operator").post("shared-budgets", pool | {"justification": "What may be spent."}).json()
     many = {"action": "pause", "runs": [str(run.pk)], "justification": "Hold on.", "start": False}
     batch = caller("operator").post("bulk", many).json()["id"]
     return {
@@ -224,7 +226,7 @@ def _others(caller: Callable[[Any], Api]) -> dict[str, str]:
         "<uuid:wait_id>": str(wait.pk),
         "<uuid:approval_id>": str(approval.pk),
         "<uuid:schedule_id>": str(schedule),
-        "<int:pool_id>": str(made["id"]),
+        "<int:budget_id>": str(made["id"]),
     }
 
 
@@ -265,7 +267,7 @@ def test_what_is_anothers_is_for_an_integrator_what_there_is_not(caller: Callabl
                     answer = caller("integrator").send(f"/{where}", b"" if method == "GET" else body, method=method)
                     text = answer.content.decode()
                     for value in ids.values():
-                        # Only as a whole name: a pool's number may also be part of a status.
+                        # Only as a whole name: a shared budget's number may also be part of a status.
                         text = re.sub(rf"(?<=['/\"]){re.escape(value)}(?=['/\"])", "<id>", text)
                     told.append((answer.status_code, text))
                 if told[0] != told[1] or (allowed and told[0][0] != 404):

@@ -98,7 +98,7 @@ def test_nothing_that_others_do_changes_what_an_integrator_is_told(integrator: A
         _as_orders(agent)
     operator.post("schedules", {"name": "n", "agent": "order", "cron": "@daily", "input": START["input"]})
     pool = {"name": "all", "resource": "usd", "limit": "5.00", "scope": "all", "period": "month"}
-    assert operator.post("pools", pool | {"justification": WHY}).status_code == 201
+    assert operator.post("shared-budgets", pool | {"justification": WHY}).status_code == 201
     theirs(tags=["late"])
     assert Run.objects.count() > 2000 and len(listed(operator, state="failed")) > 50
     after = _told(browser, integrator.headers, own)

@@ -22,6 +22,11 @@ from approvals.policies.acts import NewPolicyBody, PolicyBody
 from approvals.queue_models import Limit
 from approvals.queues import acts as queues
 from approvals.queues.acts import LimitBody, QueueBody, QueueChangeBody
+from durableagents.contrib.limits import services as limits
+from durableagents.contrib.limits import shared_budgets as pools
+from durableagents.contrib.limits.models import Limit as RuntimeLimit
+from durableagents.contrib.limits.models import SharedBudget
+from durableagents.contrib.limits.shared_budgets import SharedBudgetBody
 from durableagents.contrib.releases import services
 from durableagents.contrib.releases.models import Ramp
 from durableagents.contrib.releases.services import RampBody
@@ -36,12 +41,8 @@ from ledger.four_eyes.verification import every_change
 from ledger.models import ActRecord, FourEyes, RuleChange
 from ledger.verification.protected import protected_rows
 from runs.engine.limits import Rule
-from runs.models import Limit as RuntimeLimit
-from runs.models import Pool, Price
-from runs.services.bodies import PoolBody
+from runs.models import Price
 from runs.services.budgets.pricing import set_price
-from runs.services.limits import acts as limits
-from runs.services.pools import acts as pools
 from tests.integration.approvals.setup import WHY, signed_in, somebody
 from tests.integration.runs.stage import Stage, at_once
 from tests.rewriting import rewrite
@@ -244,7 +245,9 @@ def test_each_family_of_rules_waits_for_a_second_person(
     assert olga.person is not None
     Group.objects.get_or_create(name="auditor")
     ramp = RampBody(agent="importer", from_version="1.0.0", to_version="2.0.0", share=Decimal(5), justification=WHY)
-    pool = PoolBody(name="all", scope="all", resource="tool_calls", period="day", limit=Decimal(9), justification=WHY)
+    pool = SharedBudgetBody(
+        name="all", scope="all", resource="tool_calls", period="day", limit=Decimal(9), justification=WHY
+    )
     refunds = QueueBody(name="refunds", title="Refunds", role="approver_legal", justification=WHY)
     most = LimitBody(person="", most=Decimal("12.50"), justification=WHY)
     every: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
@@ -257,7 +260,7 @@ def test_each_family_of_rules_waits_for_a_second_person(
             lambda: limits.set_limit("tool:pay", Rule(per_minute=5), by=anna, justification=WHY),
             lambda: RuntimeLimit.objects.get(key="tool:pay", given__per_minute=5),
         ),
-        "limits, pool": (lambda: pools.create(pool, by=anna), lambda: Pool.objects.get(name="all")),
+        "limits, pool": (lambda: pools.create(pool, by=anna), lambda: SharedBudget.objects.get(name="all")),
         "prices": (
             lambda: set_price("openai:x", usd_micro_in=1, usd_micro_out=2, by=anna),
             lambda: Price.objects.get(model="openai:x"),

@@ -14,6 +14,8 @@ from django.utils.http import urlsafe_base64_encode
 from approvals.account_words import was_and_is
 from approvals.queues import acts as queues
 from approvals.queues.acts import QueueChangeBody
+from durableagents.contrib.limits import services as limits
+from durableagents.contrib.limits.models import Limit, SharedBudget
 from durableagents.contrib.releases.models import Ramp
 from durableagents.identity import resets
 from ledger.actors import Actor
@@ -22,8 +24,6 @@ from ledger.four_eyes.guards import GuardsBody
 from ledger.four_eyes.known import FAMILIES
 from ledger.models import ActRecord, RuleChange
 from runs.engine.limits import Rule
-from runs.models import Limit, Pool
-from runs.services.limits import acts as limits
 from tests.cases import each_case
 from tests.integration.approvals.setup import WHY, signed_in
 from tests.integration.approvals.test_rule_changes import agreed, anna, bert, guarded, proposed
@@ -132,11 +132,11 @@ def ramp_of(tools: Toolbox) -> dict[str, Any]:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("path", ["pools", "ramps"])
+@pytest.mark.parametrize("path", ["shared-budgets", "ramps"])
 def test_what_is_proposed_under_an_idempotency_key_is_kept_once(
     stage: Stage, tools: Toolbox, guarded: None, anna: Actor, bert: Actor, path: str
 ) -> None:
-    body = POOL if path == "pools" else ramp_of(tools)
+    body = POOL if path == "shared-budgets" else ramp_of(tools)
     client = signed_in(anna)
     first, again = (sent(client, path, body) for _ in range(2))
     assert first.status_code == again.status_code == 202 and first.content == again.content
@@ -149,7 +149,7 @@ def test_what_is_proposed_under_an_idempotency_key_is_kept_once(
     assert RuleChange.objects.count() == 2, "the one that was sent twice, and the one without a key"
     assert sent(client, path, body | {"justification": "another one"}).json()["code"] == "idempotency-mismatch"
     agreed(changes.find(told.json()["id"]), bert)
-    assert Pool.objects.count() + Ramp.objects.count() == 1
+    assert SharedBudget.objects.count() + Ramp.objects.count() == 1
     assert sent(client, path, body).content == first.content, "a repeat is told what the first one was told"
 
 

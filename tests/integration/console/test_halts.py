@@ -10,16 +10,17 @@ from uuid import uuid4
 import pytest
 from django.test import Client
 
+from durableagents.contrib.limits.models import BudgetMeter, Limit, SharedBudget
 from ledger.clock import database_now
 from ledger.models import ActRecord
-from runs.models import Halt, Limit, Pool, PoolMeter, Process, Run
+from runs.models import Halt, Process, Run
 from runs.services import lifecycle
 from tests.cases import each_case
+from tests.contrib.limits.budgets import in_line, pool
 from tests.integration.api.test_fleet_acts import lose
 from tests.integration.console.conftest import SHOP, Reader, start
 from tests.integration.console.stage import settled, working
 from tests.integration.runs.conftest import stage  # noqa: F401 (fixture)
-from tests.integration.runs.sharing import in_line, pool
 from tests.integration.runs.stage import Stage, fresh
 from tests.world import agent_of, ends_with, only_for_now
 
@@ -95,20 +96,22 @@ def made(somebody: Reader, **changed: str) -> Any:
         "zone": "Europe/Berlin",
         "justification": "for the test",
     }
-    return somebody.client.post("/pools/new", given | changed)
+    return somebody.client.post("/shared-budgets/new", given | changed)
 
 
 def test_a_pool_is_made_raised_and_switched_off_on_the_record(operator: Reader) -> None:
     assert made(operator).status_code == 302
-    one = Pool.objects.get()
-    page = operator.read("/pools")
+    one = SharedBudget.objects.get()
+    page = operator.read("/shared-budgets")
     assert "Research" in page and "team:x" in page and "$500.00" in page and "Europe/Berlin" in page
     given = {"limit": "600", "if_limit": "500.00", "justification": "more is needed"}
-    assert operator.client.post(f"/pools/{one.id}/limits", given).status_code == 302
-    assert PoolMeter.objects.get().most == 600_000_000
-    assert operator.client.post(f"/pools/{one.id}/limits", given | {"limit": "1"}).status_code == 409
-    assert operator.client.post(f"/pools/{one.id}/closings", {"justification": "it is over"}).status_code == 302
-    assert "Research" not in operator.read("/pools")
+    assert operator.client.post(f"/shared-budgets/{one.id}/limits", given).status_code == 302
+    assert BudgetMeter.objects.get().most == 600_000_000
+    assert operator.client.post(f"/shared-budgets/{one.id}/limits", given | {"limit": "1"}).status_code == 409
+    assert (
+        operator.client.post(f"/shared-budgets/{one.id}/closings", {"justification": "it is over"}).status_code == 302
+    )
+    assert "Research" not in operator.read("/shared-budgets")
     told = ActRecord.objects.filter(subject=f"pool {one.id}").order_by("id").values_list("action", flat=True)
     assert list(told) == ["pool", "pool_change", "pool_off"]
 
@@ -126,7 +129,7 @@ def test_a_pool_is_made_raised_and_switched_off_on_the_record(operator: Reader) 
 def test_a_refused_form_keeps_what_was_typed(operator: Reader, wrong: dict[str, str], word: str) -> None:
     answer = made(operator, **wrong)
     text = answer.content.decode()
-    assert answer.status_code == 422 and "Not saved." in text and not Pool.objects.exists()
+    assert answer.status_code == 422 and "Not saved." in text and not SharedBudget.objects.exists()
     assert word in text and ("Research" in text or "name" in wrong)
 
 
@@ -134,7 +137,7 @@ def test_a_refused_form_keeps_what_was_typed(operator: Reader, wrong: dict[str, 
 def test_a_hostile_name_is_inert_on_every_page(operator: Reader) -> None:
     pool(limit=0, name=HOSTILE_NAME)
     (run,) = waits()
-    for path in ("/pools", f"/runs/{run.id}", "/reconcile", "/runs"):
+    for path in ("/shared-budgets", f"/runs/{run.id}", "/reconcile", "/runs"):
         assert HOSTILE_NAME not in operator.get(path).content.decode(), path
 
 

@@ -44,7 +44,7 @@ READ = _by_name(
         ALL,
         """
         overview inbox approval runs run verification reconcile agents agent run-view view_value event_payload
-        checkpoint_state versions migrations password account second_factor schedules pools fork start_again
+        checkpoint_state versions migrations password account second_factor schedules shared_budgets fork start_again
         queues queue batches batch policies policy notifications halts calendars calendar standing_grants
         standing_grant similar_outcomes api_reference document document_page plan
         """,
@@ -83,8 +83,9 @@ ACT = _by_name(
     (
         {"operator"},
         """
-        retries reconciliations reconciliation_withdrawals reconciliation_askings models new_pool pool_limits
-        pool_closings limit_settings limit_resets breaker_openings breaker_closings migration_looks migrating
+        retries reconciliations reconciliation_withdrawals reconciliation_askings models new_shared_budget
+        shared_budget_limits
+        shared_budget_closings limit_settings limit_resets breaker_openings breaker_closings migration_looks migrating
         new_halt halt_stages halt_liftings version_closings version_openings new_ramp ramp_shares
         ramp_resumptions ramp_rollbacks ramp_completions forks new_starts requeues worker_drains host_deaths
         context_looks context_resumptions context_retries notice_replays restorations
@@ -150,7 +151,7 @@ PARTS: dict[str, Any] = {
 }
 PARTS |= dict.fromkeys(("n", "page", "seq"), 1)
 PARTS |= dict.fromkeys(("wait_id", "schedule_id", "approval_id", "change_id", "halt", "archived_id"), UUID(int=1))
-PARTS |= dict.fromkeys(("pk", "device_id", "key_id", "pool_id", "ramp_id", "deputy_id", "grant_id"), 404)
+PARTS |= dict.fromkeys(("pk", "device_id", "key_id", "budget_id", "ramp_id", "deputy_id", "grant_id"), 404)
 PARTS |= dict.fromkeys(("delivery_id", "channel_id", "absence_id", "webhook_id"), 404)
 PARTS |= {"report": "outcomes", "stored_id": 404, "finding_id": 404, "policy_id": 404, "hold_id": 404}
 ROUTES = dict(_routes(get_resolver("durableagents.urls_console").url_patterns))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runs.models import Limit, Price
+from runs.models import Price
 from runs.queries.halts import holding
 from tests.integration.halts.halting import calls, halt, tagged
 from tests.integration.runs.stage import Stage
@@ -34,14 +34,12 @@ def test_what_there_is_is_not(stage: Stage, tools: Toolbox) -> None:
         set_by="user:olga",
         set_at="2026-01-01T00:00Z",
     )
-    Limit.objects.create(key="provider:acme")
     for scope, key in (
         ("tag", "acme"),
         ("agent", agent.name),
         ("version", agent.graph_id),
         ("tool", "order"),
         ("provider", "openai"),
-        ("provider", "acme"),
         ("all", ""),
     ):
         halt(scope, key)

@@ -15,9 +15,9 @@ from runs.models import Run
 from runs.services import lifecycle
 from runs.services.starts import keys
 from runs.workers.housekeeping import House
+from tests.contrib.limits.budgets import pool, raised
 from tests.integration.runs.aging import runs_out
 from tests.integration.runs.families_undone import all_sound, family
-from tests.integration.runs.sharing import pool, raised
 from tests.integration.runs.stage import Stage, follow_actions, fresh, kinds, now, problems, waiting
 from tests.integration.runs.test_budgets import ordering
 from tests.unit.engine.undoings import Reversible, names

@@ -10,8 +10,8 @@ from pydantic_ai.models.function import FunctionModel
 from durableagents import Assistant, Context, End, durable
 from ledger import events as e
 from runs.services import lifecycle
+from tests.contrib.limits.budgets import in_line, let_in, pool, raised
 from tests.integration.runs.fold import check_against_journal
-from tests.integration.runs.sharing import in_line, let_in, pool, raised
 from tests.integration.runs.stage import Stage, events, problems
 from tests.integration.runs.test_injecting import WHY, Deal, deal, handed
 from tests.world import OLGA, Done, Toolbox

@@ -24,8 +24,8 @@ from ledger.verification.runs import SLACK, ReadJournal, known_runs, verify, ver
 from ledger.verification.runs import tables as every_table
 from runs.models import Run, Wait
 from tests.cases import each_case
+from tests.contrib.limits.budgets import pool
 from tests.integration.runs.conftest import new_stage
-from tests.integration.runs.sharing import pool
 from tests.integration.runs.stage import Stage, fresh, in_thread
 from tests.integration.runs.stories import (
     allowed_again,
@@ -99,7 +99,7 @@ ALL_TABLES = [*tables, "approvals_decision", *OF_NO_RUN]
 @pytest.fixture(scope="module")
 def stories(django_db_setup: None, django_db_blocker: Any, postgres: Mapping[str, str]) -> Iterator[list[Run]]:
     with new_stage(django_db_blocker, postgres) as stage, only_for_now(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("runs.verification.pools.LATE", timedelta())  # they were made a moment before
+        patch.setattr("durableagents.contrib.limits.budget_verify.LATE", timedelta())  # they were made a moment before
         yield made(stage, Toolbox(Outside()))
 
 

@@ -22,11 +22,11 @@ from runs.queries.why.seen import CAUSES, Reader, Seen, Who, look_at
 from runs.services import lifecycle
 from runs.services.starts import keys
 from tests.cases import each_case
+from tests.contrib.limits.budgets import pool
 from tests.integration.api.conftest import Api, person
 from tests.integration.messages.desk import Desk, desk
 from tests.integration.runs import stage as stages
 from tests.integration.runs.families import with_child
-from tests.integration.runs.sharing import pool
 from tests.integration.runs.situations import ALL, Situations
 from tests.integration.runs.stage import Stage, fresh
 from tests.integration.runs.test_budgets import ordering

@@ -40,9 +40,9 @@ from runs.services.bulk import acts as bulk
 from runs.services.bulk.acts import BatchBody
 from runs.services.halts import acts as halts
 from runs.services.halts.acts import HaltBody
+from tests.contrib.limits.budgets import pool
 from tests.integration.approvals.timing import calendar, timing
 from tests.integration.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)
-from tests.integration.runs.sharing import pool
 from tests.integration.scale.fill import fill
 from tests.integration.scale.paths import paths
 from tests.integration.scale.test_reads import MOST_STATEMENTS
@@ -66,7 +66,14 @@ POOLED = 2
 # For a run at a gate: the question, and its queue's settings for deciders.
 GATED = 3
 # Other people's, or everybody's.
-OF_ALL = ("/pools/", "/api/v1/pools/", "/bulk/", "/api/v1/bulk/", "/queues/grants/", "/api/v1/grants/")
+OF_ALL = (
+    "/shared-budgets/",
+    "/api/v1/shared-budgets/",
+    "/bulk/",
+    "/api/v1/bulk/",
+    "/queues/grants/",
+    "/api/v1/grants/",
+)
 # Who may see the run, and which others it may name, for people who don't see all.
 OWN = 2
 # Probe results of the agents' tools.
@@ -180,7 +187,7 @@ def samples(name: str) -> list[Any]:
             return ["legal"]
         case "ramp_id":
             return [ramp().pk]
-        case "pool_id":
+        case "budget_id":
             return [pool(limit=10**6).pk]
         case "halt":
             body = HaltBody(kind="starts", scope="agent", key="nobody", justification="None of these.")

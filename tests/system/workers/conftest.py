@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import CHECKOUT, database_urls, plain_env
-from tests.integration.limits import limited
+from tests.contrib.limits import limited
 from tests.integration.runs import clockwork
 from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, stage
 from tests.integration.runs.stage import Stage

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from durableagents.contrib.limits.models import Limit, Permit
 from ledger import events as e
-from runs.models import Limit, Permit, Process, Run
+from runs.models import Process, Run
 from runs.services import lifecycle
 from runs.workers import failover
-from tests.integration.limits import limited
-from tests.integration.limits.test_limits import is_over, ring_now, said
+from tests.contrib.limits import limited
+from tests.contrib.limits.test_limits import is_over, ring_now, said
 from tests.integration.runs.stage import Stage, events, fresh, problems
 from tests.system.workers.conftest import Start
 from tests.waiting import eventually

@@ -11,7 +11,7 @@ from durableagents import Agent, Context, End, ReplayClass, TransportError, With
 from ledger import events as e
 from runs.engine.budget import Caps
 from runs.engine.content.reads import KeptRead, MemoryReads
-from runs.engine.limits import Asked, Limits, Refused
+from runs.engine.limits import Limits, PermitRequest, Refused
 from tests.unit.engine.story import Story
 from tests.unit.engine.test_reads import reader, reading
 from tests.unit.engine.test_screening import hook, no_poison
@@ -68,10 +68,10 @@ class NoPermits(Limits):
     def is_known(self, key: str) -> bool:
         return True
 
-    def concerns(self, keys: tuple[str, ...]) -> bool:
+    def needs_permit(self, keys: tuple[str, ...]) -> bool:
         return True
 
-    async def take(self, keys: tuple[str, ...], asked: Asked) -> Refused:
+    async def take(self, keys: tuple[str, ...], asked: PermitRequest) -> Refused:
         return Refused(keys[0], "breaker", 60.0)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from durableagents import Context, End, ReplayClass, ToolCall, tool
 from ledger import events as e
-from runs.engine.limits import Asked, Limits, Permit
+from runs.engine.limits import Limits, Permit, PermitRequest
 from runs.engine.threads import ToolThreads
 from runs.engine.tools import Tool
 from tests.unit.engine.story import Begun, Story
@@ -101,10 +101,10 @@ class NewLimit(Limits):
     def is_known(self, key: str) -> bool:
         return self.is_in_force
 
-    def concerns(self, keys: tuple[str, ...]) -> bool:
+    def needs_permit(self, keys: tuple[str, ...]) -> bool:
         return self.is_in_force
 
-    async def take(self, keys: tuple[str, ...], asked: Asked) -> Permit:
+    async def take(self, keys: tuple[str, ...], asked: PermitRequest) -> Permit:
         return Permit("one", keys, is_held=True)
 
     def give_back(self, permit: Permit) -> None:

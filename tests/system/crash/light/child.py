@@ -24,13 +24,13 @@ from uuid import UUID
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
+from durableagents.contrib.limits.permits import WorkerLimits
 from runs.connections import sign_connections
 from runs.engine import screening
-from runs.engine.limits import Asked, Permit, Refused, Told
+from runs.engine.limits import Permit, PermitRequest, Refused, TryResult
 from runs.engine.runtime import RetryPolicy
 from runs.fleet import procfs
 from runs.fleet.members import Sign
-from runs.services.limits.permits import Permits
 from runs.workers import run_loop as hosts
 from runs.workers.session_lock import Presence
 from runs.workers.worker_process import BEAT_SECONDS
@@ -134,7 +134,7 @@ class LightHost(hosts.Host):
         super().__init__(slots=SLOTS, incarnation=incarnation, is_fenced=is_fenced)
         self._ends, self._keeps_house = ends, schedule.keeps_house
         if schedule.limits:
-            self._permits = Apart(incarnation, schedule.seed)
+            self._limits = Apart(incarnation, schedule.seed)
 
     async def _drive(self, *given: Any, **more: Any) -> None:
         try:
@@ -149,8 +149,8 @@ class LightHost(hosts.Host):
             await asyncio.Event().wait()
 
 
-class Apart(Permits):
-    """Permits under the schedule's own keys, because others have the same tools."""
+class Apart(WorkerLimits):
+    """WorkerLimits under the schedule's own keys, because others have the same tools."""
 
     def __init__(self, worker: UUID, seed: str) -> None:
         super().__init__(worker)
@@ -159,14 +159,14 @@ class Apart(Permits):
     def is_known(self, key: str) -> bool:
         return super().is_known(*own_keys(self._seed, (key,)))
 
-    def concerns(self, keys: tuple[str, ...]) -> bool:
-        return super().concerns(own_keys(self._seed, keys))
+    def needs_permit(self, keys: tuple[str, ...]) -> bool:
+        return super().needs_permit(own_keys(self._seed, keys))
 
-    async def take(self, keys: tuple[str, ...], asked: Asked) -> Permit | Refused:
+    async def take(self, keys: tuple[str, ...], asked: PermitRequest) -> Permit | Refused:
         return await super().take(own_keys(self._seed, keys), asked)
 
-    def tell(self, keys: tuple[str, ...], permit: Permit | None, told: Told) -> None:
-        super().tell(own_keys(self._seed, keys), permit, told)
+    def report(self, keys: tuple[str, ...], permit: Permit | None, told: TryResult) -> None:
+        super().report(own_keys(self._seed, keys), permit, told)
 
 
 def own_keys(seed: str, keys: Iterable[str]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from uuid import UUID, uuid4
 import psycopg
 from django.db import InterfaceError, OperationalError, connection
 
+from durableagents.contrib.limits.models import Limit
 from ledger.errors import DurableAgentsError
 from ledger.verification.runs import verify
 from runs.engine.agents import registry
@@ -25,7 +26,7 @@ from runs.engine.assistants import SCRIPTED
 from runs.engine.budget import Budget
 from runs.engine.limits import keys_of_model
 from runs.failpoints import marker_name
-from runs.models import Limit, Run
+from runs.models import Run
 from runs.services import lifecycle
 from runs.workers import failover
 from tests.system.crash.checker import ENDED, Expected, Facts, Finding, judge

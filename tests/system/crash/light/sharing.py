@@ -9,10 +9,11 @@ from uuid import UUID
 import psycopg
 from django.db import connection
 
+from durableagents.contrib.limits import shared_budgets as acts
+from durableagents.contrib.limits.models import BudgetMeter, SharedBudget
+from durableagents.contrib.limits.shared_budgets import SharedBudgetBody, SharedBudgetChangeBody
 from ledger.errors import DurableAgentsError
-from runs.models import Pool, PoolMeter, Wait
-from runs.services.bodies import PoolBody, PoolChangeBody
-from runs.services.pools import acts
+from runs.models import Wait
 from runs.workers import timers
 from tests.system.crash.light.plan import Schedule
 from tests.system.crash.shared import Shared
@@ -39,13 +40,13 @@ class Sharing:
         """Create each pool once even if the answer is lost."""
         for resource, limit in self._schedule.pools:
             name = f"{self.tag} {resource}"
-            if not Pool.objects.filter(name=name).exists():
+            if not SharedBudget.objects.filter(name=name).exists():
                 given: Any = {"resource": resource, "limit": limit, "period": "month", "justification": WHY}
-                acts.create(PoolBody(name=name, scope="tag", whose=self.tag, **given), by=OLGA)
+                acts.create(SharedBudgetBody(name=name, scope="tag", whose=self.tag, **given), by=OLGA)
 
     def give(self, wait_id: UUID) -> bool:
         """Admit waiting runs that fit, and raise the limit after a moment. Return True if something was done."""
-        timers.open_gates()
+        timers.sweep_promptly()
         wait = Wait.objects.get(pk=wait_id)
         since = self._asked_at.setdefault(wait_id, time.monotonic())
         if wait.resolved_at is not None:
@@ -57,12 +58,12 @@ class Sharing:
             self._make_room(pool, wanted)
         except DurableAgentsError:
             return False
-        PoolMeter.objects.filter(pk=pool).update(promised=0, promised_at=None)
-        timers.open_gates()
+        BudgetMeter.objects.filter(pk=pool).update(promised=0, promised_at=None)
+        timers.sweep_promptly()
         return True
 
     def _make_room(self, pool: int, wanted: int) -> None:
-        meter = PoolMeter.objects.get(pk=pool)
+        meter = BudgetMeter.objects.get(pk=pool)
         match self._schedule.sharing:
             case "off":
                 acts.switch_off(pool, by=OLGA, justification=WHY)
@@ -70,12 +71,14 @@ class Sharing:
                 with connection.cursor() as cursor:
                     cursor.execute("UPDATE runs_poolmeter SET ends_at = clock_timestamp() WHERE pool_id = %s", [pool])
             case _:
-                limit = acts.limit_of(meter.resource, max(meter.most, meter.used + meter.reserved) + wanted)
-                acts.change(pool, PoolChangeBody.model_validate({"limit": limit, "justification": WHY}), by=OLGA)
+                limit = acts.amount_for_people(meter.resource, max(meter.most, meter.used + meter.reserved) + wanted)
+                acts.change(
+                    pool, SharedBudgetChangeBody.model_validate({"limit": limit, "justification": WHY}), by=OLGA
+                )
 
     def put_away(self) -> None:
         """Switch the pools off: an installation has a maximum of them."""
-        for pool in Pool.objects.filter(name__startswith=f"{self.tag} ", off_at__isnull=True):
+        for pool in SharedBudget.objects.filter(name__startswith=f"{self.tag} ", off_at__isnull=True):
             acts.switch_off(pool.pk, by=OLGA, justification=WHY)
 
     def told(self, link: psycopg.Connection[Any]) -> Shared:

@@ -1,1 +1,0 @@
-"""Limits, circuit breakers and shares across all workers: settings (`acts`) and permits (`permits`)."""

@@ -1,1 +1,0 @@
-"""Shared budgets (pools): settings (`acts`) and runs that wait for them (`waiting`)."""
