@@ -13,8 +13,6 @@ from approvals.calendars.models import Absence as Absence
 from approvals.calendars.models import Calendar as Calendar
 from approvals.calendars.models import Escalation as Escalation
 from approvals.calendars.models import Timing as Timing
-from approvals.documents.models import Document as Document
-from approvals.documents.models import listed_in_row
 from approvals.grants import StandingEnd as StandingEnd
 from approvals.grants import StandingGrant as StandingGrant
 from approvals.grants import StandingUse as StandingUse
@@ -31,10 +29,25 @@ from approvals.queue_models import ends_once
 from approvals.rules.rows import Policy as Policy
 from approvals.talk.models import Delegation as Delegation
 from approvals.talk.models import Inquiry as Inquiry
+from ledger.codes import mac
 from ledger.contents import ContentBytes, ContentJson, ContentText
+from ledger.keys import word_key
 from ledger.models import Coded, Json, append_only
 from runs.engine.canonical import parsed
 from runs.models import Run, Wait
+
+KEYED = "hmac-sha256:"
+
+
+def key_of(digest: str) -> str:
+    """Return the stored name of an encrypted document, by the digest of its bytes. Nobody without the installation's
+    key can name a document before it is stored, nor learn from the database what it contains."""
+    return KEYED + mac(word_key(), b"document\x00" + digest.encode()).hex()
+
+
+def listed_in_row(documents: list[Any]) -> list[dict[str, str]]:
+    """Return what SQL needs of a question's documents, which are encrypted: their types and stored names."""
+    return [{"media_type": each["media_type"], "sha256": key_of(each["sha256"])} for each in documents]
 
 
 class ApprovalState(models.TextChoices):

@@ -33,12 +33,6 @@ urlpatterns = [
     path("approvals/<uuid:approval_id>/claims", cases.Claims.as_view(), name="claims"),
     path("approvals/<uuid:approval_id>/releases", cases.Releases.as_view(), name="releases"),
     path("approvals/<uuid:approval_id>/plan", cases.Plan.as_view(), name="plan"),
-    path("approvals/<uuid:approval_id>/documents/<int:n>", cases.Original.as_view(), name="document"),
-    path(
-        "approvals/<uuid:approval_id>/documents/<int:n>/pages/<int:page>",
-        cases.Picture.as_view(),
-        name="document_page",
-    ),
     path("queues", queues.QueuesPage.as_view(), name="queues"),
     path("queues/new", queues.Adding.as_view(), name="new_queue"),
     path("queues/deputies", queues.Appointing.as_view(), name="deputies"),

@@ -25,7 +25,6 @@ APPEND_ONLY = frozenset(
         "approvals_assertion",
         "approvals_decision",
         "approvals_calendar",
-        "approvals_document",
         "approvals_timing",
         "approvals_escalation",
         "approvals_standinggrant",

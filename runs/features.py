@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
+    from approvals.brief import Brief
+    from approvals.guards import ApprovalPanel, DecisionGuard
     from ledger.actors import Actor
     from ledger.models import Head, RuleChange
     from ledger.observers import Observer
@@ -79,6 +81,8 @@ class Feature:
 
     # Returns the statement that stores a gate with its wait.
     open_gate: Callable[[GateOpening, WaitSpec], Statement] | None = None
+    # Returns WITH clauses that store a gate's documents, by digest, before the statement that opens the gate.
+    store_documents: Callable[[Mapping[str, bytes]], Statement] | None = None
     queues: Queues | None = None
     policies: Policies | None = None
     secrets: SecretStore | None = None
@@ -141,6 +145,9 @@ class Feature:
     # An account's open items of runs that it may not see: by run, a value that changes with the item.
     open_items: Sequence[Callable[[int], dict[str, Any]]] = ()
 
+    # Checks of decisions on approvals, and panels of an approval's page.
+    decision_guards: Sequence[DecisionGuard] = ()
+    approval_panels: Sequence[Callable[[Brief], ApprovalPanel | None]] = ()
     # Panels of a run's page, by the run and the reader's account: template and its value `p`; None for no panel.
     run_panels: Sequence[Callable[[Run, Any], tuple[str, Any] | None]] = ()
     # Verbs of `manage.py runs VERB RUN`, with the options that only they have.

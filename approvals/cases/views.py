@@ -16,7 +16,6 @@ from approvals.brief import Brief, brief
 from approvals.cases.amending import WITHIN, Wanted, amend, look
 from approvals.claims.acts import claim, release
 from approvals.claims.shown import ClaimBody, NoBody
-from approvals.documents import served
 from approvals.inbox import Wanted as Listing
 from approvals.queues.sight import read_one
 from approvals.views import Deciding, goes_on
@@ -28,7 +27,6 @@ from ledger.web.renderers import json_file
 from ledger.web.roles import actor, roles
 from ledger.web.text_safety import Change, compare, leaves
 from runs.console.forms.form import Beside, SchemaForm
-from runs.engine.gating.documents import Named
 from runs.engine.gating.fields import editable_in
 from runs.journal.digests import hasher
 
@@ -181,22 +179,6 @@ def _whole(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else text
 
 
-def asked_with(approval_id: UUID, n: int, user: Any) -> Named:
-    """Return the question's `n`-th document, if the user may read it. Raises NotFound, PayloadsHidden, NotShown."""
-    approval = read_one(approval_id, roles(user))
-    return served.document_in(approval_id, bytes(approval.plan), n)
-
-
-class Original(Page):
-    """One document, as it was given."""
-
-    section = "inbox"
-    http_method_names = ["get"]
-
-    def get(self, request: HttpRequest, approval_id: UUID, n: int) -> HttpResponse:
-        return served.original(asked_with(approval_id, n, request.user))
-
-
 class Plan(Page):
     """The bytes that a decision binds, with evidence."""
 
@@ -209,13 +191,3 @@ class Plan(Page):
         if plan is None:
             raise RecordDamaged(approval.run_id, "a plan that can be read")
         return json_file(plan, f"{approval_id}-plan.json")
-
-
-class Picture(Page):
-    """One page of a document."""
-
-    section = "inbox"
-    http_method_names = ["get"]
-
-    def get(self, request: HttpRequest, approval_id: UUID, n: int, page: int) -> HttpResponse:
-        return served.picture(asked_with(approval_id, n, request.user), page)

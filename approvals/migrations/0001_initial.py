@@ -42,19 +42,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='Document',
-            fields=[
-                ('digest', models.TextField(primary_key=True, serialize=False)),
-                ('size', models.IntegerField()),
-                ('content', models.BinaryField()),
-                ('stored_at', models.DateTimeField()),
-            ],
-            options={
-                'constraints': [models.CheckConstraint(condition=models.Q(('digest', models.Func(models.F('content'), output_field=models.TextField(), template="encode(sha256(%(expressions)s), 'hex')"))), name='approvals_document_is_its_digest'), models.CheckConstraint(condition=models.Q(('size', models.Func(models.F('content'), function='octet_length', output_field=models.IntegerField()))), name='approvals_document_has_its_size')],
-                'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='a932aafadd8cff397be5e313814e6f75a9ce1fc5', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_f1c60', table='approvals_document', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='5fd7350afca09ff4b711b2c7ca20278e2b0c9b47', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_e33ed', table='approvals_document', when='BEFORE'))],
-            },
-        ),
-        migrations.CreateModel(
             name='Notice',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals.documents.redline import ADDED, REMOVED, SAME, Part, redline
+from durableagents.contrib.documents.redline import ADDED, REMOVED, SAME, Part, redline
 from tests.cases import each_case
 
 TEXTS = st.text(alphabet="ab \n\u200b", max_size=40)
@@ -50,10 +50,10 @@ def every_second_line(word: str) -> str:
     return "".join(f"{' '.join([word] * 150)}\nk{n}\n" for n in range(300))
 
 
-@pytest.mark.parametrize("bound", ["MOST_STEPS", "MOST_LOOKED"])
+@pytest.mark.parametrize("bound", ["MAX_EDITS", "MAX_PAIRS"])
 def test_past_a_bound_what_was_not_compared_is_told_whole(monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
     assert len(told("a b c d", "x b y d")) == 6
-    monkeypatch.setattr(f"approvals.documents.redline.{bound}", 1)
+    monkeypatch.setattr(f"durableagents.contrib.documents.redline.{bound}", 1)
     assert told("a b c d", "x b y d") == [(REMOVED, "x b y"), (ADDED, "a b c"), (SAME, " d")]
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 SAME, ADDED, REMOVED = "same", "added", "removed"
-MOST_STEPS = 600  # maximum edit distance that is compared
-MOST_LOOKED = 400_000  # pairs compared for one page, about a second
+MAX_EDITS = 600  # maximum edit distance that is compared
+MAX_PAIRS = 400_000  # pairs compared for one page, about a second
 _WORDS = re.compile(r"\s+|\S+")
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 Edit = tuple[str, Sequence[str]]
@@ -33,24 +33,24 @@ class Part:
 
 
 @dataclass(slots=True)
-class Patience:
+class Budget:
     """The pairs that may still be compared, shared by comparisons of one page."""
 
-    left: int = field(default_factory=lambda: MOST_LOOKED)
+    left: int = field(default_factory=lambda: MAX_PAIRS)
 
 
-def redline(new: str, old: str, patience: Patience | None = None) -> list[Part]:
-    """Return the new text with the removals in place, removed before added. Texts of a page share `patience`."""
-    patience = patience or Patience()
+def redline(new: str, old: str, budget: Budget | None = None) -> list[Part]:
+    """Return the new text with the removals in place, removed before added. Texts of a page share `budget`."""
+    budget = budget or Budget()
     parts: list[Part] = []
-    lines = _edits(_LINES.findall(new), _LINES.findall(old), patience)
+    lines = _edits(_LINES.findall(new), _LINES.findall(old), budget)
     for what, group in groupby(lines, lambda edit: edit[0] == SAME):
         edits = list(group)
         if what:
             parts += [Part(SAME, "".join(some)) for _, some in edits]
             continue
         added, removed = (_text(edits, each) for each in (ADDED, REMOVED))
-        words = _edits(_WORDS.findall(added), _WORDS.findall(removed), patience)
+        words = _edits(_WORDS.findall(added), _WORDS.findall(removed), budget)
         parts += [Part(of, "".join(some)) for of, some in words]
     return list(_joined(parts))
 
@@ -76,7 +76,7 @@ def _joined(parts: Sequence[Part]) -> Iterator[Part]:
                 yield Part(what, text)
 
 
-def _edits(new: Sequence[str], old: Sequence[str], patience: Patience) -> Iterator[Edit]:
+def _edits(new: Sequence[str], old: Sequence[str], budget: Budget) -> Iterator[Edit]:
     head = next((n for n, (a, b) in enumerate(zip(new, old, strict=False)) if a != b), min(len(new), len(old)))
     rest, before = new[head:], old[head:]
     pairs = zip(reversed(rest), reversed(before), strict=False)
@@ -84,7 +84,7 @@ def _edits(new: Sequence[str], old: Sequence[str], patience: Patience) -> Iterat
     middle, gone = rest[: len(rest) - tail], before[: len(before) - tail]
     if head:
         yield SAME, new[:head]
-    found = _shortest(middle, gone, patience) if middle and gone else None
+    found = _shortest(middle, gone, budget) if middle and gone else None
     if found is None:
         yield from ((what, tokens) for what, tokens in ((REMOVED, gone), (ADDED, middle)) if tokens)
     else:
@@ -93,22 +93,22 @@ def _edits(new: Sequence[str], old: Sequence[str], patience: Patience) -> Iterat
         yield SAME, new[len(new) - tail :]
 
 
-def _shortest(new: Sequence[str], old: Sequence[str], patience: Patience) -> list[Edit] | None:
+def _shortest(new: Sequence[str], old: Sequence[str], budget: Budget) -> list[Edit] | None:
     """Return the shortest edit script; None if it exceeds the limits."""
     furthest, trace = {1: 0}, []
-    for steps in range(min(len(new) + len(old), MOST_STEPS) + 1):
+    for steps in range(min(len(new) + len(old), MAX_EDITS) + 1):
         trace.append(dict(furthest))
         for diagonal in range(-steps, steps + 1, 2):
             is_down = diagonal == -steps or (diagonal != steps and furthest[diagonal - 1] < furthest[diagonal + 1])
             x = furthest[diagonal + 1] if is_down else furthest[diagonal - 1] + 1
             y = x - diagonal
             while x < len(old) and y < len(new) and old[x] == new[y]:
-                x, y, patience.left = x + 1, y + 1, patience.left - 1
+                x, y, budget.left = x + 1, y + 1, budget.left - 1
             furthest[diagonal] = x
             if x >= len(old) and y >= len(new):
                 return _way_back(trace, new, old)
-        patience.left -= steps + 1
-        if patience.left < 0:
+        budget.left -= steps + 1
+        if budget.left < 0:
             return None
     return None
 

@@ -20,20 +20,22 @@ from PIL import Image
 
 from approvals.brief import Brief, brief
 from approvals.cases.amending import amend
-from approvals.documents import drawing, drawn
-from approvals.documents.models import key_of
-from approvals.documents.shown import NotShown
-from approvals.documents.stored import contents_of
-from approvals.models import Approval, Decision, Document
+from approvals.guards import NotShown
+from approvals.models import Approval, Decision, key_of
 from approvals.services import decide
 from durableagents import Context, End, Rejected
 from durableagents import Document as Given
 from durableagents import Stage as Further
+from durableagents.contrib.documents import renderer, rendering
+from durableagents.contrib.documents.models import Document
+from durableagents.contrib.documents.panel import DocumentView
+from durableagents.contrib.documents.storage import read_contents
 from durableagents.identity import rights
 from durableagents.identity.auth import issue_key
 from ledger import events as e
 from ledger.errors import Busy
 from ledger.verification.runs import verify
+from runs import features
 from runs.engine.agents import Agent
 from runs.engine.gating.documents import Named, named_in
 from runs.models import Wait
@@ -50,15 +52,15 @@ pytestmark = [pytest.mark.django_db, pytest.mark.every(3)]
 
 @pytest.fixture(autouse=True)
 def _nothing_drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    drawn.kept.forget()
-    monkeypatch.setattr(drawn, "PAGE_SECONDS", 30.0)
+    rendering.cache.forget()
+    monkeypatch.setattr(rendering, "PAGE_SECONDS", 30.0)
     yield
     settled()
-    drawn.kept.forget()
+    rendering.cache.forget()
 
 
 def settled() -> None:
-    while under_way := list(drawn._under_way.values()):
+    while under_way := list(rendering._in_progress.values()):
         assert all(each.by(monotonic() + 60) for each in under_way)
 
 
@@ -94,6 +96,11 @@ def opened(approval: Approval) -> Brief:
     return brief(approval.id, frozenset({"approver_finance"}), FIONA)
 
 
+def views(approval: Approval) -> list[DocumentView]:
+    (panel,) = opened(approval).panels
+    return list(panel.value.views)
+
+
 def past_the_triggers(statement: str, *values: Any) -> None:
     """Run SQL past triggers and constraints, as neither the application nor a careless owner could."""
     checks = (
@@ -124,7 +131,7 @@ def test_what_is_shown_is_stored_with_its_question_and_its_digest_is_in_the_plan
     assert plan["documents"] == approval.documents == [each.as_json() for each in given]
     (event,) = events(approval.run, e.ApprovalRequested)
     assert event.payload == plan, "so a decision that names the plan's hash names these digests"
-    stored = contents_of(named_in(plan))
+    stored = read_contents(named_in(plan))
     assert stored == {each.digest: each.bytes for each in given} and Document.objects.count() == len(given)
     assert all(hashlib.sha256(content).hexdigest() == digest for digest, content in stored.items())
     say(approval, somebody("ann", "approver_finance"))
@@ -168,15 +175,15 @@ def test_nobody_puts_other_bytes_under_a_digest_nor_takes_any_away(stage: Stage,
     ):
         with pytest.raises(DatabaseError, match=r"append-only|Cannot update"), transaction.atomic():
             connection.cursor().execute(act)
-    assert opened(approval).documents[0].problem == ""
+    assert views(approval)[0].problem == ""
 
 
 def test_a_text_is_marked_word_by_word_against_the_revision_before(stage: Stage, tools: Toolbox) -> None:
     first = [text("The sum of 100 USD\nis due.\n"), text("stays\n", "terms.txt"), text("goes\n", "old.txt")]
     second = [text("The sum of 900 USD\nis due at once.\n"), text("stays\n", "terms.txt"), text("comes\n", "new.txt")]
     approval = asked(stage, paying(tools, first, second))
-    assert [(x.against, x.is_compared) for x in opened(approval).documents] == [("", False)] * 3
-    contract, terms, new, gone = opened(revised(stage, approval)).documents
+    assert [(x.against, x.is_compared) for x in views(approval)] == [("", False)] * 3
+    contract, terms, new, gone = views(revised(stage, approval))
     assert [(x.what, x.text) for x in contract.parts] == [
         ("same", "The sum of "),
         ("removed", "100"),
@@ -205,7 +212,7 @@ def test_the_page_says_it_in_words_and_draws_nothing_that_hides(stage: Stage, to
 
 def test_pictures_and_pdfs_are_pages_with_their_size_and_words(stage: Stage, tools: Toolbox) -> None:
     approval = asked(stage, paying(tools, [pdf(3), png(), jpeg()]))
-    invoice, receipt, photo = opened(approval).documents
+    invoice, receipt, photo = views(approval)
     assert [(p.n, p.width, p.height) for p in invoice.pages] == [(n, 1240, 1754) for n in (1, 2, 3)]
     assert [(p.width, p.height) for p in (*receipt.pages, *photo.pages)] == [(400, 300)] * 2
     ann = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person))
@@ -215,7 +222,7 @@ def test_pictures_and_pdfs_are_pages_with_their_size_and_words(stage: Stage, too
 
 
 def test_a_large_plan_is_drawn_as_large_as_there_is_room(stage: Stage, tools: Toolbox) -> None:
-    (plan,) = opened(asked(stage, paying(tools, [sheet(3370, 2384)]))).documents
+    (plan,) = views(asked(stage, paying(tools, [sheet(3370, 2384)])))
     ((_, width, height),) = [(p.n, p.width, p.height) for p in plan.pages]
     assert 2000 < width < 2100 and width * height <= 3_010_000
 
@@ -225,7 +232,7 @@ def test_a_revision_of_a_pdf_is_told_by_its_digest(stage: Stage, tools: Toolbox)
     told = []
     for _ in range(4):
         approval = revised(stage, approval)
-        told.append(opened(approval).documents[0].against)
+        told.append(views(approval)[0].against)
     same, other = "the same as in revision {}", "another than in revision {}"
     assert told == [same.format(1), other.format(2), other.format(3), other.format(4)]
 
@@ -238,7 +245,7 @@ UNSHOWN: dict[str, tuple[Any, str]] = {
     "several": (lambda: animated(), "several pictures"),
     "no picture": (lambda: replace_content(png(), b"\x89PNG\r\n\x1a\nnothing"), "it can't be read (it is no PNG)"),
     "a strip": (lambda: png(size=(600, 60_000)), "too long to be read"),
-    "a wall": (lambda: sheet(14_000, 14_000), "too large to be read"),
+    "a wall": (lambda: sheet(14_000, 14_000), "too large to be legible"),
 }
 
 
@@ -277,7 +284,7 @@ def test_what_is_not_shown_can_only_be_rejected(stage: Stage, tools: Toolbox, ou
     assert problem in refused.value.detail and given.name in refused.value.detail
     assert Decision.objects.count() == 0
     found = opened(approval)
-    assert problem in found.not_shown and found.documents[0].problem == "" and not found.is_editable
+    assert problem in found.obstacle and found.panels[0].value.views[0].problem == "" and not found.is_editable
     page = Reader(User.objects.get(pk=ann.person)).read(f"/inbox/{approval.id}")
     assert "A document can't be shown:" in page and given.digest in page
     assert "You can reject it." in page
@@ -293,7 +300,7 @@ def test_a_row_unlike_its_digest_is_named_and_not_shown(stage: Stage, tools: Too
     damage(text().digest, content)
     wrong = "not stored" if content is None else "not those that the plan names"
     found = opened(approval)
-    assert wrong in found.documents[0].problem and found.documents[0].parts == ()
+    assert wrong in found.panels[0].value.views[0].problem and found.panels[0].value.views[0].parts == ()
     with pytest.raises(NotShown, match=wrong):
         say(approval, somebody("ann", "approver_finance"))
     assert [
@@ -307,7 +314,7 @@ def test_a_row_unlike_its_digest_is_named_and_not_shown(stage: Stage, tools: Too
 
 def test_a_damaged_pdf_is_refused_at_the_yes_even_where_its_pages_are_at_hand(stage: Stage, tools: Toolbox) -> None:
     approval = asked(stage, paying(tools, [pdf()]))
-    assert opened(approval).not_shown == ""
+    assert opened(approval).obstacle == ""
     damage(pdf().digest, pdf(words="Other").bytes)
     with pytest.raises(NotShown, match="not those that the plan names"):
         say(approval, somebody("ann", "approver_finance"))
@@ -316,7 +323,7 @@ def test_a_damaged_pdf_is_refused_at_the_yes_even_where_its_pages_are_at_hand(st
 def test_a_list_in_the_row_that_is_not_the_plans_is_named(stage: Stage, tools: Toolbox) -> None:
     approval = asked(stage, paying(tools, [text()]))
     past_the_triggers("UPDATE approvals_approval SET documents = '{\"a\": 1}'")
-    assert "its bytes are not stored" in opened(approval).not_shown, "the row was asked for another"
+    assert opened(approval).obstacle == "", "the plan names what is shown"
     assert any("documents are not what the plan says" in each for each in verify(approval.run_id).problems)
 
 
@@ -325,7 +332,7 @@ def test_the_revision_before_may_be_gone(stage: Stage, tools: Toolbox) -> None:
     approval = asked(stage, paying(tools, [text("one\n")], [text("two\n")]))
     approval = revised(stage, approval)
     damage(text("one\n").digest, b"forged")
-    (contract,) = opened(approval).documents
+    (contract,) = views(approval)
     assert [(x.what, x.text) for x in contract.parts] == [("same", "two\n")] and "nothing is marked" in contract.against
     say(approval, somebody("ann", "approver_finance"))
     assert stage.drive() == "completed"
@@ -335,7 +342,7 @@ def test_an_unreadable_list_of_the_revision_before_stops_nobody(stage: Stage, to
     approval = revised(stage, asked(stage, paying(tools, [text("one\n")], [text("two\n"), pdf()])))
     past_the_triggers("UPDATE approvals_approval SET plan = %s WHERE revision = 1", b'{"documents": 7}')
     found = opened(approval)
-    assert found.not_shown == "" and [each.problem for each in found.documents] == ["", ""]
+    assert found.obstacle == "" and [each.problem for each in found.panels[0].value.views] == ["", ""]
     say(approval, somebody("ann", "approver_finance"))
     assert stage.drive() == "completed"
 
@@ -343,33 +350,35 @@ def test_an_unreadable_list_of_the_revision_before_stops_nobody(stage: Stage, to
 def test_a_slow_drawing_is_tried_again_later(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     approval = asked(stage, paying(tools, [pdf()]))
     with monkeypatch.context() as patched:
-        patched.setattr(drawn, "MOST_SECONDS", 0.01)
-        assert "takes more than 0.01 seconds" in opened(approval).not_shown
-    assert "takes more than" in opened(approval).not_shown, "it is not begun anew for each look"
-    monkeypatch.setattr(drawn, "monotonic", lambda: monotonic() + drawn.FORGET_SECONDS[0] + 1)
-    assert opened(approval).not_shown == ""
+        patched.setattr(rendering, "MAX_SECONDS", 0.01)
+        assert "takes more than 0.01 seconds" in opened(approval).obstacle
+    assert "takes more than" in opened(approval).obstacle, "it is not begun anew for each look"
+    monkeypatch.setattr(rendering, "monotonic", lambda: monotonic() + rendering.RETRY_SECONDS[0] + 1)
+    assert opened(approval).obstacle == ""
 
 
 def test_a_yes_needs_every_page(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first pages are rendered before the decision; the last one may be the one that can't be."""
     approval = asked(stage, paying(tools, [pdf(6)]))
-    assert opened(approval).not_shown == "" and drawn.kept.undrawn(named_in({"documents": approval.documents})[0], 6)
-    ask = drawn._ask
+    assert opened(approval).obstacle == "" and rendering.cache.missing_pages(
+        named_in({"documents": approval.documents})[0], 6
+    )
+    ask = rendering._run_renderer
     monkeypatch.setattr(
-        drawn,
-        "_ask",
+        rendering,
+        "_run_renderer",
         lambda named, content, first: (
             ({"problem": "its page 5 can't be drawn"}, []) if first > 4 else ask(named, content, first)
         ),
     )
     with pytest.raises(NotShown, match="page 5"):
         say(approval, somebody("ann", "approver_finance"))
-    assert "page 5" in opened(approval).not_shown, "and now everybody who looks is told"
+    assert "page 5" in opened(approval).obstacle, "and now everybody who looks is told"
 
 
 def test_who_wants_the_same_at_once_waits_for_a_place(stage: Stage) -> None:
     named = Named("a.pdf", "application/pdf", len(pdf().bytes), pdf().digest)
-    found = at_once(*[lambda: drawn.problem_of(named, lambda: pdf().bytes)] * 6)
+    found = at_once(*[lambda: rendering.problem_of(named, lambda: pdf().bytes)] * 6)
     assert found == [""] * 6, "no more than two are drawn at once"
 
 
@@ -419,7 +428,7 @@ def test_a_yes_that_lapsed_is_asked_for_again_with_the_same_documents(stage: Sta
     assert stage.drive() == "parked"
     again = Approval.objects.get(state="open")
     assert again.id != approval.id and again.documents == approval.documents
-    assert opened(again).documents[0].problem == ""
+    assert views(again)[0].problem == ""
 
 
 def test_a_grant_carries_what_was_shown(stage: Stage, tools: Toolbox, outside: Outside) -> None:
@@ -486,7 +495,7 @@ def test_a_page_is_a_picture_made_here_that_no_browser_keeps(stage: Stage, tools
         assert "ETag" not in answer
     assert [ann.get(f"{path}/{page}").status_code for page in (0, 7, 999)] == [404] * 3
     damage(pdf(6).digest, pdf(6, "Other").bytes)
-    drawn.kept.forget()
+    rendering.cache.forget()
     assert ann.get(f"{path}/1").status_code == 409
 
 
@@ -510,10 +519,10 @@ def test_the_process_that_draws_has_nothing_of_ours(monkeypatch: pytest.MonkeyPa
     spy = tmp_path / "spy.py"
     spy.write_text(
         "import json, os, sys\n"
-        f"sys.path.insert(0, {str(drawn._PROGRAM.parent)!r})\n"
-        "import drawing\n"
+        f"sys.path.insert(0, {str(rendering._PROGRAM.parent)!r})\n"
+        "import renderer\n"
         f"file = open({str(tmp_path / 'written')!r}, 'w')\n"
-        "drawing.confine()\n"
+        "renderer.confine()\n"
         "found = [sorted(set(os.environ) - {'LC_CTYPE'}), os.getuid()]\n"
         "try:\n"
         "    with file:\n"
@@ -522,16 +531,16 @@ def test_the_process_that_draws_has_nothing_of_ours(monkeypatch: pytest.MonkeyPa
         "except OSError as error:\n"
         "    found.append(type(error).__name__)\n"
         "try:\n"
-        "    bytearray(2 * drawing.MOST_MEMORY)\n"
+        "    bytearray(2 * renderer.MAX_MEMORY)\n"
         "except MemoryError:\n"
         "    found.append('no memory')\n"
         "print(json.dumps({'problem': json.dumps(found), 'lengths': []}))\n"
     )
-    monkeypatch.setattr(drawn, "_PROGRAM", spy)
+    monkeypatch.setattr(rendering, "_PROGRAM", spy)
     named = Named("a.pdf", "application/pdf", len(pdf().bytes), pdf().digest)
-    assert json.loads(drawn.facts_of(named, lambda: pdf().bytes).problem) == [
+    assert json.loads(rendering.facts_of(named, lambda: pdf().bytes).problem) == [
         [],
-        os.getuid() or drawing.NOBODY,
+        os.getuid() or renderer.NOBODY,
         "OSError",
         "no memory",
     ]
@@ -586,8 +595,8 @@ class Slow:
         if not self.go.wait(NEVER):
             self.go.set()  # a request that waited for this one need not wait for the others too
         if not self.pages:
-            return {"problem": "to draw it takes more than 20 seconds", "luck": True}, []
-        drawn_now = min(drawn.TOGETHER, self.pages - first + 1)
+            return {"problem": "rendering takes more than 20 seconds", "is_transient": True}, []
+        drawn_now = min(rendering.PAGES_PER_PROCESS, self.pages - first + 1)
         return {"pages": [PAGE] * self.pages}, [b"a picture"] * drawn_now
 
     def finish(self) -> None:
@@ -599,10 +608,10 @@ class Slow:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch, _nothing_drawn: None) -> Iterator[Slow]:
     slow = Slow()
-    monkeypatch.setattr(drawn, "_ask", slow)
-    monkeypatch.setattr(drawn, "PAGE_SECONDS", 0.1)
-    monkeypatch.setattr(drawn, "ACT_SECONDS", NEVER)
-    monkeypatch.setattr(drawn, "WAITS_SECONDS", NEVER)
+    monkeypatch.setattr(rendering, "_run_renderer", slow)
+    monkeypatch.setattr(rendering, "PAGE_SECONDS", 0.1)
+    monkeypatch.setattr(rendering, "APPROVAL_SECONDS", NEVER)
+    monkeypatch.setattr(rendering, "WAIT_SECONDS", NEVER)
     yield slow
     slow.go.set()
 
@@ -619,7 +628,7 @@ def test_whoever_looks_or_says_no_waits_a_moment_however_much_there_is_to_draw(t
     began = monotonic()
     page = ann.read("/inbox")
     assert "Loading documents." in page and "You can reject it." in page
-    assert monotonic() - began < SOON and 0 < len(drawn._under_way) <= drawn.AT_ONCE
+    assert monotonic() - began < SOON and 0 < len(rendering._in_progress) <= rendering.MAX_PROCESSES
     began = monotonic()
     answer = ann.post(f"/approvals/{ten.id}/decision", verdict="reject", plan_hash=ten.plan_hash, justification="no")
     assert answer.status_code == 302 and monotonic() - began < SOON
@@ -628,10 +637,10 @@ def test_whoever_looks_or_says_no_waits_a_moment_however_much_there_is_to_draw(t
 
 def test_each_look_has_the_next_drawn_and_waits_for_none_twice(ten: Approval, slow: Slow) -> None:
     looks = []
-    while (found := opened(ten)).not_shown and len(looks) < 10:
-        looks.append([each.is_drawing for each in found.documents].count(True))
+    while (found := opened(ten)).obstacle and len(looks) < 10:
+        looks.append([each.is_loading for each in found.panels[0].value.views].count(True))
         slow.finish()
-    assert looks == [10, 8, 6, 4, 2] and opened(ten).not_shown == ""
+    assert looks == [10, 8, 6, 4, 2] and opened(ten).obstacle == ""
     page = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person)).get(f"/inbox/{ten.id}")
     assert page.content.count(b"<img loading=") == 10 and b"data-lapses" not in page.content
 
@@ -642,7 +651,7 @@ def test_a_yes_waits_for_all_of_it_so_long_and_no_longer_and_goes_on_the_next_ti
     slow.pages = 9
     ann = somebody("ann", "approver_finance")
     with monkeypatch.context() as patch:
-        patch.setattr(drawn, "ACT_SECONDS", 0.1)
+        patch.setattr(rendering, "APPROVAL_SECONDS", 0.1)
         for n in (1, 2):
             began = monotonic()
             with pytest.raises(Busy):
@@ -657,7 +666,7 @@ def test_a_yes_waits_for_all_of_it_so_long_and_no_longer_and_goes_on_the_next_ti
 
 def test_a_yes_waits_for_none_that_is_not_drawn(ten: Approval, slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
     slow.pages = 0
-    monkeypatch.setattr(drawn, "ACT_SECONDS", 0.1)
+    monkeypatch.setattr(rendering, "APPROVAL_SECONDS", 0.1)
     ann = somebody("ann", "approver_finance")
     with pytest.raises(Busy):
         say(ten, ann)
@@ -673,7 +682,21 @@ def test_a_drawing_that_breaks_off_here_is_a_document_that_can_not_be_shown(
     def broken(*_: Any) -> Any:
         raise OSError("no more processes")
 
-    monkeypatch.setattr(drawn, "_ask", broken)
+    monkeypatch.setattr(rendering, "_run_renderer", broken)
     named = Named("a.pdf", "application/pdf", len(pdf().bytes), pdf().digest)
-    assert drawn.facts_of(named, lambda: pdf().bytes).problem == "to draw it failed"
-    assert "no more processes" in caplog.text and not drawn._under_way
+    assert rendering.facts_of(named, lambda: pdf().bytes).problem == "rendering failed"
+    assert "no more processes" in caplog.text and not rendering._in_progress
+
+
+def test_without_the_app_nothing_with_documents_is_asked_or_approved(
+    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    approval = asked(stage, paying(tools, [text()]))
+    monkeypatch.delitem(features.installed, "documents")
+    assert "no installed app shows documents" in opened(approval).why_not_approve
+    ann = somebody("ann", "approver_finance")
+    with pytest.raises(NotShown, match="no installed app"):
+        say(approval, ann)
+    say(approval, ann, "reject")
+    assert stage.drive() == "failed"  # it asks again
+    assert "no installed app shows documents" in str(events(approval.run)[-1])
