@@ -11,7 +11,6 @@ from django.db.models import OuterRef, Subquery, TextField
 from django.db.models.expressions import RawSQL
 
 from approvals import votes
-from approvals.claims.shown import along_whole
 from approvals.genuine import marks_of
 from approvals.guards import ApprovalPanel, documents_lack_app
 from approvals.models import Approval, ApprovalState, Decision
@@ -159,7 +158,15 @@ class Brief:
     @cached_property
     def panels(self) -> list[ApprovalPanel]:
         """Return the panels that features add for this reader."""
-        return [panel for make in features.every(lambda each: each.approval_panels) if (panel := make(self))]
+        return [panel for make in features.every(lambda each: each.approval_panels) for panel in make(self)]
+
+    @property
+    def panels_at(self) -> dict[str, list[ApprovalPanel]]:
+        """Return the panels by their place on the page."""
+        places: dict[str, list[ApprovalPanel]] = {}
+        for panel in self.panels:
+            places.setdefault(panel.place, []).append(panel)
+        return places
 
     @property
     def obstacle(self) -> str:
@@ -402,7 +409,7 @@ def _revisions(approval_id: UUID, reader: int | None) -> tuple[list[tuple[Approv
     facts = RawSQL(f'CASE WHEN "approvals_approval"."id" = %s THEN {_FACTS} END', [approval_id, reader], TextField())
     rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id]))
     talk = RawSQL(_TALK, [], output_field=TextField())
-    rows = rows.annotate(head_seq=seq, facts=facts, talk=talk, **along_whole(), **timed(), **votes.along())
+    rows = rows.annotate(head_seq=seq, facts=facts, talk=talk, **timed(), **votes.along())
     known = {row.id: row for row in rows}
     said = list(Decision.objects.filter(approval_id__in=list(known)).select_related("approval")) if known else []
     decisions = {one.approval_id: one for one in said if one.closes}

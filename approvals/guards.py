@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,12 +36,22 @@ class NotShown(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPanel:
-    """A panel of an approval's page: its template, and the value `p` in it. `obstacle` says why nobody can approve now,
-    to be shown beside the decision."""
+    """A part of an approval's page: its template, and the value `p` in it. `place` is top, content, talk (after what
+    the agent wrote), history or decision. `obstacle` says why nobody can approve now, to be shown beside the
+    decision."""
 
     template: str
     value: Any
     obstacle: str = ""
+    place: str = "content"
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalFilter:
+    """A filter of the list of open approvals: its text, and the SQL condition for an account, with its values."""
+
+    text: str
+    condition: Callable[[int | None], tuple[str, list[Any]]]
 
 
 @dataclass(frozen=True, slots=True)

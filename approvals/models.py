@@ -25,7 +25,6 @@ from approvals.passkeys.models import Assertion as Assertion
 from approvals.queue_models import Deputy as Deputy
 from approvals.queue_models import Limit as Limit
 from approvals.queue_models import Queue as Queue
-from approvals.queue_models import ends_once
 from approvals.rules.rows import Policy as Policy
 from approvals.talk.models import Delegation as Delegation
 from approvals.talk.models import Inquiry as Inquiry
@@ -212,48 +211,6 @@ pgtrigger.register(
         ),
     )
 )(Approval)
-
-
-class Claim(models.Model):
-    """A person's claim on a question. `until` is extended while it lasts; ended rows stay. A lapsed claim is marked by
-    the next act; until then `until` tells. Not part of the record and without code: nothing is decided by it."""
-
-    class Why(models.TextChoices):
-        LET_GO = "let go"
-        TAKEN = "taken over"
-        SAID = "said"  # they voted, or a deputy did
-        CLOSED = "closed"  # with the case
-        LAPSED = "lapsed"
-
-    id = models.BigAutoField(primary_key=True)
-    approval = models.ForeignKey(Approval, on_delete=models.PROTECT, related_name="claims")
-    person = models.BigIntegerField(help_text="The account.")
-    by = models.TextField(help_text="As it was called then.")
-    role = models.TextField()
-    at = models.DateTimeField()
-    until = models.DateTimeField()
-    ended_at = models.DateTimeField(null=True)
-    ended_by = models.TextField(blank=True, default="")
-    why = models.TextField(blank=True, default="", help_text="How it ended.")
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(
-                fields=["approval", "person"],
-                condition=models.Q(ended_at__isnull=True),
-                name="approvals_claim_one_each",
-            )
-        ]
-        indexes = [
-            models.Index(fields=["person"], condition=models.Q(ended_at__isnull=True), name="approvals_claim_of"),
-        ]
-        triggers = [
-            ends_once("ended_at"),
-            pgtrigger.ReadOnly(name="claim_is_frozen", fields=["approval", "person", "by", "role", "at"]),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.by} until {self.until}"
 
 
 class Decision(Coded):

@@ -30,8 +30,6 @@ urlpatterns = [
         consulting.DelegationEnds.as_view(),
         name="delegation_ends",
     ),
-    path("approvals/<uuid:approval_id>/claims", cases.Claims.as_view(), name="claims"),
-    path("approvals/<uuid:approval_id>/releases", cases.Releases.as_view(), name="releases"),
     path("approvals/<uuid:approval_id>/plan", cases.Plan.as_view(), name="plan"),
     path("queues", queues.QueuesPage.as_view(), name="queues"),
     path("queues/new", queues.Adding.as_view(), name="new_queue"),

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from approvals.brief import Brief
-    from approvals.guards import ApprovalPanel, DecisionGuard
+    from approvals.guards import ApprovalFilter, ApprovalPanel, DecisionGuard
+    from approvals.models import Approval
     from ledger.actors import Actor
     from ledger.models import Head, RuleChange
     from ledger.observers import Observer
@@ -147,7 +148,11 @@ class Feature:
 
     # Checks of decisions on approvals, and panels of an approval's page.
     decision_guards: Sequence[DecisionGuard] = ()
-    approval_panels: Sequence[Callable[[Brief], ApprovalPanel | None]] = ()
+    approval_panels: Sequence[Callable[[Brief], Sequence[ApprovalPanel]]] = ()
+    # Lists of approvals: lines of each in the console, and further fields in the API, by approval; filters by name.
+    approval_lines: Sequence[Callable[[Sequence[Approval]], Mapping[UUID, ApprovalPanel]]] = ()
+    approval_fields: Sequence[Callable[[Sequence[Approval]], Mapping[UUID, Mapping[str, Any]]]] = ()
+    approval_filters: Mapping[str, ApprovalFilter] = field(default_factory=dict)
     # Panels of a run's page, by the run and the reader's account: template and its value `p`; None for no panel.
     run_panels: Sequence[Callable[[Run, Any], tuple[str, Any] | None]] = ()
     # Verbs of `manage.py runs VERB RUN`, with the options that only they have.

@@ -1,4 +1,4 @@
-"""Claims, inquiries, delegations and the audit trail of approvals."""
+"""Inquiries, delegations and the audit trail of approvals."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from approvals import services
-from approvals.api.present import approval_rows
-from approvals.api.schemas import ApprovalRow, AuditPage, AuditRow, DelegationRow, InquiryRow
+from approvals.api.schemas import AuditPage, AuditRow, DelegationRow, InquiryRow
 from approvals.api.views import shown_one
-from approvals.claims.acts import claim, release
-from approvals.claims.shown import ClaimBody, NoBody
 from approvals.consulting import delegations, inquiries
 from approvals.consulting.common import AnswerBody, DelegationBody, InquiryBody
 from approvals.trail import ACTIONS, Act, Filters, acts, digests
@@ -73,33 +70,6 @@ def act_row(act: Act) -> AuditRow:
         seq=getattr(row, "seq", None),
         chain=bytes(chain).hex() if chain else None,
     )
-
-
-class Claim(ApiView):
-    """Tell others that you are reviewing an approval. The permission depends on its queue, as with a decision."""
-
-    roles = {"POST": EVERY}
-
-    @described("Claim an approval", ApprovalRow, body=ClaimBody)
-    def post(self, request: Request, approval_id: UUID) -> Response:
-        approval = shown_one(approval_id, request.user)
-        by = services.actor_for_decision(approval, self.by, roles(request.user))
-        body = read_body(request, ClaimBody)
-        claim(approval_id, by=by, minutes=body.minutes, take_over=body.take_over)
-        return Response(approval_rows([shown_one(approval_id, request.user)])[0])
-
-
-class Release(ApiView):
-    """End the caller's claim."""
-
-    roles = {"POST": EVERY}
-
-    @described("Release a claim", ApprovalRow, body=NoBody)
-    def post(self, request: Request, approval_id: UUID) -> Response:
-        shown_one(approval_id, request.user)
-        read_body(request, NoBody)
-        release(approval_id, by=self.by)
-        return Response(approval_rows([shown_one(approval_id, request.user)])[0])
 
 
 class Inquiries(ApiView):

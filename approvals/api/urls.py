@@ -64,6 +64,4 @@ urlpatterns = [
         cases.DelegationEnd.as_view(),
         name="api-delegation-end",
     ),
-    path("approvals/<uuid:approval_id>/claim", cases.Claim.as_view(), name="api-approval-claim"),
-    path("approvals/<uuid:approval_id>/release", cases.Release.as_view(), name="api-approval-release"),
 ]

@@ -14,8 +14,6 @@ from django.urls import reverse
 from approvals import services
 from approvals.brief import Brief, brief
 from approvals.cases.amending import WITHIN, Wanted, amend, look
-from approvals.claims.acts import claim, release
-from approvals.claims.shown import ClaimBody, NoBody
 from approvals.inbox import Wanted as Listing
 from approvals.queues.sight import read_one
 from approvals.views import Deciding, goes_on
@@ -134,49 +132,6 @@ def _digest(wanted: Wanted) -> str:
 def _compared(wanted: Wanted) -> list[Change]:
     found = compare(leaves(wanted.arguments), leaves(wanted.plan["arguments"]))
     return [change for change in found if change.what != "same"]
-
-
-class Claims(DecidersPage):
-    """Claim a case, extend a claim, or take one over. A late claimant sees the others on the case."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
-        opened, form = self.opened(request, approval_id), Sent(request)
-        try:
-            by = services.actor_for_decision(opened.approval, actor(request, ""), roles(request.user))
-            body = form.read(ClaimBody, minutes=_whole, take_over=_whole)
-            claim(approval_id, by=by, minutes=body.minutes, take_over=body.take_over)
-        except DurableAgentsError as error:
-            return not_done(request, approval_id, error)
-        return redirect("approval", approval_id=approval_id)
-
-
-class Releases(DecidersPage):
-    """Release a claim."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
-        self.opened(request, approval_id)
-        try:
-            Sent(request).read(NoBody)
-            release(approval_id, by=actor(request, ""))
-        except DurableAgentsError as error:
-            return not_done(request, approval_id, error)
-        return redirect("approval", approval_id=approval_id)
-
-
-def not_done(request: HttpRequest, approval_id: UUID, error: DurableAgentsError) -> HttpResponse:
-    """Return to the case with the conflict (409) as a message. Raises any other error again."""
-    if error.status != 409:
-        raise error
-    messages.warning(request, error.detail, extra_tags="hold")
-    return redirect("approval", approval_id=approval_id)
-
-
-def _whole(text: str) -> int | str:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else text
 
 
 class Plan(Page):

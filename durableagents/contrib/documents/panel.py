@@ -101,12 +101,12 @@ class Documents:
         return "The documents are loading. You can approve once they are shown." if self.is_loading else ""
 
 
-def documents_panel(opened: Brief) -> ApprovalPanel | None:
-    """Return the panel of an approval's documents; None without documents, or for a reader who may not read them."""
+def documents_panel(opened: Brief) -> list[ApprovalPanel]:
+    """Return the panel of an approval's documents, for readers who may read them."""
     if not opened.is_read:
-        return None
+        return []
     found = documents_of(opened.plan, opened.earlier[0].approval if opened.earlier else None)
-    return ApprovalPanel("documents/panel.html", found, found.obstacle) if found.views or found.problem else None
+    return [ApprovalPanel("documents/panel.html", found, found.obstacle)] if found.views or found.problem else []
 
 
 def documents_of(plan: Mapping[str, Any], previous: Any = None) -> Documents:

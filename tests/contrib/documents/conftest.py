@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.runs.conftest import _agents_of_this_test, outside, stage, tools
+from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, outside, stage, tools
 
-__all__ = ["_agents_of_this_test", "outside", "stage", "tools"]
+__all__ = ["_agents_of_this_test", "_django_db_marker", "outside", "stage", "tools"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of this folder, since pytest-django creates a database only if some test has the mark."""
     for item in items:
         if item.path == Path(__file__).with_name("test_documents.py"):
-            item.add_marker(pytest.mark.django_db(transaction=True))
+            item.add_marker(pytest.mark.django_db)

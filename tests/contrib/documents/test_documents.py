@@ -97,7 +97,7 @@ def opened(approval: Approval) -> Brief:
 
 
 def views(approval: Approval) -> list[DocumentView]:
-    (panel,) = opened(approval).panels
+    (panel,) = opened(approval).panels_at["content"]
     return list(panel.value.views)
 
 
@@ -284,7 +284,11 @@ def test_what_is_not_shown_can_only_be_rejected(stage: Stage, tools: Toolbox, ou
     assert problem in refused.value.detail and given.name in refused.value.detail
     assert Decision.objects.count() == 0
     found = opened(approval)
-    assert problem in found.obstacle and found.panels[0].value.views[0].problem == "" and not found.is_editable
+    assert (
+        problem in found.obstacle
+        and found.panels_at["content"][0].value.views[0].problem == ""
+        and not found.is_editable
+    )
     page = Reader(User.objects.get(pk=ann.person)).read(f"/inbox/{approval.id}")
     assert "A document can't be shown:" in page and given.digest in page
     assert "You can reject it." in page
@@ -300,7 +304,10 @@ def test_a_row_unlike_its_digest_is_named_and_not_shown(stage: Stage, tools: Too
     damage(text().digest, content)
     wrong = "not stored" if content is None else "not those that the plan names"
     found = opened(approval)
-    assert wrong in found.panels[0].value.views[0].problem and found.panels[0].value.views[0].parts == ()
+    assert (
+        wrong in found.panels_at["content"][0].value.views[0].problem
+        and found.panels_at["content"][0].value.views[0].parts == ()
+    )
     with pytest.raises(NotShown, match=wrong):
         say(approval, somebody("ann", "approver_finance"))
     assert [
@@ -342,7 +349,7 @@ def test_an_unreadable_list_of_the_revision_before_stops_nobody(stage: Stage, to
     approval = revised(stage, asked(stage, paying(tools, [text("one\n")], [text("two\n"), pdf()])))
     past_the_triggers("UPDATE approvals_approval SET plan = %s WHERE revision = 1", b'{"documents": 7}')
     found = opened(approval)
-    assert found.obstacle == "" and [each.problem for each in found.panels[0].value.views] == ["", ""]
+    assert found.obstacle == "" and [each.problem for each in found.panels_at["content"][0].value.views] == ["", ""]
     say(approval, somebody("ann", "approver_finance"))
     assert stage.drive() == "completed"
 
@@ -638,7 +645,7 @@ def test_whoever_looks_or_says_no_waits_a_moment_however_much_there_is_to_draw(t
 def test_each_look_has_the_next_drawn_and_waits_for_none_twice(ten: Approval, slow: Slow) -> None:
     looks = []
     while (found := opened(ten)).obstacle and len(looks) < 10:
-        looks.append([each.is_loading for each in found.panels[0].value.views].count(True))
+        looks.append([each.is_loading for each in found.panels_at["content"][0].value.views].count(True))
         slow.finish()
     assert looks == [10, 8, 6, 4, 2] and opened(ten).obstacle == ""
     page = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person)).get(f"/inbox/{ten.id}")

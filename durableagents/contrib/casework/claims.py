@@ -1,50 +1,68 @@
-"""Claim and release a case. Each is one transaction under the question's lock, so claims never exceed the places and
-none is added after the decision. A claim decides nothing: others may decide anyway."""
+"""Claim and release an approval. Each is one transaction under the approval's lock, so claims never exceed the places
+and none is added after the decision. A claim decides nothing: others may decide anyway."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Annotated
 from uuid import UUID
 
 from django.db import transaction
+from pydantic import Field
 
-from approvals.claims.shown import MINUTES, MOST_ON, OnIt, on_each
-from approvals.models import Approval, ApprovalState, Claim, Decision
+from approvals.models import Approval, ApprovalState, Decision
 from approvals.queues.standing import facts_of
 from approvals.services import AlreadyDecided, check_deadline, require_standing
 from approvals.votes import NOW, stages_of
+from durableagents.contrib.casework.models import Claim
+from durableagents.contrib.casework.queries import MAX_ACTIVE, MAX_MINUTES, ActiveClaim, active_claims
 from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
+from ledger.web.bodies import Strict
 from runs.services.command import show_anew
 
-MOST_NAMED = 5  # in a sentence
+DEFAULT_MINUTES = 10
+MAX_NAMED = 5  # in a sentence
+Minutes = Annotated[int, Field(ge=1, le=MAX_MINUTES, description="Duration in minutes, from now.")]
+ClaimId = Annotated[int | None, Field(ge=1, le=2**53 - 1, description="`id` of another person's claim to end.")]
+
+
+class ClaimBody(Strict):
+    """Duration of the claim, and whose claim it replaces if none is free."""
+
+    minutes: Minutes = DEFAULT_MINUTES
+    take_over: ClaimId = None
+
+
+class NoBody(Strict):
+    """An empty body."""
 
 
 class Claimed(DurableAgentsError):
-    """All places on the case are taken."""
+    """All places on the approval are taken."""
 
     status, code, title = 409, "claimed", "Already claimed"
 
-    def __init__(self, others: Sequence[OnIt]) -> None:
-        said = " ".join(
-            f"{one.by} has claimed it until {one.until:%Y-%m-%d %H:%M:%S} UTC." for one in others[:MOST_NAMED]
+    def __init__(self, others: Sequence[ActiveClaim]) -> None:
+        sentences = " ".join(
+            f"{one.by} has claimed it until {one.until:%Y-%m-%d %H:%M:%S} UTC." for one in others[:MAX_NAMED]
         )
         super().__init__(
-            f"{said} Take the claim over, or decide without one.",
+            f"{sentences} Take the claim over, or decide without one.",
             claims=[{"id": one.id, "by": one.by, "until": one.until.isoformat()} for one in others],
         )
 
 
-class NotOnIt(DurableAgentsError):
+class NoClaim(DurableAgentsError):
     """There is no claim to release."""
 
     status, code, title = 409, "not-on-it", "You have no claim"
 
     def __init__(self, last: Claim | None) -> None:
-        how = "" if last is None or last.ended_at is None else f": {_ended(last)} at {last.ended_at:%H:%M:%S} UTC"
-        super().__init__(f"You have no claim on this{how}.")
+        end = "" if last is None or last.ended_at is None else f": {_ended(last)} at {last.ended_at:%H:%M:%S} UTC"
+        super().__init__(f"You have no claim on this{end}.")
 
 
 def _ended(row: Claim) -> str:
@@ -52,8 +70,8 @@ def _ended(row: Claim) -> str:
 
 
 @transaction.atomic
-def claim(approval_id: UUID, *, by: Actor, minutes: int = MINUTES, take_over: int | None = None) -> Claim:
-    """Claim an open question for so many minutes from now, or extend the own claim to that. `take_over` is the id of
+def claim(approval_id: UUID, *, by: Actor, minutes: int = DEFAULT_MINUTES, take_over: int | None = None) -> Claim:
+    """Claim an open approval for so many minutes from now, or extend the own claim to that. `take_over` is the id of
     another's claim, which ends. Raises NotFound, Claimed if all places are taken; Forbidden, AlreadyVoted,
     AlreadyDecided as deciding would."""
     approval = _locked(approval_id)
@@ -64,18 +82,18 @@ def claim(approval_id: UUID, *, by: Actor, minutes: int = MINUTES, take_over: in
     require_standing(approval, facts_of(approval, approval.run, by, frozenset([by.role]), locked=True), by)
     now = database_now()
     check_deadline(approval, approval.wait, now)
-    others = [one for one in on_each([approval.pk])[approval.pk] if one.person != by.person]
+    others = [one for one in active_claims([approval.pk])[approval.pk] if one.person != by.person]
     if any(one.id == take_over for one in others):
         _end(Claim.objects.get(approval=approval, id=take_over or 0), Claim.Why.TAKEN, now, by=by.ref)
         others = [one for one in others if one.id != take_over]
     own = Claim.objects.filter(approval=approval, person=by.person, ended_at__isnull=True).first()
-    is_on_it = own is not None and own.until > now
-    if not is_on_it and len(others) >= _room(approval):
+    is_active = own is not None and own.until > now
+    if not is_active and len(others) >= _places(approval):
         raise Claimed(others)
-    if not is_on_it:
-        _end_what_is_none(approval, by.person, [one.id for one in others], now)
+    if not is_active:
+        _end_lost_claims(approval, by.person, [one.id for one in others], now)
     until = now + timedelta(minutes=minutes)
-    row = _stay(own, now, until) or Claim.objects.create(
+    row = _extend(own, now, until) or Claim.objects.create(
         approval=approval, person=by.person, by=by.ref, role=by.role, at=now, until=until
     )
     show_anew(approval.run_id)
@@ -84,14 +102,14 @@ def claim(approval_id: UUID, *, by: Actor, minutes: int = MINUTES, take_over: in
 
 @transaction.atomic
 def release(approval_id: UUID, *, by: Actor) -> Claim:
-    """Release the own claim, even without the right to decide any more. Raises NotFound, NotOnIt."""
+    """Release the own claim, even without the right to decide any more. Raises NotFound, NoClaim."""
     approval, now = _locked(approval_id), database_now()
     if by.person is None:
-        raise NotOnIt(None)
+        raise NoClaim(None)
     mine = Claim.objects.filter(approval=approval, person=by.person).order_by("-at", "-id")
     own = mine.filter(ended_at__isnull=True, until__gt=now).first()
     if own is None:
-        raise NotOnIt(mine.first())
+        raise NoClaim(mine.first())
     _end(own, Claim.Why.LET_GO, now, by=by.ref)
     show_anew(approval.run_id)
     return own
@@ -106,7 +124,7 @@ def _locked(approval_id: UUID) -> Approval:
     return approval
 
 
-def _room(approval: Approval) -> int:
+def _places(approval: Approval) -> int:
     """Return the number of places: the votes still missing."""
     if approval.case_id is None:
         return 1
@@ -114,7 +132,7 @@ def _room(approval: Approval) -> int:
     return max([1, *(each.missing for each in stages_of([approval], said)[approval.pk] if each.state == NOW)])
 
 
-def _stay(own: Claim | None, now: datetime, until: datetime) -> Claim | None:
+def _extend(own: Claim | None, now: datetime, until: datetime) -> Claim | None:
     """Extend the open claim and return it. A lapsed one is ended, and None returned."""
     if own is None:
         return None
@@ -126,11 +144,11 @@ def _stay(own: Claim | None, now: datetime, until: datetime) -> Claim | None:
     return own
 
 
-def _end_what_is_none(approval: Approval, person: int, counted: Sequence[int], now: datetime) -> None:
+def _end_lost_claims(approval: Approval, person: int, counted: Sequence[int], now: datetime) -> None:
     """End claims of people who can no longer decide, so that regaining the right doesn't revive them."""
     rows = Claim.objects.filter(approval=approval, ended_at__isnull=True, until__gt=now)
-    if len(counted) < MOST_ON:  # else there may be more of them than are known
-        for row in rows.exclude(person=person).exclude(pk__in=counted)[:MOST_ON]:
+    if len(counted) < MAX_ACTIVE:  # else there may be more of them than are known
+        for row in rows.exclude(person=person).exclude(pk__in=counted)[:MAX_ACTIVE]:
             _end(row, Claim.Why.LAPSED, max(row.at, now))
 
 

@@ -10,13 +10,14 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
-from approvals.claims.acts import Claimed, NotOnIt, claim, release
-from approvals.claims.shown import on_each
 from approvals.consulting.delegations import delegate, take_back
-from approvals.models import Approval, Claim, Decision
+from approvals.models import Approval, Decision
 from approvals.queues import acts as queues
 from approvals.queues import deputies
 from approvals.services import AlreadyDecided, AlreadyVoted
+from durableagents.contrib.casework.claims import Claimed, NoClaim, claim, release
+from durableagents.contrib.casework.models import Claim
+from durableagents.contrib.casework.queries import active_claims
 from ledger.actors import Actor
 from ledger.errors import Forbidden, NotFound
 from tests.integration.approvals.setup import WHY, asked, away, boss, limited, one_after_the_other, say, somebody
@@ -38,7 +39,7 @@ def on(by: Actor, approval: Approval, role: str = FINANCE, **more: Any) -> Claim
 
 
 def who(approval: Approval) -> list[str]:
-    return [one.who for one in on_each([approval.pk])[approval.pk]]
+    return [one.who for one in active_claims([approval.pk])[approval.pk]]
 
 
 def lapse(row: Claim) -> None:
@@ -70,11 +71,11 @@ def test_who_is_on_it_is_on_it_for_ten_minutes_and_the_next_one_is_told(stage: S
 def test_it_is_let_go_once(stage: Stage, tools: Toolbox) -> None:
     fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
     row = on(fiona, approval)
-    with pytest.raises(NotOnIt):
+    with pytest.raises(NoClaim):
         release(approval.id, by=frank)
     release(approval.id, by=fiona)
     assert ended(row) == ("let go", "user:fiona") and who(approval) == []
-    with pytest.raises(NotOnIt):
+    with pytest.raises(NoClaim):
         release(approval.id, by=fiona)
     assert on(frank, approval).by == "user:frank"
 
@@ -85,7 +86,7 @@ def test_it_lapses_by_itself_and_nobody_has_to_write_that(stage: Stage, tools: T
     lapse(row)
     assert who(approval) == []
     assert on(frank, approval).by == "user:frank" and who(approval) == ["frank"]
-    with pytest.raises(NotOnIt):
+    with pytest.raises(NoClaim):
         release(approval.id, by=fiona)
     with pytest.raises(Claimed):
         on(fiona, approval)
@@ -102,7 +103,7 @@ def test_somebody_else_takes_it_over_and_the_first_is_told(stage: Stage, tools: 
     row = on(fiona, approval)
     on(frank, approval, take_over=row.pk)
     assert who(approval) == ["frank"] and ended(row) == ("taken over", "user:frank")
-    with pytest.raises(NotOnIt, match="user:frank took it over"):
+    with pytest.raises(NoClaim, match="user:frank took it over"):
         release(approval.id, by=fiona)
 
 
@@ -117,7 +118,7 @@ def test_a_claim_keeps_nobody_from_deciding_and_ends_with_the_case(stage: Stage,
     assert ended(row) == ("closed", "") and who(approval) == []
     with pytest.raises(AlreadyDecided, match="by user:frank"):
         on(fiona, approval)
-    with pytest.raises(NotOnIt):
+    with pytest.raises(NoClaim):
         release(approval.id, by=fiona)
     assert problems(approval.run) == []
 
@@ -198,7 +199,7 @@ def test_who_could_not_decide_any_more_is_on_nothing_and_takes_up_no_room(
     user.groups.set([Group.objects.get(name=FINANCE)])
     rewrite(User.objects.filter(pk=fiona.person), is_active=True)
     assert who(approval) == ["frank"] and ended(row) == ("lapsed", ""), "nor by being able to anew"
-    with pytest.raises(NotOnIt):
+    with pytest.raises(NoClaim):
         release(approval.id, by=fiona)
 
 
