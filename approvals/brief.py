@@ -11,11 +11,8 @@ from django.db.models import OuterRef, Subquery, TextField
 from django.db.models.expressions import RawSQL
 
 from approvals import votes
-from approvals.claims.shown import along_whole
-from approvals.documents.drawn import kept
-from approvals.documents.shown import Before, DocumentShown, documents_of
-from approvals.documents.stored import along, contents_in
 from approvals.genuine import marks_of
+from approvals.guards import ApprovalPanel, documents_lack_app
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import CHANGED_FIRST, Facts, No, Standing, Sum, judge, thresholds
 from approvals.queues.sight import asked_at, is_shown, reads
@@ -32,9 +29,10 @@ from ledger.models import Head
 from ledger.templatetags.console import line_of, plainly
 from ledger.web.seeing.payloads import WHO_GIVES
 from ledger.web.text_safety import Change, compare, leaves
+from runs import features
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
-from runs.engine.gating.documents import DOCUMENTS
+from runs.engine.gating.documents import DOCUMENTS, NO_APP
 from runs.engine.gating.fields import editable_in
 from runs.engine.gating.proof import Wanted
 from runs.queries.code_here import agent_here, titles_of
@@ -85,8 +83,6 @@ class Brief:
     facts: Facts
     stages: list[StageShown]
     talk: Talk
-    documents: list[DocumentShown]
-    not_shown: str  # the reason why a document can't be shown; empty if all can
     is_read: bool = True
     is_genuine: bool | None = None  # of `decision`: see genuine.py
 
@@ -159,28 +155,32 @@ class Brief:
         """Return why the reader may not decide; empty if they may."""
         return self.standing.why if isinstance(self.standing, No) else ""
 
-    @property
-    def is_drawing(self) -> bool:
-        """Return whether a document is still being drawn, so that the page will show it soon."""
-        return any(each.is_drawing for each in self.documents)
+    @cached_property
+    def panels(self) -> list[ApprovalPanel]:
+        """Return the panels that features add for this reader."""
+        return [panel for make in features.every(lambda each: each.approval_panels) for panel in make(self)]
 
     @property
-    def is_unshown(self) -> bool:
-        return bool(self.not_shown) and not (self.is_drawing and not any(each.problem for each in self.documents))
+    def panels_at(self) -> dict[str, list[ApprovalPanel]]:
+        """Return the panels by their place on the page."""
+        places: dict[str, list[ApprovalPanel]] = {}
+        for panel in self.panels:
+            places.setdefault(panel.place, []).append(panel)
+        return places
 
     @property
-    def why_not_shown(self) -> str:
-        """Return why nobody can approve now because of its documents; empty if all are shown."""
-        if self.not_shown and not self.is_unshown:
-            return "The documents are loading. You can approve once they are shown."
-        return f"It can't be approved: a document can't be shown ({self.not_shown})." if self.not_shown else ""
+    def obstacle(self) -> str:
+        """Return why nobody can approve it now because of what it shows; empty if they can."""
+        if self.is_read and documents_lack_app(self.plan):
+            return f"It can't be approved: its documents can't be shown, since {NO_APP}."
+        return next((panel.obstacle for panel in self.panels if panel.obstacle), "")
 
     @property
     def why_not_approve(self) -> str:
         """Return why the reader may only reject it."""
-        if self.is_mine and self.not_shown:
-            return self.why_not_shown
-        return self.to_approve.why if self.is_mine and isinstance(self.to_approve, No) else ""
+        if not self.is_mine:
+            return ""
+        return self.obstacle or (self.to_approve.why if isinstance(self.to_approve, No) else "")
 
     @property
     def whom(self) -> str:
@@ -315,7 +315,7 @@ class Brief:
             return CHANGED_FIRST.format(queue=self.facts.name)
         if not editable_in(self.plan)["properties"]:
             return "This case can't be changed. Approve or reject it."
-        return self.why_not_shown
+        return self.obstacle
 
     @property
     def covered(self) -> list[str]:
@@ -350,9 +350,9 @@ def _ordered(arguments: Any, tool: ToolCard | None) -> Any:
     return {name: arguments[name] for name in [*first, *(name for name in arguments if name not in first)]}
 
 
-def brief(approval_id: UUID, held: frozenset[str], reader: Actor, *, is_shown_whole: bool = True) -> Brief:
-    """Return one question for a reader with these roles, without documents unless `is_shown_whole`. Raises NotFound."""
-    revisions, rows = _revisions(approval_id, reader.person, is_shown_whole)
+def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
+    """Return one question for a reader with these roles. Raises NotFound."""
+    revisions, rows = _revisions(approval_id, reader.person)
     if not revisions or not is_shown(revisions[0][0], held):
         raise NotFound("approval", approval_id)
     ours = marks_of(rows)
@@ -366,7 +366,6 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor, *, is_shown_wh
     now = leaves(_ordered(plan.get("arguments"), tool))
     now = now if is_read else []
     changes = [Change(leaf.path, "only", leaf, None) for leaf in now] if before is None else compare(now, before)
-    documents, not_shown = _documents(plan, approval, earlier) if is_read and is_shown_whole else ([], "")
     return Brief(
         approval=approval,
         plan=plan,
@@ -381,8 +380,6 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor, *, is_shown_wh
             also=also(approval, approval.run, reader, held),
         ),
         is_read=is_read,
-        documents=documents,
-        not_shown=not_shown,
         stages=stages,
         talk=talk_in(
             [getattr(one, "talk", "") for one, _ in revisions],
@@ -390,14 +387,6 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor, *, is_shown_wh
             barred={approval.run.creator, *(row.person for row in rows)},
         ).told(is_read=is_read),
     )
-
-
-def _documents(plan: dict[str, Any], approval: Approval, earlier: list[Earlier]) -> tuple[list[DocumentShown], str]:
-    before = None
-    if earlier:
-        one = earlier[0].approval
-        before = Before(one.revision, plan_of(one), contents_in(getattr(one, "contents", None), plan_of(one)))
-    return documents_of(plan, contents_in(getattr(approval, "contents", None), plan), before)
 
 
 _FACTS = FACTS.format(
@@ -414,16 +403,13 @@ _CHAIN = """
     SELECT id FROM chain"""
 
 
-def _revisions(
-    approval_id: UUID, reader: int | None, is_shown_whole: bool
-) -> tuple[list[tuple[Approval, Decision | None]], list[Decision]]:
+def _revisions(approval_id: UUID, reader: int | None) -> tuple[list[tuple[Approval, Decision | None]], list[Decision]]:
     """Return a question and its earlier revisions, newest first, each with its decision, and all votes: two queries."""
     seq = Subquery(Head.objects.filter(run_id=OuterRef("run_id")).values("seq"))
     facts = RawSQL(f'CASE WHEN "approvals_approval"."id" = %s THEN {_FACTS} END', [approval_id, reader], TextField())
     rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id]))
     talk = RawSQL(_TALK, [], output_field=TextField())
-    contents = {"contents": along(approval_id, kept.known())} if is_shown_whole else {}
-    rows = rows.annotate(head_seq=seq, facts=facts, talk=talk, **contents, **along_whole(), **timed(), **votes.along())
+    rows = rows.annotate(head_seq=seq, facts=facts, talk=talk, **timed(), **votes.along())
     known = {row.id: row for row in rows}
     said = list(Decision.objects.filter(approval_id__in=list(known)).select_related("approval")) if known else []
     decisions = {one.approval_id: one for one in said if one.closes}

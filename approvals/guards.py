@@ -2,18 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ledger.actors import Actor
+from ledger.errors import DurableAgentsError
+from runs import features
+from runs.engine.canonical import parsed
+from runs.engine.gating.documents import DOCUMENTS, NO_APP
 from runs.engine.gating.proof import Threshold
 from runs.models import Run, Wait
 
 if TYPE_CHECKING:
     from approvals.models import Approval, Decision
     from approvals.passkeys.signed import Signed
+
+
+UNREADABLE_LIST = "the list of its documents can't be read"
+
+
+class NotShown(DurableAgentsError):
+    status, code, title = 409, "document-not-shown", "A document can't be shown"
+
+    def __init__(self, problem: str, name: str = "") -> None:
+        super().__init__(
+            f"{name or 'Its documents'} can't be shown: {problem}. It can't be approved, only rejected.",
+            document=name,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalPanel:
+    """A part of an approval's page: its template, and the value `p` in it. `place` is top, content, talk (after what
+    the agent wrote), history or decision. `obstacle` says why nobody can approve now, to be shown beside the
+    decision."""
+
+    template: str
+    value: Any
+    obstacle: str = ""
+    place: str = "content"
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalFilter:
+    """A filter of the list of open approvals: its text, and the SQL condition for an account, with its values."""
+
+    text: str
+    condition: Callable[[int | None], tuple[str, list[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +85,19 @@ class DecisionGuard:
 
     def store(self, pending: PendingDecision, decision: Decision) -> None:
         """Store what belongs to the decision, after it, in its transaction."""
+
+
+class DocumentsNeedApp(DecisionGuard):
+    """Nothing is approved whose documents no installed app shows."""
+
+    def before_locks(self, plan: bytes) -> None:
+        """Raise NotShown if the plan has documents and no installed app shows them."""
+        with suppress(ValueError):  # an unreadable plan is refused elsewhere
+            if documents_lack_app(parsed(plan)):
+                raise NotShown(NO_APP)
+
+
+def documents_lack_app(plan: Any) -> bool:
+    """Return whether this plan has documents that no installed app shows."""
+    has_some = isinstance(plan, Mapping) and bool(plan.get(DOCUMENTS))
+    return has_some and features.only(lambda each: each.store_documents) is None

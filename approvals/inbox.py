@@ -11,13 +11,13 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import BooleanField, Q, QuerySet
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 from django.urls import reverse
 
 from approvals.brief import asks_of, cards_by_name, plan_of, title_of
-from approvals.claims.shown import ME, NOBODY, Filter, along
+from approvals.guards import ApprovalFilter, ApprovalPanel
 from approvals.models import Approval, ApprovalState
 from approvals.queues.sight import asked_at, readable, shown_of
 from approvals.repeats import Repeat, repeats_of
@@ -28,7 +28,7 @@ from ledger.web.cursors import Condition, Order, closed, opened
 from ledger.web.roles import OwnCase, OwnLimit, StandsIn, own_cases, own_limits, stand_ins
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import BADGE_TO, Counted, Tally, badge
-from runs import search, seen
+from runs import features, search, seen
 from runs.engine.gating.fields import CURRENCY, Amount, amount_in
 from runs.journal.asked.queues import QUEUES
 from runs.queries.tool_cards import ToolCard
@@ -99,6 +99,7 @@ class Item:
     own: OwnCase | None = None  # delegated to the reader, or they were asked
     is_above: bool = False  # above the reader's limit: someone else has to approve
     repeats: Sequence[Repeat] = ()  # questions for the same call with the same arguments
+    lines: Sequence[ApprovalPanel] = ()  # what features add, while it is open
 
     @property
     def url(self) -> str:
@@ -127,6 +128,10 @@ def _inbox() -> str:
     return reverse("inbox")
 
 
+def _filters() -> dict[str, ApprovalFilter]:
+    return {name: each for feature in features.installed.values() for name, each in feature.approval_filters.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The list's query parameters; invalid ones are ignored."""
@@ -134,7 +139,8 @@ class Wanted:
     is_decided: bool = False
     q: str = ""
     beyond: str = ""
-    claims: Filter = field(default_factory=Filter)
+    on: str = ""  # a filter that a feature adds; empty for none
+    person: int | None = None
     is_late: bool = False  # only overdue or escalated ones
 
     @classmethod
@@ -142,25 +148,32 @@ class Wanted:
         names = ("show", "q", "beyond", "on", "late")
         given = {name: str(query.get(name, "")).strip().replace("\x00", "")[:200] for name in names}
         is_decided = given["show"] == "decided"
-        on = given["on"] if given["on"] in (NOBODY, ME) and not is_decided else ""
+        on = given["on"] if given["on"] in _filters() and not is_decided else ""
         is_late = given["late"] == "1" and not is_decided
-        return cls(is_decided, given["q"], given["beyond"], Filter(on, person), is_late)
-
-    @property
-    def on(self) -> str:
-        """Return the claim filter: nobody, me; empty for all."""
-        return self.claims.on
+        return cls(is_decided, given["q"], given["beyond"], on, person, is_late)
 
     @property
     def choices(self) -> list[tuple[str, str, bool]]:
         """Return the filters of the open list: name, query string, whether it is current."""
-        words = {"": "all", NOBODY: "unassigned", ME: "mine"}
+        words = {"": "all", **{name: each.text for name, each in _filters().items()}}
         found = [(text, self.link(on=on, late=""), on == self.on and not self.is_late) for on, text in words.items()]
         return [*found, ("overdue or escalated", self.link(on="", late="1"), self.is_late)]
 
     @property
     def conditions(self) -> dict[Any, Any]:
-        return {**self.claims.conditions, **({Condition(_LATE): []} if self.is_late else {})}
+        late: dict[Any, Any] = {Condition(_LATE): []} if self.is_late else {}
+        if not self.on:
+            return late
+        sql, values = _filters()[self.on].condition(self.person)
+        return {Condition(sql): values, **late}
+
+    @property
+    def in_orm(self) -> list[RawSQL]:
+        """Return the feature's filter as an ORM condition."""
+        if not self.on:
+            return []
+        sql, values = _filters()[self.on].condition(self.person)
+        return [RawSQL(f"({sql})", values, output_field=BooleanField())]
 
     @property
     def here(self) -> str:
@@ -276,7 +289,7 @@ def _went_to(mine: list[str]) -> list[dict[Any, Any]]:
 
 
 def _rows(ids: RawSQL, wanted: Wanted) -> list[Approval]:
-    approvals = Approval.objects.select_related("run").filter(id__in=ids).annotate(**along(), **timed())
+    approvals = Approval.objects.select_related("run").filter(id__in=ids).annotate(**timed())
     return sorted(approvals, key=lambda one: _edge(one, wanted), reverse=wanted.is_decided)
 
 
@@ -304,7 +317,7 @@ def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
         rows = rows.filter(state=ApprovalState.OPEN).order_by("deadline", "id")
     if wanted.is_late:
         rows = rows.filter(Q(escalated_to__isnull=False) | Q(deadline__lt=Now()))
-    approvals = list(rows.filter(*wanted.claims.in_orm).annotate(**along(), **timed()))
+    approvals = list(rows.filter(*wanted.in_orm).annotate(**timed()))
     place = opened(wanted.beyond)
     rest = [one for one in approvals if place is None or _is_beyond(one, place, wanted)]
     listed = _listed(rest[: limit + 1], wanted, limit, len(approvals), place is None, held)
@@ -331,7 +344,7 @@ def _listed(
     readable_ids = readable(shown)
     staged = [row for row in shown if row.case_id is not None]
     stages = stages_of(staged, []) if staged else {}
-    parts = {row.id: _part(stages[row.id], wanted.claims.person) for row in staged}
+    parts = {row.id: _part(stages[row.id], wanted.person) for row in staged}
     items = [_item(row, cards, others, parts.get(row.id, ""), readable_ids, own.get(row.id)) for row in shown]
     if not wanted.is_decided:
         items = _marked(items, held, readable_ids)
@@ -339,7 +352,7 @@ def _listed(
 
 
 def _marked(items: list[Item], held: frozenset[str], readable_ids: frozenset[UUID]) -> list[Item]:
-    """Mark cases above the reader's limit and repeated requests."""
+    """Mark cases above the reader's limit and repeated requests, and add the lines of features."""
     limits, mine = own_limits(held), queues_of(held)
     repeated = repeats_of([item.approval for item in items if item.approval.id in readable_ids], held)
 
@@ -350,7 +363,16 @@ def _marked(items: list[Item], held: frozenset[str], readable_ids: frozenset[UUI
         plan = plan_of(item.approval)
         return all(is_above(plan, limits[queue]) for queue in there)
 
-    return [replace(item, is_above=is_beyond(item), repeats=repeated.get(item.approval.id, ())) for item in items]
+    lines = [make([item.approval for item in items]) for make in features.every(lambda each: each.approval_lines)]
+    return [
+        replace(
+            item,
+            is_above=is_beyond(item),
+            repeats=repeated.get(item.approval.id, ()),
+            lines=[by_id[item.approval.id] for by_id in lines if item.approval.id in by_id],
+        )
+        for item in items
+    ]
 
 
 def _item(

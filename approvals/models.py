@@ -13,8 +13,6 @@ from approvals.calendars.models import Absence as Absence
 from approvals.calendars.models import Calendar as Calendar
 from approvals.calendars.models import Escalation as Escalation
 from approvals.calendars.models import Timing as Timing
-from approvals.documents.models import Document as Document
-from approvals.documents.models import listed_in_row
 from approvals.grants import StandingEnd as StandingEnd
 from approvals.grants import StandingGrant as StandingGrant
 from approvals.grants import StandingUse as StandingUse
@@ -27,14 +25,28 @@ from approvals.passkeys.models import Assertion as Assertion
 from approvals.queue_models import Deputy as Deputy
 from approvals.queue_models import Limit as Limit
 from approvals.queue_models import Queue as Queue
-from approvals.queue_models import ends_once
 from approvals.rules.rows import Policy as Policy
 from approvals.talk.models import Delegation as Delegation
 from approvals.talk.models import Inquiry as Inquiry
+from ledger.codes import mac
 from ledger.contents import ContentBytes, ContentJson, ContentText
+from ledger.keys import word_key
 from ledger.models import Coded, Json, append_only
 from runs.engine.canonical import parsed
 from runs.models import Run, Wait
+
+KEYED = "hmac-sha256:"
+
+
+def key_of(digest: str) -> str:
+    """Return the stored name of an encrypted document, by the digest of its bytes. Nobody without the installation's
+    key can name a document before it is stored, nor learn from the database what it contains."""
+    return KEYED + mac(word_key(), b"document\x00" + digest.encode()).hex()
+
+
+def listed_in_row(documents: list[Any]) -> list[dict[str, str]]:
+    """Return what SQL needs of a question's documents, which are encrypted: their types and stored names."""
+    return [{"media_type": each["media_type"], "sha256": key_of(each["sha256"])} for each in documents]
 
 
 class ApprovalState(models.TextChoices):
@@ -199,48 +211,6 @@ pgtrigger.register(
         ),
     )
 )(Approval)
-
-
-class Claim(models.Model):
-    """A person's claim on a question. `until` is extended while it lasts; ended rows stay. A lapsed claim is marked by
-    the next act; until then `until` tells. Not part of the record and without code: nothing is decided by it."""
-
-    class Why(models.TextChoices):
-        LET_GO = "let go"
-        TAKEN = "taken over"
-        SAID = "said"  # they voted, or a deputy did
-        CLOSED = "closed"  # with the case
-        LAPSED = "lapsed"
-
-    id = models.BigAutoField(primary_key=True)
-    approval = models.ForeignKey(Approval, on_delete=models.PROTECT, related_name="claims")
-    person = models.BigIntegerField(help_text="The account.")
-    by = models.TextField(help_text="As it was called then.")
-    role = models.TextField()
-    at = models.DateTimeField()
-    until = models.DateTimeField()
-    ended_at = models.DateTimeField(null=True)
-    ended_by = models.TextField(blank=True, default="")
-    why = models.TextField(blank=True, default="", help_text="How it ended.")
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(
-                fields=["approval", "person"],
-                condition=models.Q(ended_at__isnull=True),
-                name="approvals_claim_one_each",
-            )
-        ]
-        indexes = [
-            models.Index(fields=["person"], condition=models.Q(ended_at__isnull=True), name="approvals_claim_of"),
-        ]
-        triggers = [
-            ends_once("ended_at"),
-            pgtrigger.ReadOnly(name="claim_is_frozen", fields=["approval", "person", "by", "role", "at"]),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.by} until {self.until}"
 
 
 class Decision(Coded):

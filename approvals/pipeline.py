@@ -1,10 +1,9 @@
-"""The guards of decisions, in the order in which they are asked."""
+"""The core's guards of decisions, in the order in which they are asked; those of features follow."""
 
 from __future__ import annotations
 
-from approvals.documents.shown import DOCUMENTS
-from approvals.guards import DecisionGuard
+from approvals.guards import DecisionGuard, DocumentsNeedApp
 from approvals.stepup import STEP_UP
 from approvals.timing.course import TIMING
 
-GUARDS: tuple[DecisionGuard, ...] = (DOCUMENTS, TIMING, STEP_UP)
+GUARDS: tuple[DecisionGuard, ...] = (DocumentsNeedApp(), TIMING, STEP_UP)

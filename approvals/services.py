@@ -14,9 +14,8 @@ from django.conf import settings
 from django.db import transaction
 from psycopg.types.json import Jsonb
 
-from approvals.documents.models import as_stored, listed_in_row
-from approvals.guards import PendingDecision
-from approvals.models import Approval, ApprovalState, Decision
+from approvals.guards import DecisionGuard, PendingDecision
+from approvals.models import Approval, ApprovalState, Decision, listed_in_row
 from approvals.passkeys.signed import Signed
 from approvals.pipeline import GUARDS
 from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge, thresholds
@@ -30,6 +29,7 @@ from ledger.clock import database_now
 from ledger.contents import stored_bytes, stored_json, stored_list, stored_text
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
 from ledger.models import Head
+from runs import features
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.stages import APPROVE, FAIL, is_staged
 from runs.engine.journal import GateOpening, WaitSpec
@@ -57,15 +57,6 @@ FROM (SELECT approvals_may_ask(%s) AS is_open) AS asked LEFT JOIN LATERAL (
 ) AS p ON true
 WHERE asked.is_open
 """
-# Stores shown documents once by digest, in digest order to avoid deadlocks. The table refuses clear bytes under
-# another digest.
-_STORE = """
-WITH stored AS (
-    INSERT INTO approvals_document (digest, size, content, stored_at)
-    SELECT d.digest, d.size, d.content, clock_timestamp()
-    FROM unnest(%s::text[], %s::bytea[], %s::int[]) AS d (digest, content, size)
-    ORDER BY d.digest ON CONFLICT DO NOTHING)
-"""
 # Checks a question's queue against the present ones: see approvals/sql/decisions.sql.
 ON_ASK = "SELECT approvals_may_ask(%s)"
 REOPEN = """
@@ -81,9 +72,11 @@ FROM runs_wait w WHERE a.run_id = %s AND a.state = 'open' AND w.id = a.wait_id A
 def opener(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
     """Return the statement that opens a question and stores its documents."""
     run_id = UUID(wait.run_id)
-    shown = as_stored(gate.contents) if gate.contents else []
-    return (_STORE if gate.contents else "") + _OPEN, [
-        *shown,
+    store, stored = "", list[Any]()
+    if gate.contents and (statement := features.only(lambda each: each.store_documents)):  # the engine checked it
+        store, stored = statement(gate.contents)
+    return store + _OPEN, [
+        *stored,
         gate.approval_id,
         wait.run_id,
         wait.id,
@@ -178,6 +171,10 @@ def _judge_standing(approval: Approval, facts: Facts, *, approves: bool) -> Stan
     raise AlreadyVoted(found.why) if approval.state == ApprovalState.OPEN else AlreadyDecided(approval)
 
 
+def _guards() -> tuple[DecisionGuard, ...]:
+    return (*GUARDS, *features.every(lambda each: each.decision_guards))
+
+
 def checked_before_locks(function: Callable[Concatenate[UUID, P], T]) -> Callable[Concatenate[UUID, P], T]:
     """Run the guards' slow plan checks before any lock is taken. Raises NotShown, Busy."""
 
@@ -185,7 +182,7 @@ def checked_before_locks(function: Callable[Concatenate[UUID, P], T]) -> Callabl
     def wrapper(approval_id: UUID, /, *args: P.args, **kwargs: P.kwargs) -> T:
         if kwargs.get("verdict", APPROVE) == APPROVE:  # a function without verdicts approves
             approval = Approval.objects.filter(pk=approval_id).only("plan").first()
-            for guard in GUARDS:
+            for guard in _guards():
                 guard.before_locks(b"" if approval is None else bytes(approval.plan))
         return function(approval_id, *args, **kwargs)
 
@@ -238,7 +235,7 @@ def decide(
     decision.closes = _record_vote(run, wait, approval, vote, stage)
     decision.after = snapshot(run, head)
     decision.store()
-    for guard in GUARDS:
+    for guard in _guards():
         guard.store(pending, decision)
     return approval
 
@@ -316,7 +313,7 @@ def _given_proof(pending: PendingDecision) -> dict[str, Any] | None:
     guards do."""
     proof: dict[str, Any] = {}
     try:
-        for guard in GUARDS:
+        for guard in _guards():
             proof |= guard.proof(pending)
     except DefinitionError as error:
         raise StalePlan(pending.approval) from error
@@ -396,7 +393,7 @@ def require_standing(approval: Approval, facts: Facts, by: Actor) -> Standing:
 
 def check_deadline(approval: Approval, wait: Wait, now: datetime) -> None:
     """Raise AlreadyDecided if the deadline has passed, even if the sweeper hasn't recorded that yet."""
-    if any(guard.is_late(approval, wait, now) for guard in GUARDS):
+    if any(guard.is_late(approval, wait, now) for guard in _guards()):
         approval.decided_at = approval.deadline
         approval.expire()  # not saved: the sweeper does that
         raise AlreadyDecided(approval)

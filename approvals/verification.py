@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 from uuid import UUID
 
-from approvals.cases.verified import amendment_problems, as_decision, document_problems
+from approvals.cases.verified import amendment_problems, as_decision
 from approvals.consulting.verification import Talks
 from approvals.granting.verification import AUTH, Standing
 from approvals.models import Approval, Decision, Seat
@@ -25,6 +25,7 @@ from ledger.models import ActRecord
 from ledger.verification.accounts import rights_problems
 from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared
 from runs.engine.canonical import as_hashed
+from runs.engine.gating.documents import DOCUMENTS
 from runs.engine.gating.fields import sameness_of
 from runs.engine.gating.stages import FAIL, is_staged, lacking
 from runs.engine.tape import payload_of
@@ -128,7 +129,8 @@ class Gates:
             yield f"{what}: its plan is not the one that was hashed"
         elif wrong := [name for name in _PLANNED if plan.get(name) != as_hashed(getattr(row, name))]:
             yield f"{what}: {', '.join(wrong)} are not what the plan says"
-        yield from document_problems(what, row, plan)
+        if row.documents != (plan.get(DOCUMENTS, []) if isinstance(plan, dict) else []):
+            yield f"{what}: documents are not what the plan says"
         if (row.wait.run_id, row.wait.slot, row.wait.kind, row.wait.n) != (
             self.journal.run_id,
             request.slot,

@@ -175,7 +175,7 @@ class Decisions(Deciding, InboxPage):
 
     def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
         held = roles(request.user)
-        opened = brief(approval_id, held, actor(request, ""), is_shown_whole=False)
+        opened = brief(approval_id, held, actor(request, ""))
         what, asked = f"approve “{opened.title}”", opened.approval
         terms = terms_of_yes(asked.pk, asked.revision, asked.plan_hash, APPROVE, request.user.pk)
         shown = answer(request, what, terms)

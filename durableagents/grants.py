@@ -25,7 +25,6 @@ APPEND_ONLY = frozenset(
         "approvals_assertion",
         "approvals_decision",
         "approvals_calendar",
-        "approvals_document",
         "approvals_timing",
         "approvals_escalation",
         "approvals_standinggrant",
@@ -122,7 +121,6 @@ FROZEN = {
         "made_at",
         "code",
     },
-    "approvals_claim": {"id", "approval_id", "person", "by", "role", "at"},
     "approvals_absence": {"id", "person", "deputy_id", "starts_at", "ends_at", "reason", "set_by", "made_at"},
     "approvals_inquiry": {
         "id",
@@ -216,6 +214,15 @@ def frozen() -> dict[str, set[str]]:
 def read_only() -> frozenset[str]:
     """Return all tables that only the owner writes; an app names its own in its config's `read_only_tables`."""
     return READ_ONLY.union(*(getattr(app, "read_only_tables", ()) for app in apps.get_app_configs()))
+
+
+def frozen() -> dict[str, set[str]]:
+    """Return the tables whose rows stay, with the columns that never change; an app names its own in its config's
+    `frozen_columns`."""
+    found = dict(FROZEN)
+    for app in apps.get_app_configs():
+        found |= getattr(app, "frozen_columns", {})
+    return found
 
 
 def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:

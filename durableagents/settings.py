@@ -54,6 +54,8 @@ INSTALLED_APPS = [
     "ledger",
     "runs",
     "approvals",
+    "durableagents.contrib.casework",
+    "durableagents.contrib.documents",
     "durableagents.contrib.encryption",
     "durableagents.contrib.large_values",
     "durableagents.contrib.limits",

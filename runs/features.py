@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
+    from approvals.brief import Brief
+    from approvals.guards import ApprovalFilter, ApprovalPanel, DecisionGuard
+    from approvals.models import Approval
     from ledger.actors import Actor
     from ledger.events import VersionAssigned
     from ledger.models import Head, RuleChange
@@ -109,6 +112,8 @@ class Feature:
 
     # Returns the statement that stores a gate with its wait.
     open_gate: Callable[[GateOpening, WaitSpec], Statement] | None = None
+    # Returns WITH clauses that store a gate's documents, by digest, before the statement that opens the gate.
+    store_documents: Callable[[Mapping[str, bytes]], Statement] | None = None
     queues: Queues | None = None
     policies: Policies | None = None
     secrets: SecretStore | None = None
@@ -176,6 +181,13 @@ class Feature:
     # An account's open items of runs that it may not see: by run, a value that changes with the item.
     open_items: Sequence[Callable[[int], dict[str, Any]]] = ()
 
+    # Checks of decisions on approvals, and panels of an approval's page.
+    decision_guards: Sequence[DecisionGuard] = ()
+    approval_panels: Sequence[Callable[[Brief], Sequence[ApprovalPanel]]] = ()
+    # Lists of approvals: lines of each in the console, and further fields in the API, by approval; filters by name.
+    approval_lines: Sequence[Callable[[Sequence[Approval]], Mapping[UUID, ApprovalPanel]]] = ()
+    approval_fields: Sequence[Callable[[Sequence[Approval]], Mapping[UUID, Mapping[str, Any]]]] = ()
+    approval_filters: Mapping[str, ApprovalFilter] = field(default_factory=dict)
     # Facts of a run, by name: SQL expressions of JSON about a row of `ledger_head`, read with each run that is shown.
     run_facts: Mapping[str, str] = field(default_factory=dict)
     # Panels of a run's page, by the run and the reader's account: template and its value `p`; None for no panel.

@@ -1,29 +1,21 @@
-"""Claims, inquiries, delegations, documents and the audit trail of approvals."""
+"""Inquiries, delegations and the audit trail of approvals."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from django.http import HttpResponse
-from drf_spectacular.types import OpenApiTypes
 from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from approvals import services
-from approvals.api.present import approval_rows
-from approvals.api.schemas import ApprovalRow, AuditPage, AuditRow, DelegationRow, InquiryRow, PageRow, PagesRow
+from approvals.api.schemas import AuditPage, AuditRow, DelegationRow, InquiryRow
 from approvals.api.views import shown_one
-from approvals.cases.views import asked_with
-from approvals.claims.acts import claim, release
-from approvals.claims.shown import ClaimBody, NoBody
 from approvals.consulting import delegations, inquiries
 from approvals.consulting.common import AnswerBody, DelegationBody, InquiryBody
-from approvals.documents import served
 from approvals.trail import ACTIONS, Act, Filters, acts, digests
-from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.api_base import ApiView, Query, described, read_body
 from ledger.web.roles import EVERY, READS_AUDIT, roles
-from runs.engine.gating.documents import MEDIA_TYPES
 from runs.services.bodies import SteerBody
 
 _NAMES = ("action", "by", "queue", "agent", "run_id", "from", "to", "cursor")
@@ -78,33 +70,6 @@ def act_row(act: Act) -> AuditRow:
         seq=getattr(row, "seq", None),
         chain=bytes(chain).hex() if chain else None,
     )
-
-
-class Claim(ApiView):
-    """Tell others that you are reviewing an approval. The permission depends on its queue, as with a decision."""
-
-    roles = {"POST": EVERY}
-
-    @described("Claim an approval", ApprovalRow, body=ClaimBody)
-    def post(self, request: Request, approval_id: UUID) -> Response:
-        approval = shown_one(approval_id, request.user)
-        by = services.actor_for_decision(approval, self.by, roles(request.user))
-        body = read_body(request, ClaimBody)
-        claim(approval_id, by=by, minutes=body.minutes, take_over=body.take_over)
-        return Response(approval_rows([shown_one(approval_id, request.user)])[0])
-
-
-class Release(ApiView):
-    """End the caller's claim."""
-
-    roles = {"POST": EVERY}
-
-    @described("Release a claim", ApprovalRow, body=NoBody)
-    def post(self, request: Request, approval_id: UUID) -> Response:
-        shown_one(approval_id, request.user)
-        read_body(request, NoBody)
-        release(approval_id, by=self.by)
-        return Response(approval_rows([shown_one(approval_id, request.user)])[0])
 
 
 class Inquiries(ApiView):
@@ -172,42 +137,3 @@ class DelegationEnd(ApiView):
         why = read_body(request, SteerBody).justification
         row = delegations.take_back(approval_id, n, justification=why, by=self.by)
         return Response(DelegationRow.of(row, is_genuine=True))
-
-
-class Original(ApiView):
-    """The bytes of a document."""
-
-    roles = READ
-
-    @described("Download a document", OpenApiTypes.BINARY, kinds=MEDIA_TYPES)
-    def get(self, request: Request, approval_id: UUID, n: int) -> HttpResponse:
-        Query(request)
-        return served.original(asked_with(approval_id, n, request.user))
-
-
-class Pages(ApiView):
-    """Pages of a document, as approvers see it."""
-
-    roles = READ
-
-    @described("List a document's pages", PagesRow, name="approvals_documents_pages_list")
-    def get(self, request: Request, approval_id: UUID, n: int) -> Response:
-        Query(request)
-        told = served.facts(asked_with(approval_id, n, request.user))
-        at = f"/api/v1/approvals/{approval_id}/documents/{n}/pages"
-        pages = [
-            PageRow.of(None, n=page, width=width, height=height, url=f"{at}/{page}")
-            for page, (width, height) in enumerate(told.pages, 1)
-        ]
-        return Response(PagesRow.of(None, problem=told.problem, note=told.note, pages=pages))
-
-
-class Picture(ApiView):
-    """One page of a document, as an image."""
-
-    roles = READ
-
-    @described("Get a page image", OpenApiTypes.BINARY, kinds=["image/png"])
-    def get(self, request: Request, approval_id: UUID, n: int, page: int) -> HttpResponse:
-        Query(request)
-        return served.picture(asked_with(approval_id, n, request.user), page)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
 from approvals.api.schemas import (
     ApprovalRow,
-    ClaimRow,
     DecisionRow,
     DelegationRow,
     DocumentRow,
@@ -17,7 +17,6 @@ from approvals.api.schemas import (
     StageRow,
     VoteRow,
 )
-from approvals.claims.shown import OnIt, on_each
 from approvals.genuine import marks_of
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.queues.sight import asked_at, readable
@@ -25,6 +24,7 @@ from approvals.stepup import wanted_by
 from approvals.talk.shown import NO_TALK, Talk, talk_of
 from approvals.votes import AFTER, NEXT, StageShown, stage_number, stages_of
 from ledger.web.seeing.viewers import viewer
+from runs import features
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.documents import named_in
 from runs.engine.gating.fields import EDITABLE
@@ -42,8 +42,7 @@ def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
     stages = stages_of(approvals, [d for d in said if d.approval_id in own], ours)
     shown = readable(approvals)
     talk = talk_of(list(own), viewer().person)
-    is_open = [a.id for a in approvals if a.state == ApprovalState.OPEN]
-    on = on_each(is_open) if is_open else {}
+    added = [make(approvals) for make in features.every(lambda each: each.approval_fields)]
     return [
         approval_row(
             a,
@@ -52,7 +51,7 @@ def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
             _said(decisions.get(a.previous_id), ours),
             is_read=a.id in shown,
             talk=talk.of(a.id),
-            on=on.get(a.id, []),
+            fields={name: value for by_id in added for name, value in by_id.get(a.id, {}).items()},
         )
         for a in approvals
     ]
@@ -70,7 +69,7 @@ def approval_row(
     *,
     is_read: bool = True,
     talk: Talk = NO_TALK,
-    on: Sequence[OnIt] = (),
+    fields: Mapping[str, Any] = MappingProxyType({}),
 ) -> ApprovalRow:
     """Return the row of one revision. `arguments` is read from the bytes that `plan_hash` covers.
 
@@ -91,11 +90,10 @@ def approval_row(
         decision=decision,
         stage=stage_number(approval),
         stages=[_stage(each) for each in stages],
-        claims=[ClaimRow.of(one) for one in on],
         previous=PreviousRow.of(None, id=approval.previous_id, decision=earlier) if approval.previous_id else None,
         inquiries=[InquiryRow.of(each.row, is_genuine=each.is_genuine) for each in talk.inquiries],
         delegations=[DelegationRow.of(each.row, is_genuine=each.is_genuine) for each in talk.delegations],
-        **besides,
+        **{"claims": [], **fields, **besides},
     )
 
 

@@ -108,21 +108,6 @@ class DocumentRow(Shape):
     url: str = Field(description="Address of its bytes. Add `/pages` for the list of page images.")
 
 
-class PageRow(Shape):
-    n: int = Field(description="Number of the page, from 1.")
-    width: int = Field(description="In pixels.")
-    height: int = Field(description="In pixels.")
-    url: str = Field(description="Address of the image.")
-
-
-class PagesRow(Shape):
-    """Page images of a document. A text document has none: read its bytes."""
-
-    problem: str = Field(description="Why it can't be shown, and so not be approved; empty: it can be shown.")
-    note: str = Field(description="Content that the pages don't show.")
-    pages: list[PageRow] = Field(description="Pages in order.")
-
-
 class PreviousRow(Shape):
     """The previous revision and its decision."""
 

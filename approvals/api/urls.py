@@ -46,13 +46,6 @@ urlpatterns = [
     path("notifications/channels/<int:channel_id>/test", notices.ChannelTest.as_view(), name="api-channel-test"),
     path("approvals", views.Approvals.as_view(), name="api-approvals"),
     path("approvals/<uuid:approval_id>", views.OneApproval.as_view(), name="api-approval"),
-    path("approvals/<uuid:approval_id>/documents/<int:n>", cases.Original.as_view(), name="api-document"),
-    path("approvals/<uuid:approval_id>/documents/<int:n>/pages", cases.Pages.as_view(), name="api-document-pages"),
-    path(
-        "approvals/<uuid:approval_id>/documents/<int:n>/pages/<int:page>",
-        cases.Picture.as_view(),
-        name="api-document-page",
-    ),
     path("approvals/<uuid:approval_id>/decision", views.Decide.as_view(), name="api-approval-decision"),
     path("approvals/<uuid:approval_id>/inquiries", cases.Inquiries.as_view(), name="api-inquiries"),
     path(
@@ -71,6 +64,4 @@ urlpatterns = [
         cases.DelegationEnd.as_view(),
         name="api-delegation-end",
     ),
-    path("approvals/<uuid:approval_id>/claim", cases.Claim.as_view(), name="api-approval-claim"),
-    path("approvals/<uuid:approval_id>/release", cases.Release.as_view(), name="api-approval-release"),
 ]

@@ -5,29 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from approvals.documents.stored import contents_of, unsound
 from approvals.models import Approval
 from ledger import events as e
 from runs.engine.amending import changes
-from runs.engine.gating.documents import DOCUMENTS, named_in
 from runs.engine.gating.fields import editable_in
 from runs.engine.tape import payload_of
-
-
-def document_problems(what: str, row: Any, plan: Any) -> Iterator[str]:
-    """Yield the problems of a question's documents; `row` must list the same as its plan."""
-    told = plan.get(DOCUMENTS, []) if isinstance(plan, dict) else []
-    if row.documents != told:
-        yield f"{what}: documents are not what the plan says"
-    try:
-        listed = named_in(plan)
-    except ValueError as error:
-        yield f"{what}: {error}"
-        return
-    for n, named in enumerate(listed, 1):
-        if problem := unsound(named, contents_of([named]).get(named.digest)):
-            yield f"{what}: document {n} ({named.name!r}): {problem}"
-
 
 # What an amendment may change in a plan: the arguments, and what the gate derives from them.
 _OF_THE_ARGUMENTS = frozenset({"arguments", "headline", "rule", "amount", "stage", "passed", "queue", "proof"})

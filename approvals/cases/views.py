@@ -15,9 +15,6 @@ from django.urls import reverse
 from approvals import services
 from approvals.brief import Brief, brief
 from approvals.cases.amending import WITHIN, Wanted, amend, look
-from approvals.claims.acts import claim, release
-from approvals.claims.shown import ClaimBody, NoBody
-from approvals.documents import served
 from approvals.inbox import Wanted as Listing
 from approvals.queues.sight import read_one
 from approvals.views import Deciding, goes_on
@@ -29,7 +26,6 @@ from ledger.web.page_forms import Sent
 from ledger.web.roles import actor, roles
 from ledger.web.text_safety import Change, compare, leaves
 from runs.console.forms.form import Beside, SchemaForm
-from runs.engine.gating.documents import Named
 from runs.engine.gating.fields import editable_in
 from runs.journal.digests import hasher
 
@@ -139,65 +135,6 @@ def _compared(wanted: Wanted) -> list[Change]:
     return [change for change in found if change.what != "same"]
 
 
-class Claims(DecidersPage):
-    """Claim a case, extend a claim, or take one over. A late claimant sees the others on the case."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
-        opened, form = self.opened(request, approval_id), Sent(request)
-        try:
-            by = services.actor_for_decision(opened.approval, actor(request, ""), roles(request.user))
-            body = form.read(ClaimBody, minutes=_whole, take_over=_whole)
-            claim(approval_id, by=by, minutes=body.minutes, take_over=body.take_over)
-        except DurableAgentsError as error:
-            return not_done(request, approval_id, error)
-        return redirect("approval", approval_id=approval_id)
-
-
-class Releases(DecidersPage):
-    """Release a claim."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
-        self.opened(request, approval_id)
-        try:
-            Sent(request).read(NoBody)
-            release(approval_id, by=actor(request, ""))
-        except DurableAgentsError as error:
-            return not_done(request, approval_id, error)
-        return redirect("approval", approval_id=approval_id)
-
-
-def not_done(request: HttpRequest, approval_id: UUID, error: DurableAgentsError) -> HttpResponse:
-    """Return to the case with the conflict (409) as a message. Raises any other error again."""
-    if error.status != 409:
-        raise error
-    messages.warning(request, error.detail, extra_tags="hold")
-    return redirect("approval", approval_id=approval_id)
-
-
-def _whole(text: str) -> int | str:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else text
-
-
-def asked_with(approval_id: UUID, n: int, user: Any) -> Named:
-    """Return the question's `n`-th document, if the user may read it. Raises NotFound, PayloadsHidden, NotShown."""
-    approval = read_one(approval_id, roles(user))
-    return served.document_in(approval_id, bytes(approval.plan), n)
-
-
-class Original(Page):
-    """One document, as it was given."""
-
-    section = "inbox"
-    http_method_names = ["get"]
-
-    def get(self, request: HttpRequest, approval_id: UUID, n: int) -> HttpResponse:
-        return served.original(asked_with(approval_id, n, request.user))
-
-
 class Plan(Page):
     """The bytes that a decision binds, with evidence."""
 
@@ -213,13 +150,3 @@ class Plan(Page):
             return plan
 
         return json_file(request, f"{approval_id}-plan.json", read)
-
-
-class Picture(Page):
-    """One page of a document."""
-
-    section = "inbox"
-    http_method_names = ["get"]
-
-    def get(self, request: HttpRequest, approval_id: UUID, n: int, page: int) -> HttpResponse:
-        return served.picture(asked_with(approval_id, n, request.user), page)

@@ -32,7 +32,7 @@ class _Act(InboxPage):
     ) -> HttpResponse:
         """Perform the act and show the case; a refused form is shown again."""
         held = roles(request.user)
-        opened = brief(approval_id, held, actor(request, ""), is_shown_whole=False)
+        opened = brief(approval_id, held, actor(request, ""))
         form, somebody = Sent(request), actor(request, (ordered(held) or [""])[0])
         try:
             act(form, opened, somebody)

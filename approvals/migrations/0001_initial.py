@@ -42,19 +42,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='Document',
-            fields=[
-                ('digest', models.TextField(primary_key=True, serialize=False)),
-                ('size', models.IntegerField()),
-                ('content', models.BinaryField()),
-                ('stored_at', models.DateTimeField()),
-            ],
-            options={
-                'constraints': [models.CheckConstraint(condition=models.Q(('digest', models.Func(models.F('content'), output_field=models.TextField(), template="encode(sha256(%(expressions)s), 'hex')"))), name='approvals_document_is_its_digest'), models.CheckConstraint(condition=models.Q(('size', models.Func(models.F('content'), function='octet_length', output_field=models.IntegerField()))), name='approvals_document_has_its_size')],
-                'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='a932aafadd8cff397be5e313814e6f75a9ce1fc5', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_f1c60', table='approvals_document', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='5fd7350afca09ff4b711b2c7ca20278e2b0c9b47', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_e33ed', table='approvals_document', when='BEFORE'))],
-            },
-        ),
-        migrations.CreateModel(
             name='Notice',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
@@ -298,26 +285,6 @@ class Migration(migrations.Migration):
             options={
                 'indexes': [models.Index(fields=['run', 'opened_at'], name='approvals_by_run'), models.Index(condition=models.Q(('state', 'open')), fields=['queue', 'deadline', 'id'], name='approvals_open_by_queue'), models.Index(condition=models.Q(('state', 'open')), fields=['deadline', 'id'], name='approvals_open_by_deadline'), models.Index(condition=models.Q(('state', 'open'), _negated=True), fields=['queue', '-decided_at', '-id'], name='approvals_decided_by_queue'), models.Index(condition=models.Q(('state', 'open'), _negated=True), fields=['-decided_at', '-id'], name='approvals_decided_by_time'), models.Index(fields=['-opened_at', '-id'], name='approvals_by_time'), models.Index(fields=['state', '-opened_at', '-id'], name='approvals_by_state'), models.Index(fields=['queue', 'state', '-opened_at', '-id'], name='approvals_by_queue_state'), models.Index(condition=models.Q(('look_at__isnull', False), ('state', 'open')), fields=['look_at'], name='approvals_to_look_at'), models.Index(condition=models.Q(('escalated_to__isnull', False), ('state', 'open')), fields=['deadline', 'id'], name='approvals_open_escalated'), models.Index(condition=models.Q(models.Q(('state', 'open'), _negated=True), ('escalated_to__isnull', False)), fields=['-decided_at', '-id'], name='approvals_decided_escalated'), models.Index(condition=models.Q(('same__isnull', False), ('state', 'open')), fields=['same'], name='approvals_open_same')],
                 'triggers': [pgtrigger.compiler.Trigger(name='question_is_frozen', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (OLD."run_id" IS DISTINCT FROM (NEW."run_id") OR OLD."wait_id" IS DISTINCT FROM (NEW."wait_id") OR OLD."queue" IS DISTINCT FROM (NEW."queue") OR OLD."revision" IS DISTINCT FROM (NEW."revision") OR OLD."previous_id" IS DISTINCT FROM (NEW."previous_id") OR OLD."tool" IS DISTINCT FROM (NEW."tool") OR OLD."title" IS DISTINCT FROM (NEW."title") OR OLD."effect" IS DISTINCT FROM (NEW."effect") OR OLD."rule" IS DISTINCT FROM (NEW."rule") OR OLD."plan" IS DISTINCT FROM (NEW."plan") OR OLD."plan_hash" IS DISTINCT FROM (NEW."plan_hash") OR OLD."evidence" IS DISTINCT FROM (NEW."evidence") OR OLD."why" IS DISTINCT FROM (NEW."why") OR OLD."requested_by" IS DISTINCT FROM (NEW."requested_by") OR OLD."requester" IS DISTINCT FROM (NEW."requester") OR OLD."opened_at" IS DISTINCT FROM (NEW."opened_at"))', func="RAISE EXCEPTION 'pgtrigger: Cannot update rows from % table', TG_TABLE_NAME;", hash='2c598e2b19674449a564fd7c10fd96da48862c42', operation='UPDATE', pgid='pgtrigger_question_is_frozen_01ef7', table='approvals_approval', when='BEFORE')), pgtrigger.compiler.Trigger(name='case_is_frozen', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (OLD."case_id" IS DISTINCT FROM (NEW."case_id"))', func="RAISE EXCEPTION 'pgtrigger: Cannot update rows from % table', TG_TABLE_NAME;", hash='c76318eb32cad058fb5c799a844c1b9c4701c000', operation='UPDATE', pgid='pgtrigger_case_is_frozen_5f1d4', table='approvals_approval', when='BEFORE')), pgtrigger.compiler.Trigger(name='terms_are_frozen', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (OLD."timing" IS DISTINCT FROM (NEW."timing"))', func="RAISE EXCEPTION 'pgtrigger: Cannot update rows from % table', TG_TABLE_NAME;", hash='19fa950cbe7658e8865608ec113d6a10ce0be085', operation='UPDATE', pgid='pgtrigger_terms_are_frozen_e74fc', table='approvals_approval', when='BEFORE')), pgtrigger.compiler.Trigger(name='legal_moves_only', sql=pgtrigger.compiler.UpsertTriggerSql(declare='DECLARE _is_valid_transition BOOLEAN;', func='SELECT CONCAT(OLD."state", \':\', NEW."state") = ANY(\'{open:amended,open:approved,open:expired,open:rejected,open:withdrawn,withdrawn:open}\'::text[]) INTO _is_valid_transition; IF (_is_valid_transition IS FALSE AND OLD."state" IS DISTINCT FROM NEW."state") THEN RAISE EXCEPTION \'pgtrigger: Invalid transition of field "state" from "%" to "%" on table %\', OLD."state", NEW."state", TG_TABLE_NAME; ELSE RETURN NEW; END IF;', hash='326c4a40220de1833f42ba56b52cd49415d6eadf', operation='UPDATE', pgid='pgtrigger_legal_moves_only_302a5', table='approvals_approval', when='BEFORE')), pgtrigger.compiler.Trigger(name='documents_are_frozen', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (OLD."documents" IS DISTINCT FROM (NEW."documents"))', func="RAISE EXCEPTION 'pgtrigger: Cannot update rows from % table', TG_TABLE_NAME;", hash='0f85197993898daa64bace5aad992d0c76699814', operation='UPDATE', pgid='pgtrigger_documents_are_frozen_e949c', table='approvals_approval', when='BEFORE'))],
-            },
-        ),
-        migrations.CreateModel(
-            name='Claim',
-            fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('person', models.BigIntegerField(help_text='The account.')),
-                ('by', models.TextField(help_text='As it was called then.')),
-                ('role', models.TextField()),
-                ('at', models.DateTimeField()),
-                ('until', models.DateTimeField()),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('ended_by', models.TextField(blank=True, default='')),
-                ('why', models.TextField(blank=True, default='', help_text='How it ended.')),
-                ('approval', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='claims', to='approvals.approval')),
-            ],
-            options={
-                'indexes': [models.Index(condition=models.Q(('ended_at__isnull', True)), fields=['person'], name='approvals_claim_of')],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('ended_at__isnull', True)), fields=('approval', 'person'), name='approvals_claim_one_each')],
-                'triggers': [pgtrigger.compiler.Trigger(name='stays_ended', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (OLD."ended_at" IS NOT NULL)', func="RAISE EXCEPTION 'pgtrigger: Cannot update rows from % table', TG_TABLE_NAME;", hash='7022dc99e1ccd083d228b816be83a7dab0f3a288', operation='UPDATE', pgid='pgtrigger_stays_ended_17f65', table='approvals_claim', when='BEFORE')), pgtrigger.compiler.Trigger(name='claim_is_frozen', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (OLD."approval_id" IS DISTINCT FROM (NEW."approval_id") OR OLD."person" IS DISTINCT FROM (NEW."person") OR OLD."by" IS DISTINCT FROM (NEW."by") OR OLD."role" IS DISTINCT FROM (NEW."role") OR OLD."at" IS DISTINCT FROM (NEW."at"))', func="RAISE EXCEPTION 'pgtrigger: Cannot update rows from % table', TG_TABLE_NAME;", hash='8ae3d773a638a7523de3472dea087a30fcb3ec34', operation='UPDATE', pgid='pgtrigger_claim_is_frozen_6ab0c', table='approvals_claim', when='BEFORE'))],
             },
         ),
         migrations.CreateModel(

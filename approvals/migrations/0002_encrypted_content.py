@@ -10,14 +10,6 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        migrations.RemoveConstraint(
-            model_name='document',
-            name='approvals_document_is_its_digest',
-        ),
-        migrations.RemoveConstraint(
-            model_name='document',
-            name='approvals_document_has_its_size',
-        ),
         migrations.AddField(
             model_name='approval',
             name='call',
@@ -27,13 +19,5 @@ class Migration(migrations.Migration):
             model_name='approval',
             name='amount',
             field=models.TextField(help_text="The plan's amount, by which limits of people are checked in lists.", null=True),
-        ),
-        migrations.AddConstraint(
-            model_name='document',
-            constraint=models.CheckConstraint(condition=models.Q(('digest', models.Func(models.F('content'), output_field=models.TextField(), template="encode(sha256(%(expressions)s), 'hex')")), ('digest__startswith', 'hmac-sha256:'), _connector='OR'), name='approvals_document_is_its_digest'),
-        ),
-        migrations.AddConstraint(
-            model_name='document',
-            constraint=models.CheckConstraint(condition=models.Q(('size', models.Func(models.F('content'), function='octet_length', output_field=models.IntegerField())), ('digest__startswith', 'hmac-sha256:'), _connector='OR'), name='approvals_document_has_its_size'),
         ),
     ]

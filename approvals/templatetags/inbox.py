@@ -11,7 +11,6 @@ from django.utils.safestring import SafeString
 from approvals import account_words
 from approvals.account_words import Change, changes
 from approvals.brief import Brief, chip_of
-from approvals.claims.shown import Shown, shown
 from approvals.deadlines.listed import ShownTiming
 from approvals.granting import views
 from approvals.models import Approval
@@ -33,16 +32,6 @@ def account_changes(record: AccountRecord) -> list[Change]:
 def time_of(approval: Approval) -> TimeWords:
     """Return the texts about its time."""
     return words_of_time(approval)
-
-
-@register.simple_tag
-def claims_of(opened: Brief, me: int | None) -> Shown:
-    return shown(opened.approval, me, opened.now.missing if opened.now is not None else 1)
-
-
-@register.simple_tag
-def on_it(approval: Approval, me: int | None) -> Shown:
-    return shown(approval, me)
 
 
 @register.simple_tag

@@ -22,7 +22,7 @@ from runs.engine.budget import A_CALL
 from runs.engine.canonical import Hasher, canonical, printable
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, DefinitionError, Expired, NotAsked, Rejected
 from runs.engine.gating import documents
-from runs.engine.gating.documents import DOCUMENTS, Document
+from runs.engine.gating.documents import DOCUMENTS, NO_APP, Document
 from runs.engine.gating.fields import BROUGHT, SAME, Evidence, amount_in, editable_entry
 from runs.engine.gating.history import HISTORY, UNEXPLAINED, Unused, history_of, requires_as_well
 from runs.engine.gating.proof import NO_PROOF, Threshold, in_plan, wanted_of
@@ -302,6 +302,8 @@ async def open_gate(
 ) -> NoReturn:
     """Ask the plan's queue and park. Always unwinds. `n` counts earlier questions of the slot; `facts` are recorded
     with this one, `contents` are the plan's documents."""
+    if contents and not visit.runtime.shows_documents:
+        raise DefinitionError(f"The documents of {plan['tool']!r} can't be shown: {NO_APP}.")
     queue, known = plan["queue"], visit.runtime.queues
     queues = required_by(plan, queue).queues if STAGES in plan else [queue]
     further = [request.time.escalate_to] if request.time.escalate_to else []

@@ -84,7 +84,8 @@ class Runtime:
     judge each tool call. `limits` gives shared permits, each waited for in place for `limit_patience` seconds; `halts`
     say what must not be sent. `certificates` say which keyed tools were seen to honour keys. With `refuses_other_code`
     a run whose checkpoint other code wrote waits for an operator; `code_of` returns the parts of such code, by agent
-    and fingerprint, if known. `secrets` reads the values of secrets that tools use.
+    and fingerprint, if known. `secrets` reads the values of secrets that tools use. With `shows_documents`, an app
+    stores the documents of gates and shows them.
     """
 
     hasher: Hasher
@@ -106,6 +107,7 @@ class Runtime:
     price_patience: float = 8.0
     overhear: Callable[[str, Lease, str, int], Overhearing] = lambda run_id, lease, slot, attempt: nullcontext(None)
     queues: Collection[str] | None = None
+    shows_documents: bool = True
     screens: Sequence[Screen] = ()
     reads: Reads = field(default_factory=NoReads)
     people: Collection[str] | None = None

@@ -42,6 +42,7 @@ def runtime(threads: ToolThreads | None = None, pool: Pool | None = None) -> Run
         queues=Asked(QUEUES, has_roles=False, pool=pool),
         people=Asked(QUEUES, has_roles=True, pool=pool),
         policies=InForce(features.only(lambda each: each.policies), pool),
+        shows_documents=features.only(lambda each: each.store_documents) is not None,
         secrets=features.only(lambda each: each.secrets) or NoSecrets(),
         refuses_other_code=settings.DURABLEAGENTS.is_production,
     )

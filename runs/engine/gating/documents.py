@@ -11,6 +11,7 @@ from typing import Any
 from runs.engine.errors import brief
 
 DOCUMENTS = "documents"  # key in a plan
+NO_APP = "no installed app shows documents (durableagents.contrib.documents does)"
 TEXT, MARKDOWN, PDF, PNG, JPEG = "text/plain", "text/markdown", "application/pdf", "image/png", "image/jpeg"
 TEXTS = frozenset({TEXT, MARKDOWN})
 MEDIA_TYPES = (TEXT, MARKDOWN, PDF, PNG, JPEG)

@@ -11,7 +11,8 @@ from django.contrib.auth.models import User
 
 from approvals.api.schemas import ApprovalRow
 from approvals.granting import using
-from approvals.models import Approval, Claim
+from approvals.models import Approval
+from durableagents.contrib.casework.models import Claim
 from runs.models import Run
 from runs.services import lifecycle
 from tests.cases import each_case

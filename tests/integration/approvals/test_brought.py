@@ -21,11 +21,11 @@ from runs.engine.tools import Tool
 from runs.models import Run
 from runs.services import lifecycle, signals
 from tests.integration.approvals.setup import boss, somebody
-from tests.integration.approvals.test_documents import text
 from tests.integration.approvals.test_policies import put
 from tests.integration.runs.stage import Stage, events, fresh, problems
 from tests.integration.runs.test_again import expire_grants, mend_grants
 from tests.integration.runs.test_injecting import handed
+from tests.papers import text
 from tests.tampering import tamper
 from tests.world import OLGA, SHOP, Asked, Item, Outside, Toolbox, agent_of
 

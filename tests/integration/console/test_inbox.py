@@ -14,9 +14,10 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from pydantic import BaseModel, Field
 
-from approvals.models import Approval, Claim, Decision
+from approvals.models import Approval, Decision
 from approvals.queue_models import Queue
 from durableagents import Agent, Context, End
+from durableagents.contrib.casework.models import Claim
 from durableagents.identity import own_tags
 from ledger import events as e
 from ledger.verification.runs import verify

@@ -70,7 +70,7 @@ def test_runtime_role_takes_no_row_of_the_record_away(runtime: psycopg.Connectio
         runtime.execute(verb.format(table))
 
 
-@each_case(("table", "column"), [(t, c) for t in sorted(grants.frozen()) for c in sorted(grants.frozen()[t])])
+@each_case(("table", "column"), [(t, c) for t, columns in sorted(grants.frozen().items()) for c in sorted(columns)])
 def test_runtime_role_changes_nothing_that_a_row_says_for_ever(
     runtime: psycopg.Connection[Any], table: str, column: str
 ) -> None:

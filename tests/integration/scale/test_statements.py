@@ -93,7 +93,7 @@ ELSEWHERE = (
         "view_value",
         "event_payload",
         "checkpoint_state",
-        # Of one case: see tests/integration/approvals/test_documents.py, which also counts its cost.
+        # Of one case: see tests/contrib/documents/test_documents.py, which also counts its cost.
         "document",
         "document_page",
         "api-document",

@@ -88,7 +88,7 @@ BEGIN
     PERFORM set_config('pgtrigger.ignore', (
         SELECT array_agg(tgname)::text FROM pg_trigger WHERE NOT tgisinternal AND tgname LIKE 'pgtrigger\_%' AND tgrelid = ANY (ARRAY[
             'public.ledger_overriderecord', 'public.ledger_actrecord', 'public.ledger_ledgerentry', 'public.approvals_approval',
-            'public.approvals_decision', 'public.approvals_inquiry', 'public.approvals_delegation', 'public.approvals_standinggrant', 'public.approvals_document']::regclass[])
+            'public.approvals_decision', 'public.approvals_inquiry', 'public.approvals_delegation', 'public.approvals_standinggrant']::regclass[] || to_regclass('public.approvals_document'))
     ), true);
     PERFORM public.encryption_blank(p_run);
     PERFORM set_config('pgtrigger.ignore', ignored, true);
@@ -110,10 +110,12 @@ BEGIN
     FROM public.approvals_approval a, jsonb_array_elements(CASE jsonb_typeof(a.documents)
         WHEN 'array' THEN a.documents ELSE coalesce(a.documents -> 'shown', '[]') END) AS d
     WHERE a.run_id = p_run;
-    DELETE FROM public.approvals_document x WHERE x.digest = ANY (v_digests) AND NOT EXISTS (
-        SELECT FROM public.approvals_approval a
-        WHERE a.run_id <> p_run AND (a.documents @> jsonb_build_array(jsonb_build_object('sha256', x.digest))
-            OR a.documents -> 'shown' @> jsonb_build_array(jsonb_build_object('sha256', x.digest))));
+    IF to_regclass('public.approvals_document') IS NOT NULL THEN
+        DELETE FROM public.approvals_document x WHERE x.digest = ANY (v_digests) AND NOT EXISTS (
+            SELECT FROM public.approvals_approval a
+            WHERE a.run_id <> p_run AND (a.documents @> jsonb_build_array(jsonb_build_object('sha256', x.digest))
+                OR a.documents -> 'shown' @> jsonb_build_array(jsonb_build_object('sha256', x.digest))));
+    END IF;
 
     DELETE FROM public.runs_searchterm WHERE run_id = p_run;
     DELETE FROM public.runs_cachedread WHERE run_id = p_run;

@@ -1,1 +1,0 @@
-"""Claims on cases (*I'm on it*) for some minutes. They bind nobody."""

@@ -1,1 +1,0 @@
-"""Documents of a case, stored by the digest of their bytes and shown to deciders."""

@@ -1,0 +1,10 @@
+"""Addresses below /api/v1."""
+
+from django.urls import path
+
+from durableagents.contrib.casework import api
+
+urlpatterns = [
+    path("approvals/<uuid:approval_id>/claim", api.Claims.as_view(), name="api-approval-claim"),
+    path("approvals/<uuid:approval_id>/release", api.Releases.as_view(), name="api-approval-release"),
+]

@@ -1,0 +1,30 @@
+"""People's work on single approvals: claims. See README.md."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class CaseworkConfig(AppConfig):
+    name = "durableagents.contrib.casework"
+    label = "casework"
+    # Read by durableagents/grants.py.
+    frozen_columns = {"approvals_claim": {"id", "approval_id", "person", "by", "role", "at"}}
+    # Read by durableagents/urls.py and durableagents/urls_console.py.
+    api_urls = "durableagents.contrib.casework.api_urls"
+    console_urls = "durableagents.contrib.casework.console_urls"
+
+    def ready(self) -> None:
+        """Install this app's feature."""
+        from durableagents.contrib.casework import queries
+        from runs import features
+
+        features.install(
+            features.Feature(
+                name="casework",
+                approval_panels=(queries.approval_panels,),
+                approval_lines=(queries.approval_lines,),
+                approval_fields=(queries.approval_fields,),
+                approval_filters=queries.FILTERS,
+            )
+        )

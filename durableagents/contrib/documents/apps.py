@@ -1,0 +1,32 @@
+"""Documents of approvals. See README.md."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class DocumentsConfig(AppConfig):
+    name = "durableagents.contrib.documents"
+    label = "documents"
+    # Read by durableagents/grants.py.
+    append_only_tables = ("approvals_document",)
+    # Read by durableagents/urls.py and durableagents/urls_console.py.
+    api_urls = "durableagents.contrib.documents.api_urls"
+    console_urls = "durableagents.contrib.documents.console_urls"
+
+    def ready(self) -> None:
+        """Install this app's feature."""
+        from durableagents.contrib.documents.panel import ShownInFull, documents_panel
+        from durableagents.contrib.documents.storage import store_statement
+        from durableagents.contrib.documents.verify import DocumentBytes
+        from runs import features
+
+        features.install(
+            features.Feature(
+                name="documents",
+                store_documents=store_statement,
+                decision_guards=(ShownInFull(),),
+                approval_panels=(documents_panel,),
+                run_checks=(DocumentBytes,),
+            )
+        )

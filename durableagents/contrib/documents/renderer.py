@@ -1,0 +1,194 @@
+"""Render pages, in a confined process that `rendering.py` starts; nothing imports this file. Reads a document
+from standard input; writes one line of JSON, then the pictures."""
+
+# Documents are untrusted and may exploit their reader. So the process has no environment, no database, no writable
+# files, and little memory and time.
+#
+#  python -I renderer.py application/pdf 3 4     the third and the fourth page, and the sizes of all
+
+from __future__ import annotations
+
+import ctypes
+import io
+import json
+import math
+import os
+import resource
+import signal
+import sys
+from contextlib import suppress
+from typing import Any
+
+import pypdfium2
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+MAX_MEMORY = 1024 * 1024 * 1024  # bytes of address space
+MAX_SECONDS = 20  # of processor time
+MAX_PAGES = 40
+WIDTH = 1240  # pixels of a page: A4 at 150 dpi
+MAX_PIXELS = 3_000_000  # of a drawn page
+MAX_DECODED_PIXELS = 40_000_000  # of a decoded picture
+MAX_SIDE = 15_000  # points of a page, or pixels of a drawn one
+MIN_SCALE = 0.5  # of a page's points, 36 dpi: below it small print is illegible
+MIN_WIDTH = 1000  # pixels of the narrower side of a reduced picture
+_FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG"}
+NOBODY = 65534
+_NO_NEW_PRIVILEGES, _DIE_WITH_PARENT = 38, 1
+_XFA = (2, 3)  # forms whose content is not on the pages
+
+
+class NotRenderable(Exception):
+    """The reason why a document can't be shown, to follow its name."""
+
+
+def confine() -> None:
+    """Drop memory, time, files and root's rights. The CPU limit ends the process even if its parent is gone."""
+    for limit, value in (
+        (resource.RLIMIT_AS, MAX_MEMORY),
+        (resource.RLIMIT_CPU, MAX_SECONDS),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, 16),
+    ):
+        resource.setrlimit(limit, (value, value))
+    if os.geteuid() == 0:
+        # A container's root may lack the right to change its account; then only the limits above apply.
+        with suppress(OSError):
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+    if sys.platform == "linux":  # changing the account clears the parent-death signal, so this comes after it
+        prctl = ctypes.CDLL(None).prctl
+        prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+        prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+
+
+def draw(media_type: str, content: bytes, first: int, last: int) -> tuple[dict[str, Any], list[bytes]]:
+    """Return a document's facts, and its pages from `first` to `last` as PNG. Raises NotRenderable."""
+    if media_type == "application/pdf":
+        return _pdf(content, first, last)
+    picture = _picture(media_type, content)
+    return {"pages": [picture.size], "note": ""}, [_png(picture)] if first <= 1 <= last else []
+
+
+def _pdf(content: bytes, first: int, last: int) -> tuple[dict[str, Any], list[bytes]]:
+    try:
+        pdf = pypdfium2.PdfDocument(content)
+    except pypdfium2.PdfiumError as error:
+        # pdfium reports "Success" for a document without pages.
+        why = "no page is found in it" if "Success" in str(error) else _reason(error)
+        raise NotRenderable(f"it can't be opened ({why})") from None
+    if pdf.get_formtype() in _XFA:
+        raise NotRenderable("it is an XFA form, whose content is not on its pages")
+    if not 1 <= len(pdf) <= MAX_PAGES:
+        raise NotRenderable(f"it has {len(pdf)} pages, and {MAX_PAGES} can be shown at most")
+    pdf.init_forms()
+    sizes, drawn = [], []
+    for n in range(len(pdf)):
+        try:
+            page = pdf[n]
+            scale = _scale(*page.get_size())
+            sizes.append([max(1, math.ceil(side * scale)) for side in page.get_size()])
+            if first <= n + 1 <= last:
+                picture = page.render(scale=scale, may_draw_forms=True).to_pil().convert("RGB")
+                sizes[-1] = list(picture.size)
+                drawn.append(_png(picture))
+            page.close()
+        except pypdfium2.PdfiumError as error:
+            raise NotRenderable(f"its page {n + 1} can't be drawn ({_reason(error)})") from None
+    attached = pdf.count_attachments()
+    files = "a file that is" if attached == 1 else f"{attached} files that are"
+    return {"pages": sizes, "note": f"It holds {files} not shown here." if attached else ""}, drawn
+
+
+def _reason(error: Exception) -> str:
+    return str(error).rstrip(".")[:300]
+
+
+def _scale(width: float, height: float) -> float:
+    """Return the scale to the drawn width within the limits; a wider plan is drawn wider, as far as possible."""
+    if not (1 <= width <= MAX_SIDE and 1 <= height <= MAX_SIDE):
+        raise NotRenderable(f"a page of it is {width:g} by {height:g} points large")
+    room = min(math.sqrt(MAX_PIXELS / (width * height)), MAX_SIDE / max(width, height))
+    scale = min(max(WIDTH / width, 1.0), room)
+    if scale < MIN_SCALE:
+        raise NotRenderable(f"a page of it is {width:g} by {height:g} points large, too large to be legible")
+    return scale
+
+
+def _picture(media_type: str, content: bytes) -> Image.Image:
+    """Return the visible picture without the file's other content."""
+    try:
+        with Image.open(io.BytesIO(content), formats=[_FORMATS[media_type]]) as opened:
+            if opened.width * opened.height > MAX_DECODED_PIXELS:
+                raise NotRenderable(f"it has {opened.width} by {opened.height} pixels, which are too many")
+            if getattr(opened, "n_frames", 1) != 1:
+                raise NotRenderable("it holds several pictures, of which one would be shown")
+            opened.load()
+            visible = _on_checkerboard(ImageOps.exif_transpose(opened))
+    except UnidentifiedImageError:
+        raise NotRenderable(f"it can't be read (it is no {_FORMATS[media_type]})") from None
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise NotRenderable(f"it can't be read ({_reason(error)})") from None
+    shrink = min(1.0, math.sqrt(MAX_PIXELS / (visible.width * visible.height)), MAX_SIDE / max(visible.size))
+    if shrink == 1.0:
+        return visible
+    if shrink < MIN_SCALE and shrink * min(visible.size) < MIN_WIDTH:
+        raise NotRenderable(f"it has {visible.width} by {visible.height} pixels, too long to be read when it is drawn")
+    return visible.resize((max(1, int(visible.width * shrink)), max(1, int(visible.height * shrink))))
+
+
+def _on_checkerboard(picture: Image.Image) -> Image.Image:
+    """Put transparent pictures on a two-grey checkerboard, so that content of any colour stays visible."""
+    if "A" not in picture.getbands() and "transparency" not in picture.info:
+        return _eight_bits(picture).convert("RGB")
+    over, behind = picture.convert("RGBA"), Image.new("RGB", picture.size, (255, 255, 255))
+    side = 16
+    grey = Image.new("L", (2 * side, 2 * side), 0)
+    grey.paste(255, (0, 0, side, side))
+    grey.paste(255, (side, side, 2 * side, 2 * side))
+    for x in range(0, picture.width, 2 * side):
+        for y in range(0, picture.height, 2 * side):
+            behind.paste((190, 190, 190), (x, y), grey)
+    behind.paste(over, (0, 0), over)
+    return behind
+
+
+def _eight_bits(picture: Image.Image) -> Image.Image:
+    """Scale 16-bit greys instead of clipping them to white."""
+    if picture.mode.startswith("I"):
+        return picture.convert("F").point(lambda value: value * (255 / 65535)).convert("L")
+    return picture
+
+
+def _png(picture: Image.Image) -> bytes:
+    """Encode the pixels alone, without the file's metadata."""
+    bare = Image.new("RGB", picture.size)
+    bare.paste(picture)
+    written = io.BytesIO()
+    bare.save(written, "PNG", compress_level=6)
+    return written.getvalue()
+
+
+def main() -> None:
+    media_type, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    Image.MAX_IMAGE_PIXELS = MAX_DECODED_PIXELS
+    Image.init()
+    confine()
+    pictures: list[bytes] = []
+    try:
+        answer, pictures = draw(media_type, sys.stdin.buffer.read(), first, last)
+    except NotRenderable as why:
+        answer = {"problem": str(why)}
+    except MemoryError:
+        answer = {"problem": "it needs more memory than it may have"}
+    answer |= {"lengths": [len(picture) for picture in pictures]}
+    out = sys.stdout.buffer
+    out.write(json.dumps(answer).encode() + b"\n")
+    for picture in pictures:
+        out.write(picture)
+    out.flush()
+
+
+if __name__ == "__main__":
+    main()

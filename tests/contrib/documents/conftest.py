@@ -1,0 +1,18 @@
+"""Runs on the real database; the tests without it are not marked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, outside, stage, tools
+
+__all__ = ["_agents_of_this_test", "_django_db_marker", "outside", "stage", "tools"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of this folder, since pytest-django creates a database only if some test has the mark."""
+    for item in items:
+        if item.path == Path(__file__).with_name("test_documents.py"):
+            item.add_marker(pytest.mark.django_db)
