@@ -52,7 +52,7 @@ def test_settings_are_read_from_a_folder_unless_the_environment_has_them(
 
 
 def test_a_folder_of_settings_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(env.EnvironmentProblem, match="DURABLEAGENTS_SETTINGS_DIR=.*does not exist"):
+    with pytest.raises(env.EnvironmentProblem, match=r"DURABLEAGENTS_SETTINGS_DIR=.*does not exist"):
         read(monkeypatch, DURABLEAGENTS_SETTINGS_DIR=str(tmp_path / "nowhere"))
     name = tmp_path / "DATABASE_URL"
     for spoil, why in (
