@@ -115,7 +115,6 @@ class Environment(BaseSettings):
     otel_traces_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     is_otel_disabled: bool = Field(default=False, validation_alias="OTEL_SDK_DISABLED")
     trace_ratio: float = Field(default=1.0, ge=0, le=1, validation_alias="DURABLEAGENTS_TRACE_RATIO")
-    trace_url: str = Field(default="", validation_alias="DURABLEAGENTS_TRACE_URL")
     database_direct_url: str | None = Field(default=None, validation_alias="DATABASE_DIRECT_URL")
     drain_seconds: float = Field(default=12.0, ge=0, le=86_400, validation_alias="DURABLEAGENTS_DRAIN_SECONDS")
     host_ttl_seconds: float = Field(default=30.0, ge=5, le=86_400, validation_alias="DURABLEAGENTS_HOST_TTL_SECONDS")
@@ -330,14 +329,6 @@ class Environment(BaseSettings):
             raise ValueError("not an address like https://agents.example.org")
         return value.rstrip("/") if value else None
 
-    @field_validator("trace_url")
-    @classmethod
-    def _trace_viewer(cls, value: str) -> str:
-        bare = value.replace("{trace_id}", "").replace("{span_id}", "")
-        if value and ("{trace_id}" not in value or not re.fullmatch(r"https?://[^\s<>\"'{}\\]+", bare)):
-            raise ValueError("not an address like https://jaeger.example.org/trace/{trace_id}")
-        return value
-
     @field_validator("passkey_domain")
     @classmethod
     def _domain(cls, value: str) -> str:
@@ -465,7 +456,7 @@ def load() -> Environment:
 
 
 def unread() -> list[str]:
-    """Return a line for each variable or settings file with our prefix that nothing reads: a typo has no effect."""
+    """Return a line for each variable or settings file with our prefix that nothing reads: typos would be unnoticed."""
     known = {str(field.validation_alias) for field in Environment.model_fields.values()}
     # `up` marks its processes (child_processes.MARKER); tests have their own prefix.
     folder = os.environ.get(SETTINGS_DIR)

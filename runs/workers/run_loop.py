@@ -503,7 +503,9 @@ class Host:
             tasks = [task for task, _ in self._active.values()]
             await asyncio.wait(tasks, timeout=patience if patience > 0 else AFTER_DEADLINE_TICK_SECONDS)
         if self._house.late:
-            await asyncio.wait(self._house.late, timeout=HAND_OVER_SECONDS)
+            # A host that was cut off may hold an answer of every slot, and each takes round trips on a slow link.
+            patience = max(HAND_OVER_SECONDS, self._drain_at - time.monotonic())
+            await asyncio.wait(self._house.late, timeout=patience)
 
     # --- housekeeping ---
 

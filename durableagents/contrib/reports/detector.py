@@ -201,7 +201,7 @@ def _compare(
         if not any(event.fact == "result" or isinstance(event, e.ToolReconciled) for event in on_record):
             PendingCheck.objects.bulk_create([PendingCheck(run_id=run_id, seq=seq)], ignore_conflicts=True)
         return
-    answer, recorded = payload_of(late).get("result"), returned.payload
+    answer, recorded = payload_of(late).get("result"), payload_of(returned).get("result")
     if answer is None or recorded is None or _same(answer, recorded, returned.external_id):
         return
     what = "The call was sent twice under one key, and the upstream system answered the two differently."

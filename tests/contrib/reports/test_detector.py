@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from durableagents import ReplayClass
 from durableagents.contrib.reports import detector, findings
 from durableagents.contrib.reports.findings import ClosureBody, FindingBody, FindingClosed
 from durableagents.contrib.reports.models import Closure, DetectorPlace, Finding, PendingCheck
@@ -58,6 +59,21 @@ def test_again_late_and_in_small_batches_it_finds_the_same(scenario: Scenario, m
         in_thread(detector.detect)
         assert keys() == known, name
         assert DetectorPlace.objects.get().is_behind is False
+
+
+def test_equal_answers_to_a_repeated_call_are_no_finding(stage: Stage, tools: Toolbox) -> None:
+    """Where no external id says that both answers tell of one effect."""
+    tools.post = tools._plain("post", ReplayClass.IDEMPOTENT_WITH_KEY)  # type: ignore[attr-defined]
+    run = stage.start(calling(tools, "post"))
+    worker = comes_back(stage, run, "post")
+    (late,) = stage.late
+    claimed = stage.take(run)
+    driver = Driver(
+        registry.find(run.graph_id), claimed, stage.runtime, stage.control, trace_id=run.trace_id, generation=0
+    )
+    assert stage.wait(driver.drive()) == "completed"
+    hand_in(late, lost_worker(worker.id))
+    assert in_thread(detector.detect) == 0 and not Finding.objects.exists()
 
 
 def test_an_answer_that_comes_before_the_repeats_own_is_compared_later(stage: Stage, tools: Toolbox) -> None:

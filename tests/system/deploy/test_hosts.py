@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.core.management import call_command
 
+from durableagents.contrib.reports import detector
 from durableagents.databases import DATABASE_NAME
 from durableagents.dev import embedded
 from ledger.actors import Actor
@@ -104,8 +106,15 @@ class Fleet:
         query = """
             SELECT run_id::text, epoch, kind, convert_from(clear, 'UTF8')::jsonb
             FROM ledger_event WHERE kind = ANY(%s) ORDER BY run_id, seq"""
+        return self._read(query, list(kinds))
+
+    def journal(self, run_id: UUID) -> list[tuple[Any, ...]]:
+        query = "SELECT epoch, kind, convert_from(clear, 'UTF8') FROM ledger_event WHERE run_id = %s ORDER BY seq"
+        return self._read(query, run_id)
+
+    def _read(self, query: str, parameter: Any) -> list[Any]:
         with self._server.connect("admin") as connection:
-            return list(connection.execute(query, [list(kinds)]).fetchall())  # type: ignore[arg-type]
+            return connection.execute(query, [parameter]).fetchall()  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -117,6 +126,8 @@ def fleet(hosts: list[Host], server: embedded.Server, tmp_path: Path, django_db_
         with django_on(server.url("runtime")):
             fleet = Fleet(tmp_path, hosts, server)
             yield fleet
+            for run in Run.objects.exclude(state=State.COMPLETED):
+                print(run.pk, run.state, *fleet.journal(run.pk), sep="\n  ")  # noqa: T201
             for host in hosts:
                 print(f"--- {host.name}\n{fleet.log(host)[-6000:]}")  # noqa: T201
 
@@ -150,6 +161,7 @@ def test_runs_of_a_host_that_is_cut_off_go_on_elsewhere_and_nothing_doubles(flee
     eventually(lambda: set(fleet.workers(lost)) - {old}, "a new worker on the host that came back")
     _nothing_doubled(fleet, run_ids)
     _late_writes_were_refused(fleet, old)
+    assert detector.detect() == 0, "equal answers to repeated calls are no duplicates"
     for run_id in run_ids:
         call_command("ledger", "verify", run_id)
 
