@@ -74,11 +74,11 @@ class Chosen:
 
     def store(self, run: Run) -> None:
         """Store a feature's assignment with the new run."""
-        if self.event is not None and (rules := start_rules()) is not None:
+        if self.event is not None and (rules := _find_rules()) is not None:
             rules.store(run, self.event)
 
 
-def start_rules() -> features.StartRules | None:
+def _find_rules() -> features.StartRules | None:
     return features.only(lambda each: each.start_rules)
 
 
@@ -86,7 +86,7 @@ def choose(reference: str, *, tags: Iterable[str] | Mapping[str, str], key: Key)
     """Choose the version of a start. What decides about it stays locked until the transaction ends.
     Raises UnknownAgent, UnknownVersion, VersionClosed, StartsStopped, ChangedOutside."""
     named = registry.find(reference)
-    rules = start_rules()
+    rules = _find_rules()
     with connection.cursor() as cursor:
         parameters = {"agent": named.name}
         cursor.execute(f"SELECT runs_lock_start(%(agent)s), {rules.statement if rules else 'NULL'}", parameters)
@@ -147,7 +147,7 @@ def elsewhere(reference: str) -> str:
     """Return a newer open version that other workers serve and this process lacks; "" if there is none."""
     if "@" in reference:
         return ""
-    rules = start_rules()
+    rules = _find_rules()
     is_open = f" AND split_part(s.graph_id, '@', 2) NOT IN ({rules.closed})" if rules else ""
     newest = registry.versions(reference)[0]
     with connection.cursor() as cursor:

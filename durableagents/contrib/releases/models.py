@@ -10,7 +10,7 @@ from ledger.protected import protect
 
 
 class VersionGate(models.Model):
-    """A version's switch for new starts. Without a row it takes them."""
+    """Whether a version takes new runs. A version without a row does."""
 
     id = models.BigAutoField(primary_key=True)
     agent = models.TextField()
@@ -45,16 +45,16 @@ class Ramp(models.Model):
     agent = models.TextField()
     from_version = models.TextField()
     to_version = models.TextField()
-    share = models.IntegerField(help_text="How many of 10,000 starts go to the newer version.")
-    tags = models.JSONField(default=list, help_text="Starts with one of these go there, whatever the share.")
-    bounds = models.JSONField(help_text="Above which per cent of its runs it halts: failed, rejected, stopped.")
-    least = models.IntegerField(help_text="Not before so many runs were begun on the newer version.")
+    share = models.IntegerField(help_text="Starts of 10,000 that go to the newer version.")
+    tags = models.JSONField(default=list, help_text="Starts with one of these go there too.")
+    bounds = models.JSONField(help_text="Percentages of failed, rejected and stopped runs above which it halts.")
+    least = models.IntegerField(help_text="Number of runs started on the newer version before the bounds apply.")
     state = models.TextField(choices=State.choices, default=State.ON)
-    revision = models.IntegerField(default=1, help_text="Goes up with each change.")
+    revision = models.IntegerField(default=1, help_text="Increases with each change.")
     set_by = models.TextField()
     made_at = models.DateTimeField()
     counted_after = models.BigIntegerField(default=0, help_text="Only starts after this one count towards the bounds.")
-    counted_from = models.DateTimeField(null=True, help_text="And those before it that were begun after this time.")
+    counted_from = models.DateTimeField(null=True, help_text="Earlier starts count if they began after this time.")
     halted_at = models.DateTimeField(null=True)
     halted_by = models.JSONField(null=True, help_text="The figures that halted it.")
     ended_at = models.DateTimeField(null=True)
@@ -97,9 +97,9 @@ class RampStart(models.Model):
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField(unique=True)
     ramp = models.ForeignKey(Ramp, on_delete=models.PROTECT, related_name="starts", db_index=False)
-    is_new = models.BooleanField(help_text="It was given the newer version.")
+    is_new = models.BooleanField(help_text="Whether it got the newer version.")
     why = models.TextField()
-    place = models.IntegerField(help_text="Where its key stands among 10,000.")
+    place = models.IntegerField(help_text="Place of its key among 10,000.")
     at = models.DateTimeField()
 
     class Meta:

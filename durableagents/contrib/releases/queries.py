@@ -270,31 +270,31 @@ MAX_JUDGED = 1000
 # its effects before it fails has failed. Moving a begun run off the newer version counts as stopped there, and its
 # later course still counts. A run has begun once a worker claimed it, even if it failed before its first node. Rows are
 # compared as text, not parsed: an unreadable one must not stop the judging.
-_TAKEN_OFF = """o.action = 'migrate' AND o.before ->> 'version' = asked.graph
+_TAKEN_OFF = """o.action = 'migrate' AND o.before ->> 'version' = wanted.graph
                  AND (o.after ->> 'how' <> 'unbegun' OR o.before ->> 'epoch' <> '0')"""
 # Tolerance for clock changes: nothing else happens before a ramp's first start.
 _SLACK = "interval '1 day'"
 _FIGURES = f"""
-    SELECT asked.ramp, told.*
+    SELECT wanted.ramp, figures.*
     FROM unnest(%(ramps)s::bigint[], %(graphs)s::text[], %(after)s::bigint[], %(since)s::timestamptz[])
-         AS asked(ramp, graph, after, since)
+         AS wanted(ramp, graph, after, since)
     CROSS JOIN LATERAL (
     WITH newest AS (
         SELECT DISTINCT few.run_id FROM (
             (SELECT s.run_id, coalesce(l.ended_at, l.started_at) AS last FROM runs_run l
-             JOIN runs_rampstart s ON s.run_id = coalesce(l.first, l.id) AND s.ramp_id = asked.ramp AND s.is_new
+             JOIN runs_rampstart s ON s.run_id = coalesce(l.first, l.id) AND s.ramp_id = wanted.ramp AND s.is_new
              JOIN runs_run b ON b.id = s.run_id
-             WHERE l.graph_id = asked.graph AND l.started_at IS NOT NULL
-               AND (s.id > asked.after OR b.started_at > asked.since)
+             WHERE l.graph_id = wanted.graph AND l.started_at IS NOT NULL
+               AND (s.id > wanted.after OR b.started_at > wanted.since)
              ORDER BY coalesce(l.ended_at, l.started_at) DESC LIMIT %(most)s)
             UNION ALL
             (SELECT s.run_id, coalesce(l.ended_at, l.started_at) AS last FROM runs_run l
-             JOIN runs_rampstart s ON s.run_id = coalesce(l.first, l.id) AND s.ramp_id = asked.ramp AND s.is_new
+             JOIN runs_rampstart s ON s.run_id = coalesce(l.first, l.id) AND s.ramp_id = wanted.ramp AND s.is_new
              JOIN runs_run b ON b.id = s.run_id
-             WHERE l.agent = split_part(asked.graph, '@', 1) AND l.generation > 0 AND l.started_at IS NOT NULL
-               AND l.graph_id <> asked.graph AND (s.id > asked.after OR b.started_at > asked.since)
+             WHERE l.agent = split_part(wanted.graph, '@', 1) AND l.generation > 0 AND l.started_at IS NOT NULL
+               AND l.graph_id <> wanted.graph AND (s.id > wanted.after OR b.started_at > wanted.since)
                AND coalesce(l.ended_at, l.started_at) > (
-                   SELECT f.at - {_SLACK} FROM runs_rampstart f WHERE f.ramp_id = asked.ramp AND f.is_new
+                   SELECT f.at - {_SLACK} FROM runs_rampstart f WHERE f.ramp_id = wanted.ramp AND f.is_new
                    ORDER BY f.id LIMIT 1)
                AND EXISTS (SELECT 1 FROM ledger_overriderecord o WHERE o.run_id = l.id AND {_TAKEN_OFF})
              ORDER BY last DESC LIMIT %(most)s)
@@ -315,7 +315,7 @@ _FIGURES = f"""
         FROM work w GROUP BY w.began
     )
     SELECT count(*), count(*) FILTER (WHERE failed), count(*) FILTER (WHERE rejected), count(*) FILTER (WHERE stopped)
-    FROM judged) told"""
+    FROM judged) figures"""
 
 
 class FiguresRow(Shape):
@@ -391,7 +391,7 @@ class RampRow(Shape):
 _SIDES = """
     SELECT ramp, (SELECT count(*) FROM (SELECT 1 FROM runs_rampstart WHERE ramp_id = ramp AND is_new LIMIT %(most)s) n),
            (SELECT count(*) FROM (SELECT 1 FROM runs_rampstart WHERE ramp_id = ramp AND NOT is_new LIMIT %(most)s) o)
-    FROM unnest(%(ramps)s::bigint[]) AS asked(ramp)"""
+    FROM unnest(%(ramps)s::bigint[]) AS wanted(ramp)"""
 
 
 def ramp_rows(ramps: Sequence[Ramp]) -> list[RampRow]:

@@ -294,7 +294,7 @@ def _nodes(text: str) -> Any:
     pairs = [line.partition("=") for line in text.splitlines() if line.strip()]
     names = [name.strip() for name, _, _ in pairs]
     if len(names) != len(set(names)):
-        return "a node stands there twice"
+        return "a node is listed twice"
     return {name.strip(): target.strip() for name, _, target in pairs}
 
 

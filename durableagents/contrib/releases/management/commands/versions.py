@@ -183,11 +183,11 @@ def _version_line(row: VersionRow) -> list[str]:
 
 def _moved_line(row: MovedRow) -> list[str]:
     where = f"{row.node} → {row.to_node}" if row.to_node else row.node
-    anew = f"anew: {', '.join(row.anew)}" if row.anew else ""
+    repeated = f"repeated: {', '.join(row.anew)}" if row.anew else ""
     again = "retried" if row.is_retried else ""
     from_record = f"{len(row.answered)} calls from the record" if row.answered else ""
     how = row.how if row.is_moved or row.how == "refused" else f"would be {row.how}"
-    parts = [again, row.code, row.why, from_record, anew]
+    parts = [again, row.code, row.why, from_record, repeated]
     return [str(row.run), how, where, "; ".join(part for part in parts if part)]
 
 
