@@ -185,7 +185,10 @@ HEART: dict[str, tuple[Mutation, str]] = {
         "approvals/test_policies",
     ),
     "an intent uses no grant": (SqlOperator("runs_intend", "no_call", "runs_use_grant"), "test_journal"),
-    "an intent takes from no shared budget": (SqlOperator("runs_intend", "no_call", "runs_draw"), "limits/test_shared_budgets"),
+    "an intent takes from no shared budget": (
+        SqlOperator("runs_intend", "no_call", "runs_draw"),
+        "limits/test_shared_budgets",
+    ),
     "a contradicted attempt is sent again": (
         SqlOperator("runs_intend", "if_false", "runs_is_belied"),
         "test_journal test_belied",
@@ -206,7 +209,10 @@ HEART: dict[str, tuple[Mutation, str]] = {
     ),
     "a grant is used twice": (SqlOperator("runs_use_grant", "no_raise", "DA002"), "test_journal"),
     "an answered call is answered again": (SqlOperator("runs_record", "if_false", "runs_is_answered"), "test_journal"),
-    "a debit settles no reservation": (SqlOperator("runs_record", "no_call", "runs_settle"), "limits/test_shared_budgets"),
+    "a debit settles no reservation": (
+        SqlOperator("runs_record", "no_call", "runs_settle"),
+        "limits/test_shared_budgets",
+    ),
     "a run parks on a resolved wait": (
         SqlOperator("runs_leave", "replace", "AND id = ANY (p_waits) AND resolved_at IS NOT NULL", "AND false"),
         "test_journal",
