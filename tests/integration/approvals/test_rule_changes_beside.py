@@ -173,8 +173,8 @@ def test_runs_line_up_by_a_tag_s_limit_once_it_is_in_force_and_not_before(
     stage: Stage, guarded: None, anna: Actor, bert: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lined: list[Any] = []
-    plain = limits._line_up
-    monkeypatch.setattr(limits, "_line_up", lambda key: (lined.append(key), plain(key)))
+    plain = limits._update_lanes
+    monkeypatch.setattr(limits, "_update_lanes", lambda key: (lined.append(key), plain(key)))
     change = proposed(lambda: limits.set_limit("tag:team:*", Rule(at_once=1), by=anna, justification=WHY))
     assert not lined
     agreed(change, bert)

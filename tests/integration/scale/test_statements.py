@@ -103,6 +103,8 @@ ELSEWHERE = (
         "report",
         "run_report",
         "api-report",
+        # It needs a query: see tests/contrib/encryption/test_erase_faces.py.
+        "api-erasures",
         # Signed-in people are redirected from the sign-in pages.
         "sign_in_code",
         "sign_in_factor",
