@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 from uuid import UUID
 
 from drf_spectacular.utils import OpenApiParameter
@@ -12,7 +12,7 @@ from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.api_base import READ, ApiView, Changed, Query, described, etag_of, read_body
 from ledger.web.fields import Rows
 from ledger.web.roles import OPERATOR
 from ledger.web.shapes import Page, Shape
@@ -66,6 +66,7 @@ class LimitRow(Shape):
     driven: int | None = Field(description="For an agent or a tag: its runs that workers are executing now.")
     waiting: int | None = Field(description="Attempts that wait for a permit, in place or on a timer.")
     runs: list[UUID] = Field(description="Some of the runs that wait on a timer, earliest first.")
+    etag: str = Field(description="Of the rule and the breaker, for the header `If-Match` of a change.")
 
 
 class LimitPage(Page):
@@ -75,9 +76,20 @@ class LimitPage(Page):
 _AFTER = OpenApiParameter("after", str, "query", description="Only keys after this one; follow `next`.")
 
 
-class Limits(ApiView):
+class _OfKey(ApiView):
+    body: ClassVar[type[KeyBody]] = KeyBody
+
+    def current(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        found = standing_of(read_body(request, self.body).key)
+        if found is None:
+            raise Changed
+        return _versioned(found)
+
+
+class Limits(_OfKey):
     """All limits that are set or in use, by key."""
 
+    body = LimitBody
     roles = {**READ, "POST": (OPERATOR,)}
 
     @described("List limits", LimitPage, query=(_AFTER, "limit"))
@@ -86,7 +98,7 @@ class Limits(ApiView):
         rows = standing(limit=query.limit + 1, beyond=(query.text("after") or "")[:LONGEST_KEY])
         return query.page(rows, lambda row: {"after": row.key}, row_of)
 
-    @described("Set a limit", LimitRow, body=LimitBody)
+    @described("Set a limit", LimitRow, body=LimitBody, headers=("If-Match",))
     def post(self, request: Request) -> Response:
         """Set all limits of one key."""
         body = read_body(request, LimitBody)
@@ -94,7 +106,7 @@ class Limits(ApiView):
         return Response(_one(body.key))
 
 
-class SteerLimit(ApiView):
+class SteerLimit(_OfKey):
     """Reset a limit to its configured values, or open or close a circuit breaker by hand."""
 
     roles = {"POST": (OPERATOR,)}
@@ -104,6 +116,7 @@ class SteerLimit(ApiView):
         {"reset": "Reset a limit", "open": "Open a circuit breaker", "close": "Close a circuit breaker"},
         LimitRow,
         body=KeyBody,
+        headers=("If-Match",),
         about={
             "reset": "Return a limit to its configured values.",
             "open": "Open a circuit breaker by hand: nothing is sent until somebody closes it.",
@@ -143,4 +156,11 @@ def _one(key: str) -> LimitRow:
 
 
 def row_of(found: Standing) -> LimitRow:
-    return LimitRow.of(found, rule=RuleRow.of(found.rule), set_at=found.given_at, runs=list(found.runs))
+    more = {"rule": RuleRow.of(found.rule), "set_at": found.given_at, "runs": list(found.runs)}
+    return LimitRow.of(found, **more, etag=etag_of(_versioned(found)))
+
+
+def _versioned(found: Standing) -> dict[str, Any]:
+    """Return what people change, without the counts."""
+    values = found.key, found.source, found.given_at, found.breaker, found.is_by_hand
+    return {"rule": RuleRow.of(found.rule), "values": values}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 from uuid import UUID
 
@@ -16,6 +18,7 @@ from ledger.web.api_base import ApiView, described, read_body
 from ledger.web.fields import Rows, RunId
 from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.shapes import Shape
+from runs.api.once import REPLAYED
 from runs.engine.migrating import Moving, refused
 from runs.queries.payloads import moved
 from runs.services import idempotency
@@ -80,7 +83,7 @@ class Migrations(ApiView):
         told = {run_id: _kept(run_id, kept[named]) for run_id, named in keys.items() if named in kept}
         if left := {run_id: named for run_id, named in keys.items() if run_id not in told}:
             told |= {found.run: found for found in self._rest(name, body, left, principal, why, is_repeat=bool(told))}
-        return _answer([told[run_id] for run_id in keys])
+        return _answer([told[run_id] for run_id in keys], {} if left or not keys else REPLAYED)
 
     def _rest(
         self, name: str, body: MigrateBody, left: dict[UUID, str], principal: str, why: str, *, is_repeat: bool
@@ -138,8 +141,8 @@ class _Stays(DurableAgentsError):
         self.found = found
 
 
-def _answer(found: list[Outcome]) -> Response:
-    return Response(MovedRows.of(None, results=[_row(moved(each)) for each in found]))
+def _answer(found: list[Outcome], headers: Mapping[str, str] = MappingProxyType({})) -> Response:
+    return Response(MovedRows.of(None, results=[_row(moved(each)) for each in found]), headers=dict(headers))
 
 
 def _row(found: Outcome) -> MovedRow:
