@@ -129,9 +129,9 @@ MATRIX = _by_route(
     (
         "GET",
         OPERATE | {"auditor", SUPERUSER},
-        "api-retention api-webhooks api-webhook api-webhook-messages api-erasures",
+        "api-retention api-webhooks api-webhook api-webhook-messages",
     ),
-    ("GET", OPERATE | {"auditor", SUPERUSER}, "api-erasures"),
+    ("GET", OPERATE | {"auditor"}, "api-erasures"),
     ("POST", ADMINS, "api-run-erase api-erasures"),
     ("POST", PUBLIC, "api-callback"),
 )
