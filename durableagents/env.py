@@ -115,6 +115,7 @@ class Environment(BaseSettings):
     otel_traces_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     is_otel_disabled: bool = Field(default=False, validation_alias="OTEL_SDK_DISABLED")
     trace_ratio: float = Field(default=1.0, ge=0, le=1, validation_alias="DURABLEAGENTS_TRACE_RATIO")
+    trace_url: str = Field(default="", validation_alias="DURABLEAGENTS_TRACE_URL")
     database_direct_url: str | None = Field(default=None, validation_alias="DATABASE_DIRECT_URL")
     drain_seconds: float = Field(default=12.0, ge=0, le=86_400, validation_alias="DURABLEAGENTS_DRAIN_SECONDS")
     host_ttl_seconds: float = Field(default=30.0, ge=5, le=86_400, validation_alias="DURABLEAGENTS_HOST_TTL_SECONDS")
@@ -328,6 +329,14 @@ class Environment(BaseSettings):
         if value is not None and not re.fullmatch(r"https?://[A-Za-z0-9.\-\[\]:]+(/[A-Za-z0-9._~/\-]*)?", value):
             raise ValueError("not an address like https://agents.example.org")
         return value.rstrip("/") if value else None
+
+    @field_validator("trace_url")
+    @classmethod
+    def _trace_viewer(cls, value: str) -> str:
+        bare = value.replace("{trace_id}", "").replace("{span_id}", "")
+        if value and ("{trace_id}" not in value or not re.fullmatch(r"https?://[^\s<>\"'{}\\]+", bare)):
+            raise ValueError("not an address like https://jaeger.example.org/trace/{trace_id}")
+        return value
 
     @field_validator("passkey_domain")
     @classmethod

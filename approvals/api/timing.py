@@ -15,7 +15,8 @@ from approvals.deadlines import acts, away, listed
 from approvals.deadlines.acts import AbsenceBody, CalendarBody, TimingBody
 from approvals.models import Absence, Queue
 from approvals.queues import acts as queue_acts
-from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.errors import NotFound
+from ledger.web.api_base import READ, ApiView, Changed, Query, described, read_body
 from ledger.web.fields import ActorName, IsGenuine, Rows, Zone
 from ledger.web.roles import EVERY
 from ledger.web.shapes import Page, Shape
@@ -110,10 +111,22 @@ class TimingRow(Shape):
     is_genuine: IsGenuine
 
 
-class Calendars(ApiView):
+class _OfCalendar(ApiView):
+    permission_classes = [SetsUp]
+    unversioned = frozenset({"preview"})  # example deadlines, counted from now
+
+    def current(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        if "calendar" in kwargs:
+            return calendar_row(acts.find(kwargs["calendar"]))
+        try:
+            return calendar_row(acts.find(read_body(request, CalendarBody).name))
+        except NotFound:
+            raise Changed from None
+
+
+class Calendars(_OfCalendar):
     """Calendars by name."""
 
-    permission_classes = [SetsUp]
     roles = {**READ, "POST": ()}
 
     @described("List calendars", CalendarPage)
@@ -125,16 +138,16 @@ class Calendars(ApiView):
         ]
         return Response({"results": rows, "next": None})
 
-    @described("Set a calendar", CalendarRow, status=201, body=CalendarBody)
+    @described("Set a calendar", CalendarRow, status=201, body=CalendarBody, headers=("If-Match",))
     def post(self, request: Request) -> Response:
         """Create a calendar, or a new version of one."""
         return Response(calendar_row(acts.set_calendar(read_body(request, CalendarBody), by=self.by)), status=201)
 
 
-class OneCalendar(ApiView):
+class OneCalendar(_OfCalendar):
     """One calendar, with example deadlines."""
 
-    permission_classes = [SetsUp]
+    versioned = True
     roles = READ
 
     @described("Get a calendar", CalendarRow, query=("hours",))
@@ -145,13 +158,12 @@ class OneCalendar(ApiView):
         return Response(calendar_row(acts.find(calendar), hours))
 
 
-class CalendarRemove(ApiView):
+class CalendarRemove(_OfCalendar):
     """Remove a calendar that no queue uses."""
 
-    permission_classes = [SetsUp]
     roles = {"POST": ()}
 
-    @described("Remove a calendar", CalendarRow, body=SteerBody)
+    @described("Remove a calendar", CalendarRow, body=SteerBody, headers=("If-Match",))
     def post(self, request: Request, calendar: str) -> Response:
         acts.find(calendar)
         why = read_body(request, SteerBody).justification

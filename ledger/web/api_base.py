@@ -33,7 +33,7 @@ from ledger.web.bodies import Body, does_not_fit, fit, unstorable
 from ledger.web.renderers import AnyTextRenderer
 from ledger.web.roles import EVERY, HasRole, actor
 from ledger.web.seeing.viewers import must_see
-from ledger.web.shapes import Problem
+from ledger.web.shapes import Problem, Shape
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1000
 MAX_SEQ = 2**63 - 1
@@ -98,8 +98,10 @@ class ApiView(APIView):
     roles: ClassVar[Mapping[str, Sequence[str]]] = {}
     acting_role: str | None = None
     rate_headers: Mapping[str, str] = MappingProxyType({})
-    # Its GET has an ETag, which its POST takes as `If-Match`.
+    # Its GET has an ETag, which POSTs that name the header take as `If-Match`.
     versioned: ClassVar[bool] = False
+    # Members of the answer that change by themselves, so that the ETag leaves them out.
+    unversioned: ClassVar[frozenset[str]] = frozenset()
     http_method_names = ["get", "head", "post"]
     permission_classes: Sequence[type[BasePermission]] = [HasRole]
     parser_classes: Sequence[type[BaseParser]] = [StrictJSONParser]
@@ -125,15 +127,25 @@ class ApiView(APIView):
             raise ParseError("If-Match: this address has no ETag to compare. Send the request without the header.")
 
     def unless_changed(self, request: Request, act: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
-        """Run `act`, of a `versioned` view only if its object is as `If-Match` says. Raises Changed."""
-        if not self.versioned or "If-Match" not in request.headers:
+        """Run `act`, with `If-Match` only if the object is as that says. Raises Changed."""
+        if "If-Match" not in request.headers:
             return act()
         with transaction.atomic(), connection.cursor() as cursor:
             # Those who name a state follow one another.
             cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [request.path])
-            if not is_matched(request, etag_of(self.get(request, *args, **kwargs).data)):  # type: ignore[attr-defined]
+            if not is_matched(request, self._etag(self.current(request, *args, **kwargs))):
                 raise Changed
             return act()
+
+    def current(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        """Return the object's present state, of which `If-Match` has the ETag. Raises NotFound, Changed."""
+        return self.get(request, *args, **kwargs).data  # type: ignore[attr-defined]
+
+    def _etag(self, data: Any) -> str:
+        if self.unversioned:
+            members = data.shown() if isinstance(data, Shape) else data
+            data = {name: value for name, value in members.items() if name not in self.unversioned}
+        return etag_of(data)
 
     @property
     def by(self) -> Actor:
@@ -144,7 +156,7 @@ class ApiView(APIView):
         """Forbid caching: answers are for one moment and one caller."""
         final = super().finalize_response(request, response, *args, **kwargs)
         if self.versioned and request.method == "GET" and final.status_code == 200:
-            final.headers["ETag"] = etag_of(final.data)
+            final.headers["ETag"] = self._etag(final.data)
         final.headers.setdefault("Cache-Control", "no-store")
         for name, value in self.rate_headers.items():
             final.headers[name] = value
@@ -159,6 +171,7 @@ _PROBLEMS = {
     403: "None of your roles allows this",
     404: "No such object, or you don't have access to it",
     409: "The current state does not allow this",
+    410: "It was erased or archived",
     412: "It has changed since you read it: see If-Match",
     413: "The body is larger than 1 MiB, or of a start than 65 MiB",
     415: "The body is not JSON",
@@ -174,6 +187,7 @@ def described(
     *,
     about: Mapping[str, str] | None = None,
     status: int = 200,
+    also: Sequence[int] = (),
     body: Any = None,
     query: Sequence[str | OpenApiParameter] = (),
     headers: Sequence[str] = (),
@@ -187,9 +201,10 @@ def described(
 
     `summary` is one text, or one for each `action` that routes give the view; `about` then describes each. `query` has
     names of `PARAMETERS`, or a parameter that means something else here. `kinds` are the answer's media types; `name`
-    is the operation id if the address gives none.
+    is the operation id if the address gives none. `also` has further statuses: of the answer, or of problems.
     """
-    can_go_wrong = [400, 401, 403, 404, 422, 429, 503] if body is None else list(_PROBLEMS)
+    can_go_wrong = [400, 401, 403, 404, 410, 422, 429, 503] if body is None else list(_PROBLEMS)
+    can_go_wrong += [each for each in also if each >= 400]
     answers_itself = "Idempotency-Key" in headers or not is_repeatable
     if body is not None and not answers_itself:
         headers = (*headers, "Idempotency-Key")
@@ -201,13 +216,14 @@ def described(
         (code, "application/problem+json"): OpenApiResponse(Problem, description=_PROBLEMS[code])
         for code in can_go_wrong
     }
+    answers = [status, *(each for each in also if each < 400)]
     by_action = summary if isinstance(summary, Mapping) else {}
     schema = extend_schema(
         operation_id=name,
         summary=None if by_action else str(summary),
         request=body,
         parameters=parameters,
-        responses={**{(status, kind): answer for kind in kinds}, **problems},
+        responses={**{(each, kind): answer for each in answers for kind in kinds}, **problems},
     )
 
     def describe(method: Any) -> Any:

@@ -13,6 +13,7 @@ from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.roles import INTEGRATOR, OPERATOR
 from ledger.web.seeing.payloads import must_read
 from ledger.web.seeing.viewers import reads
+from runs.api.once import REPLAYED
 from runs.api.schemas import RequestError, RequestPage, RequestRow, ViewRow
 from runs.models import Message
 from runs.services import idempotency, lifecycle
@@ -37,6 +38,7 @@ class OneMessage(ApiView):
         "Send a message to a run",
         RequestRow,
         status=202,
+        also=(200,),
         body=MessageBody,
         query=("wait",),
         headers=("Idempotency-Key",),
@@ -50,6 +52,7 @@ class OneMessage(ApiView):
         sent = sending.send(run_id, name, body.body, by=self.by, sender_id=body.id or key)
         message = sending.wait_for(sent.message, seconds)
         where = {"Location": f"/api/v1/runs/{run_id}/messages/{message.n}"}
+        where |= REPLAYED if key is not None and not sent.is_new else {}
         (told,) = told_of([message])
         is_read = told.row.by == self.by.ref or reads(run_id)
         return Response(request_row(told, is_read=is_read), status=200 if message.outcome else 202, headers=where)

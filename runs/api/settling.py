@@ -75,7 +75,7 @@ class Reconcile(ApiView):
         rows = [_row(run, wait, known[wait.pk], is_read=is_read, needs_two=needs_two) for wait in waits]
         return Response(Doubts.of(run, results=rows))
 
-    @described("Settle an unknown outcome", RunRow, body=ReconcileBody)
+    @described("Settle an unknown outcome", RunRow, also=(202,), body=ReconcileBody)
     def post(self, request: Request, run_id: UUID) -> Response:
         """Settle an unknown outcome. If two people must settle it, the first verdict is answered with 202."""
         lifecycle.find(run_id)

@@ -16,6 +16,7 @@ from ledger.web.api_base import ApiView, described, read_body
 from ledger.web.bodies import fit
 from ledger.web.problems import document
 from ledger.web.roles import INTEGRATOR, OPERATOR
+from runs.api.once import REPLAYED
 from runs.api.present import accepted_row, one
 from runs.api.schemas import BulkAnswer, BulkItem, RunRow
 from runs.engine.budget import Budget
@@ -62,18 +63,26 @@ class BulkStart(ApiView):
         if key is None:
             raise ParseError("Starting many runs requires an Idempotency-Key, so that a repetition starts none twice.")
         most, principal = most_of(request.auth), f"bulk:{request.user.pk}"
-        results = [self._one(f"{key}-{place}", principal, asked, most=most) for place, asked in enumerate(body.runs)]
-        return Response(BulkAnswer.of(None, results=results))
+        done: list[bool] = []
+        results = [
+            self._one(f"{key}-{place}", principal, asked, most=most, done=done) for place, asked in enumerate(body.runs)
+        ]
+        # A start that is refused is tried anew.
+        is_repeat = not any(done) and all(item.problem is None for item in results)
+        return Response(BulkAnswer.of(None, results=results), headers=REPLAYED if is_repeat and results else None)
 
-    def _one(self, key: str, principal: str, asked: Any, *, most: Budget | None) -> BulkItem:
+    def _one(self, key: str, principal: str, asked: Any, *, most: Budget | None, done: list[bool]) -> BulkItem:
         try:
             if not isinstance(asked, dict):
                 raise InvalidInput("A start must be a JSON object.", errors=[_NO_OBJECT])
             body = fit(StartBody, asked)
             with transaction.atomic():
-                status, answer = idempotency.answer_once(
-                    principal, key, asked, lambda: begin(body, by=self.by, most=most, key=key)
-                )
+
+                def act() -> tuple[int, RunRow]:
+                    done.append(True)
+                    return begin(body, by=self.by, most=most, key=key)
+
+                status, answer = idempotency.answer_once(principal, key, asked, act)
         except DurableAgentsError as error:
             problem = document(error.status, error.code, error.title, error.detail, **error.extra)
             return BulkItem.of(None, status=error.status, run=None, problem=problem)

@@ -142,7 +142,7 @@ class Runs(ApiView):
         shown = {row.id: row for row in run_rows(runs[: query.limit], most_output=LISTED_OUTPUT, wanted=wanted)}
         return query.page(runs, _place, lambda run: only(shown[run.id], wanted))
 
-    @described("Start a run", RunRow, status=201, body=StartBody, headers=("Idempotency-Key",))
+    @described("Start a run", RunRow, status=201, also=(200,), body=StartBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
         """Start a run. With an Idempotency-Key, a repetition returns the first answer."""
         key = idempotency.key_from(request.headers.get("Idempotency-Key"))
@@ -167,8 +167,8 @@ class Runs(ApiView):
 
 def _filters(query: Query) -> Filters:
     """Return the filters of the query. Raises ParseError."""
-    given: dict[str, Any] = {name: (query.text(name) or "").strip() for name in TEXTS}
-    given |= {name: query.time(name) for name in TIMES}
+    given: dict[str, Any] = {name: query.text(name) or "" for name in TEXTS}
+    given |= {name: query.time(name) for name in TIMES} | {"q": given["q"].strip()}
     filters = Filters(**given, sort=query.text("sort") or "")
     query.choices("state", State.values)
     for name, allowed in _CHOICES.items():
@@ -410,7 +410,9 @@ class Signals(ApiView):
 
     roles = {"POST": (INTEGRATOR, OPERATOR)}
 
-    @described("Send a signal to a run", SentRow, status=202, body=SignalBody, headers=("Idempotency-Key",))
+    @described(
+        "Send a signal to a run", SentRow, status=202, also=(200,), body=SignalBody, headers=("Idempotency-Key",)
+    )
     def post(self, request: Request, run_id: UUID, name: str) -> HttpResponse:
         lifecycle.find(run_id)
         body = read_body(request, SignalBody)

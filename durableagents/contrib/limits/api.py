@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
@@ -13,7 +13,8 @@ from durableagents.contrib.limits import services
 from durableagents.contrib.limits.models import Limit
 from durableagents.contrib.limits.queries import LimitRow, get_limit, list_limits
 from durableagents.contrib.limits.services import KeyBody, LimitBody
-from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.errors import NotFound
+from ledger.web.api_base import READ, ApiView, Changed, Query, described, read_body
 from ledger.web.fields import Rows
 from ledger.web.roles import OPERATOR
 from ledger.web.shapes import Page
@@ -27,9 +28,23 @@ class LimitPage(Page):
 _AFTER = OpenApiParameter("after", str, "query", description="Only keys after this one; follow `next`.")
 
 
-class Limits(ApiView):
+class _OfKey(ApiView):
+    body: ClassVar[type[KeyBody]] = KeyBody
+
+    def current(self, request: Request, *args: Any, **kwargs: Any) -> LimitRow:
+        try:
+            return get_limit(read_body(request, self.body).key)
+        except NotFound:
+            raise Changed from None
+
+    def _etag(self, data: LimitRow) -> str:
+        return data.etag
+
+
+class Limits(_OfKey):
     """All limits that are set or in use, by key."""
 
+    body = LimitBody
     roles = {**READ, "POST": (OPERATOR,)}
 
     @described("List limits", LimitPage, query=(_AFTER, "limit"))
@@ -38,7 +53,7 @@ class Limits(ApiView):
         rows = list_limits(limit=query.limit + 1, after=(query.text("after") or "")[:MAX_KEY_LENGTH])
         return query.page(rows, lambda row: {"after": row.key}, lambda row: row)
 
-    @described("Set a limit", LimitRow, body=LimitBody)
+    @described("Set a limit", LimitRow, body=LimitBody, headers=("If-Match",))
     def post(self, request: Request) -> Response:
         """Set all limits of one key."""
         body = read_body(request, LimitBody)
@@ -46,7 +61,7 @@ class Limits(ApiView):
         return Response(get_limit(body.key))
 
 
-class SteerLimit(ApiView):
+class SteerLimit(_OfKey):
     """Reset a limit to its configured values, or open or close a circuit breaker by hand."""
 
     roles = {"POST": (OPERATOR,)}
@@ -56,6 +71,7 @@ class SteerLimit(ApiView):
         {"reset": "Reset a limit", "open": "Open a circuit breaker", "close": "Close a circuit breaker"},
         LimitRow,
         body=KeyBody,
+        headers=("If-Match",),
         about={
             "reset": "Return a limit to its configured values.",
             "open": "Open a circuit breaker by hand: nothing is sent until somebody closes it.",

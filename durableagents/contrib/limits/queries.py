@@ -13,6 +13,7 @@ from pydantic import Field
 from durableagents.contrib.limits.protected import LIMIT
 from ledger.errors import NotFound
 from ledger.protected import is_authentic
+from ledger.web.api_base import etag_of
 from ledger.web.seeing.viewers import viewer
 from ledger.web.shapes import Shape
 from runs.engine.limits import Rule
@@ -87,6 +88,7 @@ class LimitRow(Shape):
     driven: int | None = Field(description="For an agent or a tag: its runs that workers are executing now.")
     waiting: int | None = Field(description="Attempts that wait for a permit, in place or on a timer.")
     runs: list[UUID] = Field(description="Some of the runs that wait on a timer, earliest first.")
+    etag: str = Field(description="Of the rule and the breaker, for the header `If-Match` of a change.")
 
     @property
     def is_open(self) -> bool:
@@ -140,7 +142,9 @@ def _row(found: dict[str, Any]) -> LimitRow:
         else ""
     )
     rule, proof = Rule.of(_plain(found.pop("rule"))), found.pop("proof")
-    return LimitRow.model_construct(**found, rule=RuleRow.of(rule), source=source, is_authentic=is_authentic(proof))
+    row = LimitRow.model_construct(**found, rule=RuleRow.of(rule), source=source, is_authentic=is_authentic(proof))
+    row.etag = etag_of({"rule": row.rule, "values": [row.key, source, row.set_at, row.breaker, row.is_by_hand]})
+    return row
 
 
 def _plain(stored: Any) -> Any:

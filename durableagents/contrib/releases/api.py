@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from django.http import HttpResponse
@@ -29,7 +30,7 @@ from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.fields import Rows
 from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.shapes import Page, Shape
-from runs.api.once import answered_once
+from runs.api.once import REPLAYED, answered_once
 from runs.services import idempotency
 from runs.services.bodies import SteerBody
 
@@ -185,8 +186,11 @@ class Migrations(ApiView):
         if key is None:
             return _answer(migrating.migrate(name, body, by=self.by))
         assert request.user.pk is not None, "the view requires a role"
-        return _answer(migrating.migrate_once(name, body, request.data, key=key, person=request.user.pk, by=self.by))
+        rows, is_replayed = migrating.migrate_once(
+            name, body, request.data, key=key, person=request.user.pk, by=self.by
+        )
+        return _answer(rows, REPLAYED if is_replayed else {})
 
 
-def _answer(rows: list[MovedRow]) -> Response:
-    return Response(MovedRows.of(None, results=[row.for_viewer() for row in rows]))
+def _answer(rows: list[MovedRow], headers: Mapping[str, str] = MappingProxyType({})) -> Response:
+    return Response(MovedRows.of(None, results=[row.for_viewer() for row in rows]), headers=dict(headers))

@@ -126,10 +126,13 @@ def authorize(by: Actor, justification: object) -> str:
 # --- repeatable requests ----------------------------------------------------------------------------------------------
 
 
-def migrate_once(agent: str, body: MigrateBody, given: object, *, key: str, person: int, by: Actor) -> list[MovedRow]:
+def migrate_once(
+    agent: str, body: MigrateBody, given: object, *, key: str, person: int, by: Actor
+) -> tuple[list[MovedRow], bool]:
     """Migrate the runs under an Idempotency-Key. A repetition concerns the same runs: it migrates those that were
     refused or not reached, and returns the recorded rows of the others, also if the rest can't be migrated any more.
-    `given` is the request as sent. Raises what `migrate` raises, KeyInUse, KeyReused."""
+    `given` is the request as sent. Returns the rows, and whether all were recorded before. Raises what `migrate` raises,
+    KeyInUse, KeyReused."""
     why, principal = authorize(by, body.justification), f"migrate:{person}"
 
     def choose() -> tuple[int, list[str]]:
@@ -155,7 +158,7 @@ def migrate_once(agent: str, body: MigrateBody, given: object, *, key: str, pers
                 return _migrate_keyed(run_id, moving, principal, keys[run_id], by, why, committing)
 
             rows |= {row.run: row for row in _each(rest, migrate_next, moving, by=by, committing=committing)}
-    return [rows[run_id] for run_id in keys]
+    return [rows[run_id] for run_id in keys], bool(keys) and not rest
 
 
 def _migrate_keyed(

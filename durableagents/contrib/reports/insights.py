@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +16,9 @@ from durableagents.contrib.reports.queries import outcomes
 from durableagents.contrib.reports.queries.over_time import Span, over_time
 from durableagents.contrib.reports.reports import Request
 from durableagents.contrib.reports.statements import ReportTooLarge, reading
+from durableagents.contrib.reports.tables import Column
 from ledger.clock import database_now
+from ledger.templatetags.console import lapse
 from ledger.web.page_base import Page
 
 # Label, days and number of bars, by the value of `over`.
@@ -63,8 +66,8 @@ class InsightsPage(Page):
         context |= {
             "figures": [by_name[name] for name in SHOWN],
             "notes": content.notes,
-            "columns": [table.columns[n] for n in places],
-            "rows": [[row[n] for n in places] for row in map(list, table.cells)],
+            "columns": [_titled(table.columns[n]) for n in places],
+            "rows": [[_readable(*row[n]) for n in places] for row in table.cells],
             "runs_chart": chart(spans, RUNS, "Runs by start"),
             "recoveries_chart": chart(spans, RECOVERIES, "Recoveries"),
             "most_runs": max(span.runs for span in spans),
@@ -72,6 +75,14 @@ class InsightsPage(Page):
             "start": period.start,
         }
         return self.show(request, context)
+
+
+def _titled(column: Column) -> Column:
+    return replace(column, label=column.label.removesuffix(", s"))
+
+
+def _readable(column: Column, text: str, exact: str) -> tuple[Column, str]:
+    return _titled(column), lapse(float(exact)) if column.kind == "seconds" and exact else text
 
 
 def chart(spans: Sequence[Span], series: Series, label: str) -> SafeString:

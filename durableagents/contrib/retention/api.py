@@ -115,42 +115,49 @@ class RestoredRow(Shape):
     runs: list[UUID] = Field(description="Ids of the restored runs.")
 
 
-class Rules(ApiView):
+class _OfRules(ApiView):
+    permission_classes = [OrAdmin]
+    unversioned = frozenset({"holds"})  # they count what they keep now
+
+    def current(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        return _rules()
+
+
+class Rules(_OfRules):
     """Policies and legal holds in force."""
 
-    permission_classes = [OrAdmin]
+    versioned = True
     roles = {"GET": _READERS}
 
     @described("Get the retention rules", RetentionRulesRow)
     def get(self, request: Request) -> Response:
         Query(request)
-        return Response(
-            RetentionRulesRow(
-                policies=[_policy_row(row) for row in policies.in_force()],
-                holds=[_hold_row(row) for row in holds.in_force()],
-            )
-        )
+        return Response(_rules())
 
 
-class Policies(ApiView):
+class Policies(_OfRules):
     """Putting a policy in force."""
 
-    permission_classes = [OrAdmin]
     roles = {"POST": ()}
 
-    @described("Create a retention policy", RetentionPolicyRow, status=201, body=RetentionPolicyBody)
+    @described(
+        "Create a retention policy",
+        RetentionPolicyRow,
+        status=201,
+        body=RetentionPolicyBody,
+        headers=("If-Match",),
+    )
     def post(self, request: Request) -> Response:
         """Put a policy in force. Administrators only."""
         return Response(_policy_row(policies.create(read_body(request, RetentionPolicyBody), by=self.by)), status=201)
 
 
-class PolicyEnds(ApiView):
+class PolicyEnds(_OfRules):
     """Ending a policy."""
 
-    permission_classes = [OrAdmin]
     roles = {"POST": ()}
 
-    @described("End a retention policy", RetentionPolicyRow, body=SteerBody)
+    @described("End a retention policy", RetentionPolicyRow, body=SteerBody, headers=("If-Match",))
     def post(self, request: Request, policy_id: int) -> Response:
         """End a policy. Administrators only."""
         body = read_body(request, SteerBody)
@@ -236,6 +243,13 @@ class Restorations(ApiView):
         """Bring a run back with all runs of its archive. Operators and administrators."""
         body = read_body(request, SteerBody)
         return Response(RestoredRow(runs=restoring.restore(archived_id, by=self.by, justification=body.justification)))
+
+
+def _rules() -> RetentionRulesRow:
+    return RetentionRulesRow(
+        policies=[_policy_row(row) for row in policies.in_force()],
+        holds=[_hold_row(row) for row in holds.in_force()],
+    )
 
 
 def _policy_row(row: Policy) -> RetentionPolicyRow:

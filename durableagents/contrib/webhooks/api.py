@@ -190,7 +190,7 @@ class Tests(ApiView):
     permission_classes = [OrAdmin]
     roles = {"POST": ()}
 
-    @described("Test a webhook", Asked, status=202)
+    @described("Test a webhook", Asked, status=202, also=(409,))
     def post(self, request: Request, webhook_id: int) -> Response:
         """Send a test message. Administrators only."""
         services.test(webhook_id, by=self.by)

@@ -15,13 +15,15 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
 from secrets import token_bytes
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 
 from django.conf import settings
+from django.core.management.base import CommandError
 
 from ledger.errors import DurableAgentsError, NotFound
-from ledger.management.in_process import ApiCommand, add_caller
+from ledger.management.in_process import INVALID, ApiCommand, Refusal, add_caller
+from ledger.web import problems
 from runs import features
 from runs.features import RunCommand
 from runs.management import forking, steering
@@ -70,7 +72,7 @@ class Command(ApiCommand):
             self._begin_anew(options["verb"], options["run"], options)
             return
         if options["verb"] == forking.VERB:
-            self._why(options["run"])
+            self._why(options["run"], options)
             return
         if options["verb"] in steering.VERBS:
             for line in steering.carried_out(options["verb"], options["run"], options):
@@ -80,7 +82,7 @@ class Command(ApiCommand):
             self._by_feature(command, options["run"], options)
             return
         if options["verb"] is not None:
-            self._to_test(options["run"], options["out"], options["payloads"], options["redact"])
+            self._to_test(options["run"], options)
             return
         filters = Filters(state=state, agent=agent, where=where, sort=sort or NEWEST)
         try:
@@ -92,8 +94,7 @@ class Command(ApiCommand):
                         f"{run.id}  {run.state:13}  {run.graph_id}  {run.created_at:%Y-%m-%dT%H:%M:%SZ}  {told}"
                     )
         except BadSearch as error:
-            self.stderr.write(f"runs: {error.detail}")
-            raise SystemExit(2) from error
+            self._refuse(error.detail, options, error)
 
     def _begin_anew(self, verb: str, run: str, options: dict[str, Any]) -> None:
         """Print the preview or the new run's id; print a refusal in one line."""
@@ -101,17 +102,15 @@ class Command(ApiCommand):
             for line in forking.carried_out(verb, run, options):
                 self.stdout.write(line)
         except forking.NotDone as error:
-            self.stderr.write(f"runs: {error}")
-            raise SystemExit(2) from error
+            self._refuse(str(error), options, error.__context__)
 
-    def _why(self, run: str) -> None:
+    def _why(self, run: str, options: dict[str, Any]) -> None:
         """Exit code 2, and one line, for a run that there isn't."""
         try:
             for line in forking.told(run):
                 self.stdout.write(line)
         except forking.NotAsked as error:
-            self.stderr.write(f"runs: {error}")
-            raise SystemExit(2) from error
+            self._refuse(str(error), options, error.__context__)
 
     def _by_feature(self, command: RunCommand, run: str, options: dict[str, Any]) -> None:
         """Exit code 2, and one line, for a refusal."""
@@ -120,17 +119,27 @@ class Command(ApiCommand):
                 self.stdout.write(line)
             return
         except DurableAgentsError as error:
-            problem = error.detail
+            self._refuse(error.detail, options, error)
         except ValueError:
-            problem = f"{run!r} isn't a run id"
-        self.stderr.write(f"runs: {problem}")
-        raise SystemExit(2)
+            self._refuse(f"{run!r} isn't a run id", options)
 
-    def _to_test(self, run: str, out: Path | None, payloads: str, redact: list[str]) -> None:
+    def _refuse(self, problem: str, options: dict[str, Any], error: BaseException | None = None) -> NoReturn:
+        """End with exit code 2 and one line, with `--json` the problem document of the error."""
+        if not options["json"]:
+            self.stderr.write(f"runs: {problem}")
+            raise SystemExit(INVALID) from error
+        if isinstance(error, DurableAgentsError):
+            document = problems.document(error.status, error.code, error.title, problem, **error.extra)
+            raise Refusal(problem, document, INVALID) from error
+        raise CommandError(problem, returncode=INVALID) from error
+
+    def _to_test(self, run: str, options: dict[str, Any]) -> None:
         """The test is told once before it is written; what can't be told is refused by name, and nothing is written."""
+        out: Path | None = options["out"]
+        cause: Exception | None = None
         try:
-            paths = (*settings.DURABLEAGENTS.redact, *redact)
-            text = told_as_test(UUID(run), paths=paths, salt=token_bytes(16), payloads=payloads)
+            paths = (*settings.DURABLEAGENTS.redact, *options["redact"])
+            text = told_as_test(UUID(run), paths=paths, salt=token_bytes(16), payloads=options["payloads"])
             if out is None:
                 self.stdout.write(text)
             else:
@@ -142,11 +151,10 @@ class Command(ApiCommand):
         except OSError as error:
             problem = f"cannot write {out}: {error.strerror}"
         except NotFound as error:
-            problem = error.detail
+            problem, cause = error.detail, error
         except ValueError as error:  # also of a BadRecording, and of an id that is none
             problem = f"no test can be made of {run!r}: {error}"
-        self.stderr.write(f"runs: {problem}")
-        raise SystemExit(2)
+        self._refuse(problem, options, cause)
 
 
 def _of_features() -> dict[str, RunCommand]:

@@ -59,6 +59,7 @@ def test_runs_are_moved_and_a_repeat_is_about_the_same_ones(operator: Api, runs:
     assert first.status_code == 200, first.content
     assert [(one["run"], one["is_moved"]) for one in first.json()["results"]] == [(run, True) for run in runs[:2]]
     again = operator.post(f"agents/{NAME}/migrations", MOVE | WHY | {"limit": 2}, **key)
+    assert "Idempotent-Replayed" not in first and again["Idempotent-Replayed"] == "true"
     assert again.json() == first.json() and versions() == ["2.0.0", "2.0.0", "1.0.0"]
     assert OverrideRecord.objects.filter(action="migrate").count() == 2
     another = operator.post(f"agents/{NAME}/migrations", MOVE | WHY | {"limit": 1}, **key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from datetime import timedelta
 from decimal import Decimal
@@ -38,6 +39,7 @@ def test_insights_show_the_figures_of_the_report(scenario: Scenario, monkeypatch
         text = reader.get("/insights", over=over).content.decode()
         assert "80.00 %" in text and "plain" in text and text.count('class="graph"') == 2, over
         assert "<script>" not in text.split("<h1>Insights</h1>")[1].split("</main>")[0]
+        assert not re.search(r"\d\.\d{3}( s)?<|, s<", text), over  # durations in readable units
     assert b"Insights" in reader.get("/audit").content
     # An account that sees none of the runs reads none of their figures.
     stranger = Reader(person("sees-nothing", "integrator")).get("/insights").content.decode()

@@ -195,7 +195,13 @@ def test_archived_runs_over_http(stage: Stage, tools: Toolbox, folder: Path) -> 
     rule = {"archive_days": 30, "justification": "we keep a month"}
     assert operator.post("retention/policies", rule).status_code == 403
     assert admin.post("retention/policies", {**rule, "archive_days": 0}).status_code == 422
-    assert admin.post("retention/policies", rule).status_code == 201
+    seen = {"headers": {"If-Match": admin.get("retention")["ETag"]}}
+    made = admin.post("retention/policies", rule, **seen)
+    assert made.status_code == 201
+    end = f"retention/policies/{made.json()['id']}/end"
+    for address, late in (("retention/policies", rule | {"archive_days": 9}), (end, {"justification": "late"})):
+        assert admin.post(address, late, **seen).status_code == 412, address
+    assert len(admin.get("retention").json()["policies"]) == 1
     kept = admin.post("retention/holds", {"run_id": str(run.pk), "justification": "a court"}).json()["id"]
     assert archiving.run().archived == 0
     (listed_hold,) = admin.get("retention").json()["holds"]

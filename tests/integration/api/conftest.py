@@ -14,13 +14,15 @@ from pydantic import BaseModel, Field
 from durableagents.identity.auth import issue_key
 from ledger.web.roles import ROLES
 from runs.engine.agents import Agent, End, Sample, registry
+from tests.integration.api.served import misfits
 
 NOBODY, SUPERUSER = "nobody", "superuser"
 API = "/api/v1"
 
 
 class Api:
-    """A caller with a key: `get` and `post` below /api/v1, JSON in and out."""
+    """A caller with a key: `get` and `post` below /api/v1, JSON in and out. Each answer to a POST has to be as the
+    served OpenAPI document describes it."""
 
     def __init__(self, key: str | None) -> None:
         self.client = Client(raise_request_exception=False)
@@ -30,9 +32,11 @@ class Api:
         return self.client.get(_address(path), query, headers=self.headers)
 
     def post(self, path: str, body: Any = None, *, headers: dict[str, str] | None = None, **more: Any) -> Any:
-        return self.client.post(
+        answer = self.client.post(
             _address(path), body, content_type="application/json", headers=self.headers | (headers or {}), **more
         )
+        assert misfits("POST", _address(path), answer) == []
+        return answer
 
     def send(self, path: str, raw: bytes, *, content_type: str = "application/json", method: str = "POST") -> Any:
         return self.client.generic(method, _address(path), raw, content_type=content_type, headers=self.headers)

@@ -197,7 +197,11 @@ def test_an_operator_says_what_counts_and_everybody_reads_it(operator: Api, audi
         "weight": None,
     }
     assert (told["breaker"], told["waiting"], told["under_way"], told["runs"]) == ("closed", 0, 0, [])
-    assert operator.post("limits/open", KEY).json()["is_by_hand"] is True
+    seen = {"headers": {"If-Match": told["etag"]}}
+    assert operator.post("limits/open", KEY, **seen).json()["is_by_hand"] is True
+    for address, late in (("limits", KEY | {"per_minute": 9}), ("limits/reset", KEY), ("limits/close", KEY)):
+        assert is_problem(operator.post(address, late, **seen), 412, "changed"), address
+    assert is_problem(operator.post("limits", KEY | {"key": "tool:unset", "at_once": 1}, **seen), 412)
     page = auditor.get("limits?limit=1").json()
     assert LimitPage.model_validate(page) and [row["key"] for row in page["results"]] == ["tool:charge"]
     assert operator.post("limits/close", KEY).json()["breaker"] == "closed"

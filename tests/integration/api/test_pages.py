@@ -152,26 +152,6 @@ def test_runs_are_filtered_by_state_age_tag_and_waits(
     assert found(wait="escalated") == [waiting] and found(waiting_before=since) == [old]
     assert found(sort="waiting_since") == [old, waiting] and found(sort="waiting_since", q="case:8") == [waiting]
     assert found(business_key="none", agent="order") == []
-    trace = integrator.get(f"runs/{old}").json()["trace_id"]
-    assert found(trace_id=trace) == [old] and found(trace_id=trace, wait="any", older="1d", q="case:7") == [old]
-    assert found(trace_id=trace, state="paused") == [] and found(trace_id="0" * 32) == []
-    for api, total, query in (
-        (integrator, 3, {}),
-        (integrator, 1, {"state": "paused", "limit": "1"}),
-        (integrator, 1, {"trace_id": trace}),
-        (integrator, 1, {"q": "case:8"}),
-        (stranger, 0, {}),
-    ):
-        page = api.get("runs", total="true", **query).json()
-        assert (page["total"], page["total_is_more"]) == (total, False), query
-    body = {"action": "cancel", "start": False, "justification": "Left over."}
-    wanted = {"trace_id": trace, "waiting_before": since, "older": "1d", "tag": "case:7", "wait": "overdue"}
-    batch = integrator.post("bulk", body | {"filter": wanted}).json()
-    items = integrator.get(f"bulk/{batch['id']}/items").json()["results"]
-    assert [item["run"] for item in items] == [old], batch
-    for name, value in (("business_key", "x"), ("trace_id", "X" * 32), ("older", "9d"), ("created_from", 5)):
-        answer = integrator.post("bulk", body | {"filter": {name: value}})
-        assert answer.status_code == 422 and f"filter.{name}" in answer.content.decode(), answer.content
     first = integrator.get("runs?sort=waiting_since&limit=1").json()
     rest = integrator.get(first["next"]).json()
     assert [row["id"] for row in first["results"] + rest["results"]] == [old, waiting] and rest["next"] is None
@@ -195,3 +175,39 @@ def test_runs_are_filtered_by_state_age_tag_and_waits(
         refused = integrator.get("runs", **{name: value})
         assert is_problem(refused, 400), (name, refused.content)
     assert is_problem(integrator.get("runs?tag=x&where=amount > 1"), 400, "bad-search")
+
+
+def test_a_list_is_filtered_by_trace_and_counted_and_bulk_jobs_have_its_filters(
+    integrator: Api, start: Callable[..., Any]
+) -> None:
+    old, paused, _ = (start(tags=tags)["id"] for tags in (["case:7"], [], ["case:8"]))
+    integrator.post(f"runs/{paused}/pause", {"justification": "test"})
+    stranger, now = Api(issue_key(person("stranger", "integrator"), "test")), timezone.now()
+    Wait.objects.create(
+        id=uuid4(), run_id=old, slot="0/1", kind="timer", opened_at=now - timedelta(days=3), deadline=now
+    )
+    since = (now - timedelta(days=2)).isoformat()
+
+    def found(**query: Any) -> list[str]:
+        return [row["id"] for row in integrator.get("runs", **query).json()["results"]]
+
+    trace = integrator.get(f"runs/{old}").json()["trace_id"]
+    assert found(trace_id=trace) == [old] and found(trace_id=trace, wait="any", older="1d", q="case:7") == [old]
+    assert found(trace_id=trace, state="paused") == [] and found(trace_id="0" * 32) == []
+    for api, total, query in (
+        (integrator, 3, {}),
+        (integrator, 1, {"state": "paused", "limit": "1"}),
+        (integrator, 1, {"trace_id": trace}),
+        (integrator, 1, {"q": "case:8"}),
+        (stranger, 0, {}),
+    ):
+        page = api.get("runs", total="true", **query).json()
+        assert (page["total"], page["total_is_more"]) == (total, False), query
+    body = {"action": "cancel", "start": False, "justification": "Left over."}
+    wanted = {"trace_id": trace, "waiting_before": since, "older": "1d", "tag": "case:7", "wait": "overdue"}
+    batch = integrator.post("bulk", body | {"filter": wanted}).json()
+    items = integrator.get(f"bulk/{batch['id']}/items").json()["results"]
+    assert [item["run"] for item in items] == [old], batch
+    for name, value in (("business_key", "x"), ("trace_id", "X" * 32), ("older", "9d"), ("created_from", 5)):
+        answer = integrator.post("bulk", body | {"filter": {name: value}})
+        assert answer.status_code == 422 and f"filter.{name}" in answer.content.decode(), answer.content

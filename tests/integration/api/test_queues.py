@@ -126,17 +126,27 @@ def test_a_calendar_is_set_shown_set_anew_and_removed(admin: Api) -> None:
     friday = next(each for each in shown["preview"] if each["what"] == "on a Friday afternoon")
     assert friday["asked"][11:16] == "16:00" and friday["due"] > friday["asked"]
     assert admin.get("calendars/DE?hours=0").status_code == 400
+    seen = {"headers": {"If-Match": admin.get("calendars/DE?hours=5")["ETag"]}}
+    assert admin.post("calendars", body | {"zone": "Europe/Paris"}, **seen).status_code == 201
+    for address, late in (
+        ("calendars", body),
+        ("calendars", body | {"name": "FR"}),
+        ("calendars/DE/remove", {"justification": REASON}),
+    ):
+        assert is_problem(admin.post(address, late, **seen), 412, "changed"), address
+    assert admin.get("calendars/FR").status_code == 404
+    assert admin.post("calendars", body).json()["version"] == 3
     assert "week" in wrong(admin.post("calendars", body)), "nothing in it is new"
-    assert admin.post("calendars", body | {"zone": "Europe/Vienna"}).json()["version"] == 2
+    assert admin.post("calendars", body | {"zone": "Europe/Vienna"}).json()["version"] == 4
     assert admin.post("queues/legal/timing", {"calendar": "DE", "justification": REASON}).status_code == 200
     assert admin.post("calendars/DE/remove", {"justification": REASON}).json()["code"] == "calendar-in-use"
     assert admin.get("calendars").json()["results"][0]["used_by"] == ["legal"]
     admin.post("queues/legal/timing", {"justification": REASON, "remind": [50]})
     assert admin.post("calendars/DE/remove", {"justification": REASON}).status_code == 200
     assert admin.get("calendars/DE").status_code == 404 and admin.get("calendars").json()["results"] == []
-    assert admin.post("calendars", body).json()["version"] == 4
+    assert admin.post("calendars", body).json()["version"] == 6
     acts = list(ActRecord.objects.order_by("id").values_list("action", flat=True))
-    assert acts == ["calendar"] * 2 + ["queue_timing"] * 2 + ["calendar_remove", "calendar"]
+    assert acts == ["calendar"] * 4 + ["queue_timing"] * 2 + ["calendar_remove", "calendar"]
     assert all(row.is_genuine for row in [*Calendar.objects.all(), *Timing.objects.all()])
 
 

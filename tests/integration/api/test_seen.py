@@ -76,7 +76,7 @@ def _told(client: Client, headers: dict[str, str], own: str) -> dict[str, str]:
             r"\d+(\.\d+)? ?m?s\b",
             r'"(token|options)": "(\\.|[^"\\])*"',  # a passkey's challenge differs each time
             r"\d{4}-\d\d-\d\dT[0-9:.]+(Z|\+00:00)",
-            r"\d\d:\d\d:\d\d(\.\d+)?",
+            r"\d\d:\d\d(:\d\d(\.\d+)?)?",
             r'data-(at|now)="[^"]+"',
         ):
             text = re.sub(moves, "…", text)

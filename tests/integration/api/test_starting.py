@@ -113,6 +113,9 @@ def test_each_of_many_is_started_or_says_why_not(integrator: Api) -> None:
     assert results[1]["problem"]["run"] == results[0]["run"]["id"]
     assert results[2]["problem"]["errors"][0]["field"] == "input.item"
     assert Run.objects.count() == 2
+    first, again = (bulk(integrator, [START, START], key="c") for _ in range(2))
+    assert again.json() == first.json() and Run.objects.count() == 4
+    assert "Idempotent-Replayed" not in first and again["Idempotent-Replayed"] == "true"
 
 
 def test_many_without_a_key_of_the_request_are_refused(integrator: Api) -> None:

@@ -262,6 +262,7 @@ def test_one_id_is_one_message(review: Story) -> None:
         for _ in range(2)
     ]
     assert [x.json()["id"] for x in keyed] == [2, 2]
+    assert [x.get("Idempotent-Replayed") for x in keyed] == [None, "true"]
 
 
 def test_a_view_is_answered_from_the_record_also_when_the_run_is_over(review: Story) -> None:

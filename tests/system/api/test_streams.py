@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from django.contrib.auth.models import Group
 
 from durableagents.identity.auth import digest, revoke
 from durableagents.models import ApiKey
@@ -182,6 +183,14 @@ def test_a_stream_ends_with_its_key_and_streams_per_key_are_bounded(
             assert revoke(ApiKey.objects.filter(hash=digest(operator.headers["Authorization"].split()[1]))) == 1
         began = time.monotonic()
         assert [event["data"] for event in (*events, *output)][-1] == {"reason": "signed-out"}
+        assert time.monotonic() - began < 10
+    auditor = caller("auditor")
+    with streaming(web, auditor, f"{begun}/live") as output, streaming(web, auditor, f"{begun}/events") as events:
+        next(events)
+        Group.objects.get(name="auditor").user_set.clear()
+        began = time.monotonic()
+        for stream in (events, output):
+            assert [event["data"] for event in stream][-1] == {"reason": "forbidden"}
         assert time.monotonic() - began < 10
 
 

@@ -117,12 +117,17 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE", help="also write the rows as JSON")
     parser.add_argument("--scale", type=float, default=1.0, help="how much of each workload")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas between: %(default)s")
+    parser.add_argument("--unobserved", action="store_true", help="W1 without metrics and tracing")
     given = parser.parse_args()
     wanted = set(given.only.split(","))
     if unknown := wanted - set(PARTS):
         parser.error(f"--only: no such part: {', '.join(sorted(unknown))}")
     began, load = time.monotonic(), os.getloadavg()[0]
     with place() as folder:
+        if given.unobserved:
+            from ledger import observers
+
+            observers.installed.clear()
         bench = Bench(folder, given.scale, wanted)
         bench.run()
     rows = [figure.as_json() for figure in bench.rows]
