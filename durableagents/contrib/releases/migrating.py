@@ -131,7 +131,7 @@ def migrate_once(
 ) -> tuple[list[MovedRow], bool]:
     """Migrate the runs under an Idempotency-Key. A repetition concerns the same runs: it migrates those that were
     refused or not reached, and returns the recorded rows of the others, also if the rest can't be migrated any more.
-    `given` is the request as sent. Returns the rows, and whether all were recorded before. Raises what `migrate` raises,
+    `given` is the request. Returns the rows, and whether all were recorded before. Raises what `migrate` raises,
     KeyInUse, KeyReused."""
     why, principal = authorize(by, body.justification), f"migrate:{person}"
 
