@@ -35,7 +35,6 @@ APPEND_ONLY = frozenset(
         "runs_checkpoint",
         "runs_incident",
         "runs_price",
-        "runs_firing",
         "runs_policyrevision",
         "runs_halt",
         "runs_poolnotice",
@@ -154,7 +153,6 @@ FROZEN = {
         "made_at",
     },
     "runs_agentversion": {"graph_id", "first_used_at"},
-    "runs_schedule": {"id"},
     "runs_pool": {"id", "scope", "of", "resource", "period", "zone", "set_by", "made_at"},
     "runs_poolmeter": {"pool_id", "resource", "period", "zone"},
     "runs_poolperiod": {"id", "pool_id", "starts_at", "ends_at", "most"},
@@ -218,6 +216,15 @@ def read_only() -> frozenset[str]:
     return READ_ONLY.union(*(getattr(app, "read_only_tables", ()) for app in apps.get_app_configs()))
 
 
+def frozen() -> dict[str, set[str]]:
+    """Return the tables whose rows stay, with the columns that never change; an app names its own in its config's
+    `frozen_columns`."""
+    found = dict(FROZEN)
+    for app in apps.get_app_configs():
+        found |= getattr(app, "frozen_columns", {})
+    return found
+
+
 def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:
     """Grant, as a post_migrate receiver of one app, so once per `migrate`."""
     role = settings.DURABLEAGENTS_RUNTIME_ROLE
@@ -276,8 +283,8 @@ def statements(role: str) -> list[sql.Composed]:
         role_name=sql.Literal(role),
         read_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(read_only())))),
         append_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(append_only())))),
-        kept=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(FROZEN)))),
-        frozen=sql.Literal(json.dumps({table: sorted(columns) for table, columns in FROZEN.items()})),
+        kept=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(frozen())))),
+        frozen=sql.Literal(json.dumps({table: sorted(columns) for table, columns in frozen().items()})),
     )
     return [
         sql.SQL("revoke create on schema public from public").format(),

@@ -62,6 +62,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.reports",
     "durableagents.contrib.metrics",
     "durableagents.contrib.restore_hold",
+    "durableagents.contrib.schedules",
     "durableagents.contrib.secrets",
     "durableagents.contrib.tracing",
     "durableagents.contrib.webhooks",

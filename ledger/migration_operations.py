@@ -6,6 +6,10 @@ from typing import Any
 
 from django.db.migrations import CreateModel
 
+_TRIGGERS = (
+    "SELECT tgname FROM pg_trigger WHERE tgrelid = %s::regclass AND tgname ~ ('^pgtrigger_' || %s || '_[0-9a-f]{5}$')"
+)
+
 
 class AdoptModel(CreateModel):
     """Create the table of a model that was in another app before, unless the database has it from then. The former
@@ -15,3 +19,11 @@ class AdoptModel(CreateModel):
         table = to_state.apps.get_model(app_label, self.name)._meta.db_table
         if table not in schema_editor.connection.introspection.table_names():
             super().database_forwards(app_label, schema_editor, from_state, to_state)
+            return
+        for trigger in self.options.get("triggers", ()):  # their names contain a digest of the model's label
+            with schema_editor.connection.cursor() as cursor:
+                cursor.execute(_TRIGGERS, [table, trigger.name])
+                former = [name for (name,) in cursor.fetchall()]
+            for name in former:
+                schema_editor.execute(f"DROP TRIGGER {name} ON {table}; DROP FUNCTION {name}()", params=None)
+            schema_editor.execute(trigger.install_sql, params=None)

@@ -1,11 +1,10 @@
-"""Protected rows of schedules, prices, default budgets, limits, batches and version gates: see ledger/protected.py."""
+"""Protected rows of prices, default budgets, limits, batches and version gates: see ledger/protected.py."""
 
 from __future__ import annotations
 
 from ledger.protected import protect
-from runs.models import Batch, BudgetDefault, Limit, Price, Schedule, VersionGate
+from runs.models import Batch, BudgetDefault, Limit, Price, VersionGate
 
-SCHEDULE = protect(Schedule, "schedule", named_by="name", free=frozenset({"updated_at", "trouble"}))
 PRICE = protect(Price, "price of", named_by="model")
 BUDGET_DEFAULT = protect(BudgetDefault, "default budget", named_by="id")
 # Most keys have a row that only counts calls; codes protect what people set.

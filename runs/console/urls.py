@@ -14,7 +14,6 @@ from runs.console import (
     migrating,
     releases,
     run_views,
-    schedule_views,
     settling,
     start_views,
 )
@@ -57,20 +56,6 @@ urlpatterns = [
     path("runs/<uuid:run_id>/budgets", run_views.Budgets.as_view(), name="budgets"),
     path("runs/<uuid:run_id>/models", run_views.Models.as_view(), name="models"),
     path("runs/<uuid:run_id>/answers/<uuid:wait_id>", run_views.Answers.as_view(), name="answers"),
-    path("schedules", schedule_views.SchedulesPage.as_view(), name="schedules"),
-    path("schedules/new", schedule_views.NewSchedule.as_view(), name="new_schedule"),
-    path("schedules/<uuid:schedule_id>/changes", schedule_views.ScheduleChanges.as_view(), name="schedule_changes"),
-    path("schedules/<uuid:schedule_id>/pauses", schedule_views.SchedulePauses.as_view(), name="schedule_pauses"),
-    path(
-        "schedules/<uuid:schedule_id>/resumptions",
-        schedule_views.ScheduleResumptions.as_view(),
-        name="schedule_resumptions",
-    ),
-    path(
-        "schedules/<uuid:schedule_id>/deletions",
-        schedule_views.ScheduleDeletions.as_view(),
-        name="schedule_deletions",
-    ),
     path("pools", pool_views.PoolsPage.as_view(), name="pools"),
     path("pools/new", pool_views.NewPool.as_view(), name="new_pool"),
     path("pools/<int:pool_id>/limits", pool_views.PoolLimits.as_view(), name="pool_limits"),

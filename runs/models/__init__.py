@@ -1,5 +1,5 @@
 """The models of runs, by topic: `run`, `control` (bulk acts, halts, policies), `fleet`, `money` (prices, pools, limits)
-and `releases` (versions, ramps, schedules)."""
+and `releases` (versions, ramps)."""
 
 from runs.models.control import NEVER, Batch, BatchItem, Halt, HaltNow, HaltSeen, Held, PolicyRevision, Stood
 from runs.models.fleet import (
@@ -27,7 +27,7 @@ from runs.models.money import (
     PoolPeriod,
     Price,
 )
-from runs.models.releases import CachedRead, Firing, Ramp, RampStart, Schedule, VersionGate
+from runs.models.releases import CachedRead, Ramp, RampStart, VersionGate
 from runs.models.run import (
     ACTIVE,
     ENDED,
@@ -59,7 +59,6 @@ __all__ = [
     "CachedRead",
     "Checkpoint",
     "ENDED",
-    "Firing",
     "Halt",
     "HaltNow",
     "HaltSeen",
@@ -88,7 +87,6 @@ __all__ = [
     "RampStart",
     "Run",
     "RunTag",
-    "Schedule",
     "SearchTerm",
     "Served",
     "Signal",

@@ -47,8 +47,8 @@ TELL_SHARE, TELL_SECONDS = 5, 0.25
 # When nothing is due, an occasional sweep keeps its age on /readyz and the fleet page fresh.
 SHOWN_SECONDS = 4.0
 # Check every few seconds which periodic jobs have something to do: runs whose time is up; children at work, children
-# whose end their parent has not heard of, and children that a parent waits to have undone; keys to pass on, late starts
-# and planned times; batches; and the jobs of other apps. Each condition has an index, and each must hold whenever its
+# whose end their parent has not heard of, and children that a parent waits to have undone; keys to pass on and late
+# starts; batches; and the jobs of other apps. Each condition has an index, and each must hold whenever its
 # job would find something: a job that is not started here is not done at all.
 _IS_THERE = """
     SELECT {duties}, EXISTS (SELECT 1 FROM runs_run WHERE time_up_at <= statement_timestamp() AND ended_at IS NULL),
@@ -57,9 +57,7 @@ _IS_THERE = """
             OR EXISTS (SELECT 1 FROM runs_wait WHERE resolved_at IS NULL AND kind = 'child' AND detail ? 'undo'),
         EXISTS (SELECT 1 FROM runs_run WHERE business_key <> '' AND ended_at IS NOT NULL AND NOT is_passed_on)
             OR EXISTS (SELECT 1 FROM runs_run WHERE start_before <= statement_timestamp() AND started_at IS NULL
-                       AND ended_at IS NULL)
-            OR EXISTS (SELECT 1 FROM runs_schedule WHERE next_at <= statement_timestamp())
-            OR EXISTS (SELECT 1 FROM django_q_schedule WHERE next_run <= statement_timestamp()),
+                       AND ended_at IS NULL),
         EXISTS (SELECT 1 FROM runs_batch WHERE started_at IS NOT NULL AND ended_at IS NULL)"""
 
 

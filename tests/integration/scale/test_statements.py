@@ -27,6 +27,7 @@ from approvals.queues.along import FACTS
 from durableagents.contrib.reports import catalogue
 from durableagents.contrib.reports.models import StoredReport
 from durableagents.contrib.reports.tables import as_bytes
+from durableagents.contrib.schedules.models import Firing, Schedule
 from durableagents.contrib.webhooks import services as webhooks
 from durableagents.contrib.webhooks.models import Webhook
 from durableagents.contrib.webhooks.services import WebhookBody
@@ -34,7 +35,7 @@ from durableagents.identity.auth import issue_key
 from ledger.actors import Actor
 from ledger.models import RuleChange
 from ledger.web.roles import AUDITOR, OPERATOR
-from runs.models import Firing, Ramp, Run, Schedule, Wait
+from runs.models import Ramp, Run, Wait
 from runs.services.bulk import acts as bulk
 from runs.services.bulk.acts import BatchBody
 from runs.services.halts import acts as halts

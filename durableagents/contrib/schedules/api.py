@@ -10,17 +10,16 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ledger.api.present import masked
+from durableagents.contrib.schedules import services
+from durableagents.contrib.schedules.models import Schedule
+from durableagents.contrib.schedules.queries import SchedulePage, ScheduleRow, find, newest, rows_of
+from durableagents.contrib.schedules.services import ScheduleBody
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.cursors import closed
 from ledger.web.roles import INTEGRATOR, OPERATOR
 from runs.api.once import answered_once
-from runs.api.schemas import FiringRow, SchedulePage, ScheduleRow
-from runs.models import Schedule
-from runs.queries.schedules import Listed, listed, newest
-from runs.services.bodies import ScheduleBody, SteerBody
+from runs.services.bodies import SteerBody
 from runs.services.budgets.starting import most_of
-from runs.services.schedules import acts
 
 _SETTERS = (OPERATOR, INTEGRATOR)
 
@@ -33,9 +32,8 @@ class Schedules(ApiView):
     @described("List schedules", SchedulePage, query=("cursor", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "cursor")
-        found = newest(limit=query.limit + 1, beyond=query.moment())
-        shown = {one.schedule.id: row_of(one) for one in listed(found[: query.limit])}
-        return query.page(found, lambda one: {"cursor": closed(one.created_at, one.id)}, lambda one: shown[one.id])
+        rows = rows_of(newest(limit=query.limit + 1, beyond=query.moment()))
+        return query.page(rows, lambda row: {"cursor": closed(row.created_at, row.id)}, lambda row: row)
 
     @described("Create a schedule", ScheduleRow, status=201, body=ScheduleBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
@@ -43,7 +41,7 @@ class Schedules(ApiView):
         body = read_body(request, ScheduleBody)
 
         def create() -> tuple[int, ScheduleRow]:
-            return 201, one(acts.create(body, by=self.by, most=most_of(request.auth)))
+            return 201, _row(services.create(body, by=self.by, most=most_of(request.auth)))
 
         return answered_once(request, {"schedule": request.data}, create)
 
@@ -57,14 +55,14 @@ class OneSchedule(ApiView):
     @described("Get a schedule", ScheduleRow)
     def get(self, request: Request, schedule_id: UUID) -> Response:
         Query(request)
-        return Response(one(acts.find(schedule_id)))
+        return Response(_row(find(schedule_id)))
 
     @described("Update a schedule", ScheduleRow, body=ScheduleBody, name="schedules_update", headers=("If-Match",))
     def post(self, request: Request, schedule_id: UUID) -> Response:
         """Replace the settings of a schedule."""
-        acts.check(acts.find(schedule_id), by=self.by)  # before the body is looked at
+        services.check_may_change(find(schedule_id), by=self.by)  # before the body is looked at
         body = read_body(request, ScheduleBody)
-        return Response(one(acts.change(schedule_id, body, by=self.by, most=most_of(request.auth))))
+        return Response(_row(services.change(schedule_id, body, by=self.by, most=most_of(request.auth))))
 
 
 class SteerSchedule(ApiView):
@@ -72,6 +70,11 @@ class SteerSchedule(ApiView):
 
     roles = {"POST": _SETTERS}
     action: ClassVar[str] = ""
+    operations: ClassVar[Mapping[str, Callable[..., Schedule]]] = {
+        "pause": services.pause,
+        "resume": services.resume,
+        "delete": services.delete,
+    }
 
     @described(
         {"pause": "Pause a schedule", "resume": "Resume a schedule", "delete": "Delete a schedule"},
@@ -84,26 +87,10 @@ class SteerSchedule(ApiView):
         },
     )
     def post(self, request: Request, schedule_id: UUID) -> Response:
-        acts.check(acts.find(schedule_id), by=self.by)  # before the body is looked at
+        services.check_may_change(find(schedule_id), by=self.by)  # before the body is looked at
         body = read_body(request, SteerBody)
-        return Response(one(ACTS[self.action](schedule_id, by=self.by, justification=body.justification)))
+        return Response(_row(self.operations[self.action](schedule_id, by=self.by, justification=body.justification)))
 
 
-ACTS: Mapping[str, Callable[..., Schedule]] = {"pause": acts.pause, "resume": acts.resume, "delete": acts.delete}
-
-
-def one(schedule: Schedule) -> ScheduleRow:
-    return row_of(listed([schedule])[0])
-
-
-def row_of(found: Listed) -> ScheduleRow:
-    """Return the row of a schedule."""
-    last = [FiringRow.of(firing) for firing in found.last]
-    is_read = acts.reads(found.schedule)
-    return ScheduleRow.of(
-        found.schedule,
-        input=masked(found.schedule.input) if is_read else None,
-        hidden=not is_read,
-        next=found.next,
-        last=last,
-    )
+def _row(schedule: Schedule) -> ScheduleRow:
+    return rows_of([schedule])[0]

@@ -1,4 +1,4 @@
-"""Schedules: each planned time at most once, and not never; as their owner, and only while that one may."""
+"""Planned times start exactly one run each, with the rights of the schedule's owner."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from django_q.models import OrmQ
-from django_q.models import Schedule as Bell
 
 from durableagents import Context, End
+from durableagents.contrib.schedules import services, starting
+from durableagents.contrib.schedules.models import PROTECTED, Firing, Schedule
+from durableagents.contrib.schedules.services import IllegalScheduleState, ScheduleBody
+from durableagents.contrib.schedules.starting import start_all_due, start_all_due_of, start_next_due
 from ledger import events as e
 from ledger.actors import Actor
-from ledger.errors import InvalidInput, NotFound
+from ledger.errors import NotFound
 from ledger.models import ActRecord, RowCode
 from ledger.protected import is_authentic_row
-from runs.models import Firing, Run, Schedule
-from runs.protected import SCHEDULE
-from runs.services.bodies import ScheduleBody
-from runs.services.schedules import acts, firing
-from runs.workers import starts, worker_process
-from runs.workers.q2_broker import DoorbellBroker
-from tests.integration.runs.stage import Stage, at_once, events, in_thread, now, problems
+from runs.models import Run
+from tests.integration.runs.stage import Stage, at_once, events, now, problems
 from tests.rewriting import rewrite
 from tests.tampering import tamper
 from tests.world import Notes, Toolbox, agent_of
 
-pytestmark = pytest.mark.usefixtures("stage")
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]
 WHY = "the test says so"
 EACH_MINUTE = "* * * * *"
+
+
+@pytest.fixture(autouse=True)
+def _django_db_marker() -> None:
+    """Skip pytest-django's flush: the stage cleans up."""
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def body(name: str, **more: Any) -> ScheduleBody:
 
 
 def schedule(name: str, by: Actor, **more: Any) -> Schedule:
-    return acts.create(body(name, **more), by=by)
+    return services.create(body(name, **more), by=by)
 
 
 def came(one: Schedule, ago: timedelta = timedelta(0)) -> datetime:
@@ -81,75 +83,73 @@ def outcomes(one: Schedule) -> list[str]:
     return [str(row.outcome) for row in one.firings.order_by("planned_at")]
 
 
-def test_a_planned_time_starts_a_run_as_whoever_set_the_schedule(name: str, olga: Actor, stage: Stage) -> None:
+def test_planned_time_starts_a_run_with_the_rights_of_the_owner(name: str, olga: Actor, stage: Stage) -> None:
     one = schedule(name, olga, tags=["night"], budget={"steps": 9})
     following, at = one.next_at, came(one)
-    assert starts.fire([one.id]) == 1
+    assert start_all_due_of(one.id) == 1
     run = Run.objects.get()
     (row,) = one.firings.all()
     assert (row.planned_at, row.outcome, row.run_id) == (at, "started", run.id)
     assert (run.created_by, run.creator, run.tags) == (olga.ref, olga.person, ["night"])
     (told,) = events(run, e.StartPlanned)
     assert (told.schedule, told.planned_at) == (str(one.id), at.isoformat())
-    assert following is not None and again(one).next_at == following and starts.fire([one.id]) == 0
+    assert following is not None and again(one).next_at == following and start_all_due_of(one.id) == 0
     act = ActRecord.objects.get(run_id=run.id)
     assert (act.action, act.by, act.auth, act.role) == ("start", olga.ref, "schedule", "integrator")
     assert problems(run) == [] and stage.drive() == "completed" and problems(run) == []
 
 
-def test_firing_renews_the_code_of_its_schedule_in_few_statements(name: str, olga: Actor) -> None:
+def test_start_renews_the_code_of_its_schedule_in_few_statements(name: str, olga: Actor) -> None:
     one = schedule(name, olga, overlap="allow", cron=EACH_MINUTE, missed="all")
     came(one, timedelta(minutes=9))
     for _ in range(5):
         with CaptureQueriesContext(connection) as found:
-            assert firing.fire(one.pk)
+            assert start_next_due(one.pk)
         assert sum("'runs_schedule'" in each["sql"] for each in found) == 3  # to check, to read and to renew the code
     assert RowCode.objects.filter(table_name="runs_schedule").count() == 1
-    assert is_authentic_row(SCHEDULE, one.pk) and one.firings.count() == 5
+    assert is_authentic_row(PROTECTED, one.pk) and one.firings.count() == 5
 
 
-def test_django_q2_rings_and_the_message_starts_it(name: str, olga: Actor) -> None:
-    one = schedule(name, olga)
-    bell = Bell.objects.get(name=str(one.id))
-    assert bell.next_run == one.next_at and bell.func == "runs.workers.worker_process.fire"
-    rewrite(Schedule.objects.filter(pk=one.pk), next_at=now() - timedelta(seconds=1))
-    Bell.objects.update(next_run=now() - timedelta(seconds=1))
-    starts.sweep()
-    (message,) = OrmQ.objects.all()
-    assert message.payload == f"fire:{one.id}" and not Run.objects.exists(), (
-        "only rung for: nothing has waited long yet"
-    )
-    assert not Bell.objects.exists()
-    broker = DoorbellBroker()
-    packages = broker.dequeue()
-    assert packages is not None and len(packages) == 1
-    in_thread(lambda: worker_process.fire(str(one.id)))
-    assert Run.objects.count() == 1 and Bell.objects.get().next_run == again(one).next_at
-    broker._disconnect()
+def test_workers_look_for_due_schedules_and_pass_over_failed_ones(
+    name: str, olga: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = schedule(name, olga, overlap="allow"), schedule(name, olga, overlap="allow")
+    came(bad, timedelta(minutes=2))
+    came(good)
+    is_due = f"SELECT {starting.IS_DUE}"
+    with connection.cursor() as cursor:
+        cursor.execute(is_due)
+        assert cursor.fetchone() == (True,)
+    start_next = starting.start_next_due
+
+    def fail(schedule_id: Any) -> bool:
+        if schedule_id == bad.pk:
+            raise ValueError("no such thing")
+        return start_next(schedule_id)
+
+    monkeypatch.setattr(starting, "start_next_due", fail)
+    start_all_due()
+    assert Run.objects.count() == 1 and outcomes(good) == ["started"] and "no such thing" in again(bad).trouble
+    monkeypatch.undo()
+    start_all_due()
+    assert Run.objects.count() == 1, "it is tried again later"
+    starting._failed.clear()
+    for _ in range(3):
+        start_all_due()
+    assert Run.objects.count() == 2 and outcomes(bad) == ["started"] and again(bad).trouble == ""
+    with connection.cursor() as cursor:
+        cursor.execute(is_due)
+        assert cursor.fetchone() == (False,)
 
 
-def test_a_ring_that_is_lost_or_comes_often_changes_nothing(name: str, olga: Actor) -> None:
-    one = schedule(name, olga, overlap="allow", cron=EACH_MINUTE)
-    Bell.objects.all().delete()
-    came(one, timedelta(minutes=1))
-    starts.sweep()
-    assert Run.objects.count() >= 1 and Bell.objects.count() == 1
-    for _ in range(5):
-        starts.fire([one.id])
-        starts.sweep()
-    assert Run.objects.count() == Firing.objects.count() and len(set(Firing.objects.values_list("planned_at"))) == (
-        Firing.objects.count()
-    )
-
-
-def test_many_who_look_at_once_start_each_planned_time_once(name: str, olga: Actor) -> None:
+def test_concurrent_workers_start_each_planned_time_once(name: str, olga: Actor) -> None:
     several = [schedule(name, olga, overlap="allow", missed="all", cron=EACH_MINUTE) for _ in range(3)]
     for one in several:
         came(one, timedelta(minutes=20))
-    answers = at_once(*(partial(starts.fire, [one.id for one in several]) for _ in range(12)))
+    answers = at_once(*(start_all_due for _ in range(12)))
     assert [a for a in answers if isinstance(a, Exception)] == []
-    starts.fire([one.id for one in several])
-    starts.fire([one.id for one in several])
+    [start_all_due_of(one.id) for one in several]
+    [start_all_due_of(one.id) for one in several]
     planned = list(Firing.objects.values_list("schedule_id", "planned_at"))
     assert len(planned) == len(set(planned)) == Run.objects.count() >= 3 * 20
     told = [(x.schedule, x.planned_at) for run in Run.objects.all() for x in events(run, e.StartPlanned)]
@@ -160,34 +160,28 @@ class Died(BaseException):
     """The process ends here."""
 
 
-@pytest.mark.parametrize("where", ["before the note", "after the note", "before the next time", "before the bell"])
-def test_crash_leaves_it_due_once(name: str, olga: Actor, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_leaves_it_due_once(name: str, olga: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
     one = schedule(name, olga)
     at = came(one)
 
     def die(*_: Any, **__: Any) -> None:
         raise Died
 
-    target: dict[str, tuple[Any, str]] = {
-        "before the note": (firing, "_note"),
-        "after the note": (firing, "seal"),
-        "before the next time": (firing, "hang"),
-        "before the bell": (Bell.objects, "update_or_create"),
-    }
-    monkeypatch.setattr(*target[where], die)
-    with pytest.raises(Died):
-        firing.fire(one.id)
-    assert not Run.objects.exists() and not Firing.objects.exists() and again(one).next_at == at
-    monkeypatch.undo()
-    assert starts.fire([one.id]) == 1 and Run.objects.count() == 1
+    for step in ("_record", "seal"):
+        monkeypatch.setattr(starting, step, die)
+        with pytest.raises(Died):
+            start_next_due(one.id)
+        assert not Run.objects.exists() and not Firing.objects.exists() and again(one).next_at == at
+        monkeypatch.undo()
+    assert start_all_due_of(one.id) == 1 and Run.objects.count() == 1
 
 
-def test_a_clock_that_went_back_starts_nothing_twice(name: str, olga: Actor) -> None:
+def test_clock_that_went_back_starts_nothing_twice(name: str, olga: Actor) -> None:
     one = schedule(name, olga)
     at = came(one)
-    starts.fire([one.id])
+    start_all_due_of(one.id)
     rewrite(Schedule.objects.filter(pk=one.pk), next_at=at)
-    assert starts.fire([one.id]) == 1 and Run.objects.count() == 1
+    assert start_all_due_of(one.id) == 1 and Run.objects.count() == 1
     following = again(one).next_at
     assert following is not None and following > at
 
@@ -201,14 +195,14 @@ def test_a_clock_that_went_back_starts_nothing_twice(name: str, olga: Actor) -> 
         ("replace", ["started", "started"], ["cancelled", "pending"]),
     ],
 )
-def test_what_happens_while_the_run_before_lives_its_rule_says(
+def test_overlap_rule_decides_while_the_previous_run_is_active(
     name: str, olga: Actor, stage: Stage, overlap: str, expected: list[str], states: list[str]
 ) -> None:
     one = schedule(name, olga, overlap=overlap, input={"text": "wait"})
     came(one, timedelta(minutes=1))
-    assert firing.fire(one.id) and stage.drive() == "parked"
+    assert start_next_due(one.id) and stage.drive() == "parked"
     came(one)
-    assert firing.fire(one.id)
+    assert start_next_due(one.id)
     runs = list(Run.objects.order_by("created_at"))
     assert outcomes(one) == expected and [str(run.state) for run in runs] == states
     assert [run.is_queued for run in runs] == [False, overlap == "queue"][: len(runs)]
@@ -221,11 +215,11 @@ def test_what_happens_while_the_run_before_lives_its_rule_says(
 @pytest.mark.parametrize(
     ("rule", "expected"), [("skip", {"missed": 1}), ("once", {"missed": 1, "started": 1}), ("all", {"started": 3})]
 )
-def test_what_becomes_of_missed_ones_its_rule_says(name: str, olga: Actor, rule: str, expected: dict[str, int]) -> None:
+def test_missed_rule_decides_about_missed_times(name: str, olga: Actor, rule: str, expected: dict[str, int]) -> None:
     last = (now() - timedelta(minutes=30)).replace(second=0, microsecond=0)
     one = schedule(name, olga, cron=f"{last.minute} * * * *", missed=rule, overlap="allow")
     rewrite(Schedule.objects.filter(pk=one.pk), next_at=last - timedelta(hours=2))
-    while starts.fire([one.id]):
+    while start_all_due_of(one.id):
         pass
     found = outcomes(one)
     assert {kind: found.count(kind) for kind in set(found)} == expected
@@ -233,7 +227,7 @@ def test_what_becomes_of_missed_ones_its_rule_says(name: str, olga: Actor, rule:
     assert following is not None and following > now() and Run.objects.count() == expected.get("started", 0)
     # A planned time comes again, as from a restored row: it is recorded once.
     rewrite(Schedule.objects.filter(pk=one.pk), next_at=last - timedelta(hours=2))
-    while starts.fire([one.id]):
+    while start_all_due_of(one.id):
         pass
     assert sorted(outcomes(one)) == sorted(found) and (again(one).trouble, again(one).next_at) == ("", following)
 
@@ -253,44 +247,42 @@ def test_schedules_stop_once_their_owner_may_start_nothing(name: str, olga: Acto
     one = schedule(name, olga)
     came(one)
     LOSES[how](User.objects.get(pk=olga.person))
-    assert starts.fire([one.id]) == 1 and not Run.objects.exists()
+    assert start_all_due_of(one.id) == 1 and not Run.objects.exists()
     stopped = again(one)
-    assert "may start no runs" in stopped.stopped and stopped.next_at is None and outcomes(one) == ["refused"]
-    assert not Bell.objects.exists() and starts.sweep() == 0
+    assert "may no longer start runs" in stopped.stopped and stopped.next_at is None and outcomes(one) == ["refused"]
     boss = person("boss", "operator")
-    acts.change(one.id, body(name), by=boss)
+    services.change(one.id, body(name), by=boss)
     changed = again(one)
     assert changed.owner == boss.person and changed.stopped == "" and changed.next_at is not None
     rewrite(Schedule.objects.filter(pk=one.pk), next_at=now())
-    assert starts.fire([one.id]) == 1 and Run.objects.get().creator == boss.person
+    assert start_all_due_of(one.id) == 1 and Run.objects.get().creator == boss.person
 
 
 @pytest.mark.parametrize("what", ["input", "agent"])
-def test_whoever_says_with_what_is_started_has_started_it(name: str, olga: Actor, what: str) -> None:
+def test_change_of_agent_or_input_makes_the_changer_the_owner(name: str, olga: Actor, what: str) -> None:
     boss, one = person("boss", "operator"), schedule(name, olga)
     more: dict[str, Any] = {"input": {"text": "b"}} if what == "input" else {"agent": name.partition("@")[0]}
-    acts.change(one.id, body(name, **more), by=boss)
+    services.change(one.id, body(name, **more), by=boss)
     assert (again(one).owner, again(one).set_by) == (boss.person, "user:boss")
     told = ActRecord.objects.get(action="schedule_change")
     assert (told.before["set_by"], told.after["set_by"]) == ("user:olga", "user:boss")
 
 
-def test_each_act_is_on_record_and_what_is_paused_or_gone_starts_nothing(name: str, olga: Actor) -> None:
+def test_acts_are_on_record_and_paused_schedules_have_no_next_time(name: str, olga: Actor) -> None:
     one = schedule(name, olga)
     before = one.cron
-    acts.change(one.id, body(name, cron="@daily"), by=olga)
-    acts.pause(one.id, by=olga, justification=WHY)
-    assert again(one).next_at is None and not Bell.objects.exists()
-    with pytest.raises(acts.NotInThisState):
-        acts.pause(one.id, by=olga, justification=WHY)
-    acts.change(one.id, body(name), by=olga)
+    services.change(one.id, body(name, cron="@daily"), by=olga)
+    services.pause(one.id, by=olga, justification=WHY)
+    assert again(one).next_at is None
+    with pytest.raises(IllegalScheduleState):
+        services.pause(one.id, by=olga, justification=WHY)
+    services.change(one.id, body(name), by=olga)
     assert again(one).is_paused and again(one).next_at is None, "a change lets nothing go on"
-    resumed = acts.resume(one.id, by=olga, justification=WHY)
+    resumed = services.resume(one.id, by=olga, justification=WHY)
     assert resumed.next_at is not None and resumed.next_at > now()
-    acts.delete(one.id, by=olga, justification=WHY)
-    assert not Bell.objects.exists() and firing.waiting() == []
+    services.delete(one.id, by=olga, justification=WHY)
     with pytest.raises(NotFound):
-        acts.resume(one.id, by=olga, justification=WHY)
+        services.resume(one.id, by=olga, justification=WHY)
     told = list(ActRecord.objects.filter(subject=f"schedule {one.id}").order_by("id"))
     assert [row.action for row in told] == [
         "schedule",
@@ -303,43 +295,19 @@ def test_each_act_is_on_record_and_what_is_paused_or_gone_starts_nothing(name: s
     assert told[1].before["cron"] == before and told[1].after["cron"] == "@daily"
 
 
-def test_a_pause_that_crosses_a_planned_time_is_before_it_or_after(name: str, olga: Actor) -> None:
+def test_pause_at_a_planned_time_comes_before_or_after_the_start(name: str, olga: Actor) -> None:
     for _ in range(8):
         one = schedule(name, olga, overlap="allow")
         came(one)
-        at_once(partial(starts.fire, [one.id]), partial(acts.pause, one.id, by=olga, justification=WHY))
+        at_once(partial(start_all_due_of, one.id), partial(services.pause, one.id, by=olga, justification=WHY))
         assert again(one).next_at is None and again(one).is_paused
         assert one.firings.count() == Run.objects.filter(id__in=one.firings.values("run_id")).count() <= 1
 
 
-# --- invalid schedules ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("wrong", "field"),
-    [
-        ({"cron": "0 0 30 2 *"}, "cron"),
-        ({"cron": "often"}, "cron"),
-        ({"zone": "Mars/Olympus"}, "zone"),
-        ({"input": {"text": 7}}, "input.text"),
-        ({"input": None}, "input"),
-        ({"budget": {"usd": "5"}}, None),
-    ],
-)
-def test_useless_schedule_is_refused(name: str, olga: Actor, wrong: dict[str, Any], field: str | None) -> None:
-    if field is None:
-        schedule(name, olga, **wrong)
-        return
-    with pytest.raises(InvalidInput) as refused:
-        schedule(name, olga, **wrong)
-    assert refused.value.extra["errors"][0]["field"] == field and not Schedule.objects.exists()
-    assert not Bell.objects.exists()
-
-
-def test_a_run_that_no_note_names_is_found(name: str, olga: Actor) -> None:
+def test_run_that_no_result_names_is_found(name: str, olga: Actor) -> None:
     one = schedule(name, olga)
     came(one)
-    starts.fire([one.id])
+    start_all_due_of(one.id)
     run = Run.objects.get()
     tamper("UPDATE runs_firing SET run_id = %s", one.id)
     assert any("does not name this run" in found for found in problems(run))
