@@ -59,6 +59,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.seals",
     "durableagents.contrib.retention",
     "durableagents.contrib.evidence",
+    "durableagents.contrib.forks",
     "durableagents.contrib.reports",
     "durableagents.contrib.metrics",
     "durableagents.contrib.restore_hold",

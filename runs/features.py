@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from ledger.actors import Actor
+    from ledger.events import WaitOpened
     from ledger.models import Head, RuleChange
     from ledger.observers import Observer
     from ledger.verification.registers import Listed
@@ -120,6 +121,10 @@ class Feature:
     # Return metrics for Prometheus, within a few milliseconds. No label may name a run or person.
     metrics: Sequence[Callable[[], Iterable[Metric]]] = ()
 
+    # Called before an answer is recorded that lets a run repeat a call of the run it was forked from, with the run, the
+    # question, the answer and the database's clock: what the answer attests about the call's sender, or "". Raises
+    # DurableAgentsError to refuse it.
+    attest_repeat: Callable[[Run, WaitOpened, Any, datetime], str] | None = None
     # Called after each action on a run, with the action's name.
     on_action: Sequence[Callable[[str, Run], None]] = ()
     # Called when an outcome is proposed that a second person must confirm, with the number of the proposal.

@@ -7,7 +7,6 @@ from runs.console import (
     bulk,
     download_views,
     fleet,
-    forks,
     halts,
     injecting,
     limits,
@@ -41,10 +40,6 @@ urlpatterns = [
         name="context_resumptions",
     ),
     path("runs/<uuid:run_id>/context/retries", injecting.ContextActs.as_view(action="retry"), name="context_retries"),
-    path("runs/<uuid:run_id>/fork", forks.ForkPage.as_view(), name="fork"),
-    path("runs/<uuid:run_id>/forks", forks.Forks.as_view(), name="forks"),
-    path("runs/<uuid:run_id>/start-again", forks.StartAgainPage.as_view(), name="start_again"),
-    path("runs/<uuid:run_id>/new-starts", forks.NewStarts.as_view(), name="new_starts"),
     path("runs/<uuid:run_id>/reconciliations", settling.Reconciliations.as_view(), name="reconciliations"),
     path(
         "runs/<uuid:run_id>/reconciliations/withdrawals",

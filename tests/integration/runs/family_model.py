@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from durableagents import Agent, BusinessFailure, Context, End, Failure
+from durableagents.contrib.forks import forking
+from durableagents.contrib.forks.forking import ForkRequest
 from ledger import events as e
 from ledger.errors import IllegalTransition, InvalidInput
 from ledger.models import LedgerEntry
 from runs.models import ENDED, Process, Run
 from runs.services import lifecycle, questions, signals
 from runs.services.families import wishes
-from runs.services.forks import forking
-from runs.services.forks.forking import Wanted
 from runs.services.migrating import acts
 from runs.services.migrating.asked import MigrateBody
 from runs.workers import failover, timers
@@ -211,7 +211,7 @@ class Family(RuleBasedStateMachine):
     @rule(visit=st.integers(1, 3))
     def fork(self, visit: int) -> None:
         run = fresh(self.run)
-        act = partial(forking.fork, run.pk, Wanted(visit), by=OLGA, justification=WHY)
+        act = partial(forking.fork, run.pk, ForkRequest(visit), by=OLGA, justification=WHY)
         entered = {x.visit for x in events(run, e.VisitEntered) if x.node != "_undo"}
         is_gone = any(VISITS[name] < visit for name in self.undone())  # which it would need
         is_legal = visit in entered and not is_gone and not (run.is_undoing and run.state not in ENDED)
