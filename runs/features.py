@@ -152,6 +152,8 @@ class Feature:
     run_commands: Mapping[str, RunCommand] = field(default_factory=dict)
     # Links of a run's page: text and the name of the address, which takes the run's id.
     run_links: Sequence[tuple[str, str]] = ()
+    # Links of the list of runs for those who may act: text and the name of the address, which gets the list's filter.
+    run_list_links: Sequence[tuple[str, str]] = ()
     # Those of the page of an archived run.
     archived_run_links: Sequence[tuple[str, str]] = ()
     # Extra template values: of a queue's page; of the page of all queues, by account.

@@ -12,7 +12,6 @@ from runs.services.families import wishes
 from runs.services.pools import waiting
 from runs.services.starts import turns
 from runs.verification.attributes import Attributes, SeenBy
-from runs.verification.batches import Batches
 from runs.verification.effects import Effects, Undoing
 from runs.verification.halts import every_halt
 from runs.verification.messages import CachedReads, Messages, Screened
@@ -60,5 +59,4 @@ FEATURES = (
     Feature(name="attributes", run_checks=(Attributes, SeenBy), run_tables={"runs_attribute": "run_id"}),
     Feature(name="read cache", run_checks=(CachedReads,), run_tables={"runs_cachedread": "run_id"}),
     Feature(name="screening", run_checks=(Screened,)),
-    Feature(name="batches", run_checks=(Batches,)),
 )

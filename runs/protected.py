@@ -1,9 +1,9 @@
-"""Protected rows of prices, default budgets, limits, batches and version gates: see ledger/protected.py."""
+"""Protected rows of prices, default budgets, limits and version gates: see ledger/protected.py."""
 
 from __future__ import annotations
 
 from ledger.protected import protect
-from runs.models import Batch, BudgetDefault, Limit, Price, VersionGate
+from runs.models import BudgetDefault, Limit, Price, VersionGate
 
 PRICE = protect(Price, "price of", named_by="model")
 BUDGET_DEFAULT = protect(BudgetDefault, "default budget", named_by="id")
@@ -16,7 +16,6 @@ LIMIT = protect(
     free=frozenset(each.name for each in Limit._meta.concrete_fields) - _SET,
     counts="{row}.given IS NOT NULL",
 )
-protect(Batch, "act on many runs", named_by="id")
 VERSION_GATE = protect(VersionGate, "version", named_by="version")
 
 

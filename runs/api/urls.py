@@ -3,7 +3,6 @@ from django.urls import path
 from ledger.web.api_base import answer_repeats_by
 from runs.api import (
     budgets,
-    bulk,
     fleet,
     halts,
     incidents,
@@ -87,11 +86,6 @@ urlpatterns = [
     path("ramps/<int:ramp_id>/resume", releases.SteerRamp.as_view(action="resume"), name="api-ramp-resume"),
     path("ramps/<int:ramp_id>/rollback", releases.SteerRamp.as_view(action="rollback"), name="api-ramp-rollback"),
     path("ramps/<int:ramp_id>/finish", releases.SteerRamp.as_view(action="finish"), name="api-ramp-finish"),
-    path("bulk", bulk.Bulk.as_view(), name="api-bulk"),
-    path("bulk/<uuid:batch_id>", bulk.OneBulk.as_view(), name="api-bulk-one"),
-    path("bulk/<uuid:batch_id>/items", bulk.BulkItems.as_view(), name="api-bulk-items"),
-    path("bulk/<uuid:batch_id>/start", bulk.SteerBulk.as_view(action="start"), name="api-bulk-start"),
-    path("bulk/<uuid:batch_id>/stop", bulk.SteerBulk.as_view(action="stop"), name="api-bulk-stop"),
     path("halts", halts.Halts.as_view(), name="api-halts"),
     path("halts/<uuid:halt>", halts.OneHalt.as_view(), name="api-halt"),
     path("halts/<uuid:halt>/stage", halts.HaltStage.as_view(), name="api-halt-stage"),

@@ -4,7 +4,6 @@ from django.urls import path
 
 from runs.console import (
     agent_views,
-    bulk,
     download_views,
     fleet,
     halts,
@@ -21,11 +20,6 @@ from runs.console import pools as pool_views
 urlpatterns = [
     path("runs", run_views.RunsPage.as_view(), name="runs"),
     path("runs/new", start_views.StartPage.as_view(), name="start"),
-    path("bulk", bulk.BatchesPage.as_view(), name="batches"),
-    path("bulk/new", bulk.NewBatchPage.as_view(), name="new_batch"),
-    path("bulk/<uuid:batch_id>", bulk.BatchPage.as_view(), name="batch"),
-    path("bulk/<uuid:batch_id>/starts", bulk.BatchStarts.as_view(), name="batch_starts"),
-    path("bulk/<uuid:batch_id>/stops", bulk.BatchStops.as_view(), name="batch_stops"),
     path("runs/<uuid:run_id>", run_views.RunPage.as_view(), name="run"),
     path("runs/<uuid:run_id>/pauses", run_views.Pauses.as_view(), name="pauses"),
     path("runs/<uuid:run_id>/resumptions", run_views.Resumptions.as_view(), name="resumptions"),

@@ -1,7 +1,7 @@
 """The models of runs, by topic: `run`, `control` (bulk acts, halts, policies), `fleet`, `money` (prices, pools, limits)
 and `releases` (versions, ramps)."""
 
-from runs.models.control import NEVER, Batch, BatchItem, Halt, HaltNow, HaltSeen, Held, PolicyRevision, Stood
+from runs.models.control import NEVER, Halt, HaltNow, HaltSeen, Held, PolicyRevision, Stood
 from runs.models.fleet import (
     KEPT,
     WITHOUT_PROOF,
@@ -53,8 +53,6 @@ __all__ = [
     "AgentCode",
     "AgentVersion",
     "Attribute",
-    "Batch",
-    "BatchItem",
     "BudgetDefault",
     "CachedRead",
     "Checkpoint",

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from durableagents.contrib.bulk import working
 from ledger.clock import database_now
 from ledger.models import ActRecord, OverrideRecord
 from runs.api.halts import HaltPage, HaltRow
@@ -16,7 +17,6 @@ from runs.api.limits import LimitPage
 from runs.api.schemas import IncidentPage
 from runs.fleet import members
 from runs.models import Halt, Incident, Limit, Pool, Process, Run
-from runs.services.bulk import working
 from tests.cases import each_case
 from tests.integration.api.conftest import START, Api, is_problem
 from tests.integration.api.test_pages import follow

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from runs.models import Batch, BatchItem, Run
-from runs.services.bulk import working
+from durableagents.contrib.bulk import working
+from durableagents.contrib.bulk.models import Batch, BatchItem
+from runs.models import Run
 from tests.cases import each_case
 from tests.integration.api.conftest import START, Api, is_problem
 

@@ -24,6 +24,8 @@ from approvals.notices.channels import ChannelBody
 from approvals.policies import acts as policies
 from approvals.policies.acts import NewPolicyBody
 from approvals.queues.along import FACTS
+from durableagents.contrib.bulk import services as bulk
+from durableagents.contrib.bulk.services import BatchBody
 from durableagents.contrib.reports import catalogue
 from durableagents.contrib.reports.models import StoredReport
 from durableagents.contrib.reports.tables import as_bytes
@@ -36,8 +38,6 @@ from ledger.actors import Actor
 from ledger.models import RuleChange
 from ledger.web.roles import AUDITOR, OPERATOR
 from runs.models import Ramp, Run, Wait
-from runs.services.bulk import acts as bulk
-from runs.services.bulk.acts import BatchBody
 from runs.services.halts import acts as halts
 from runs.services.halts.acts import HaltBody
 from tests.integration.approvals.timing import calendar, timing
@@ -168,7 +168,7 @@ def samples(name: str) -> list[Any]:
             run = Run.objects.filter(state="pending")[0].id
             body = BatchBody(action="pause", runs=[run], justification="Hold on.", start=False)
             by = Actor("user", "olga", role="operator", person=1)
-            return [bulk.make(body, [run], {"runs": 1}, by=by, held=frozenset({"operator"})).pk]
+            return [bulk.create(body, [run], {"runs": 1}, by=by, held=frozenset({"operator"})).pk]
         case "schedule_id":
             return [scheduled().id]
         case "name":

@@ -9,17 +9,20 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import Group
+from django.db import connection
 
 from durableagents import Context, End
+from durableagents.contrib.bulk import services as acts
+from durableagents.contrib.bulk import working
+from durableagents.contrib.bulk.models import Batch
+from durableagents.contrib.bulk.queries import choose, progress_of
+from durableagents.contrib.bulk.services import BatchBody
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, NotFound
 from ledger.models import ActRecord, OverrideRecord
-from runs.models import Batch, Run
-from runs.queries.bulk import chosen, progress_of
+from runs.background import duties
+from runs.models import Run
 from runs.services import lifecycle
-from runs.services.bulk import acts, working
-from runs.services.bulk.acts import BatchBody
-from runs.workers.housekeeping import House
 from tests.integration.api.conftest import person
 from tests.integration.runs.stage import Stage, at_once, calling, dump, fresh, overrides, problems
 from tests.tampering import tamper
@@ -53,8 +56,8 @@ def many(agent: Any, number: int, by: Actor = SHOP) -> list[UUID]:
 
 def ask(who: tuple[Actor, frozenset[str]], action: str = "pause", **more: Any) -> Batch:
     body = BatchBody.model_validate({"action": action, "justification": WHY} | more)
-    ids, how = chosen(body)
-    return acts.make(body, ids, how, by=who[0], held=who[1])
+    ids, how = choose(body)
+    return acts.create(body, ids, how, by=who[0], held=who[1])
 
 
 def outcomes(batch: Batch) -> dict[str, int]:
@@ -167,9 +170,9 @@ def test_a_draft_does_nothing_until_it_is_started_and_is_started_once(tools: Too
     olga, ids = operator(), many(sleeper(tools), 2)
     batch = ask(olga, runs=[str(one) for one in ids], start=False)
     assert batch.state == "draft" and not working.work(1) and outcomes(batch) == {"": 2}
-    told = at_once(*[partial(acts.begin, batch.pk, by=olga[0], held=olga[1], justification=WHY) for _ in range(8)])
+    told = at_once(*[partial(acts.start, batch.pk, by=olga[0], held=olga[1], justification=WHY) for _ in range(8)])
     assert sum(isinstance(one, Batch) for one in told) == 1
-    assert sum(isinstance(one, acts.NotSoAnyMore) for one in told) == 7
+    assert sum(isinstance(one, acts.IllegalBatchState) for one in told) == 7
     assert outcomes(finish(batch)) == {"done": 2}
     assert ActRecord.objects.filter(action="bulk_start").count() == 1
 
@@ -177,13 +180,13 @@ def test_a_draft_does_nothing_until_it_is_started_and_is_started_once(tools: Too
 def test_when_a_stop_returns_nothing_more_is_done(tools: Toolbox) -> None:
     olga, ids = operator(), many(sleeper(tools), 5)
     batch = ask(olga, runs=[str(one) for one in ids])
-    assert working._one(batch, []) and working._one(batch, [])
+    assert working._do_next(batch, []) and working._do_next(batch, [])
     stopped = acts.stop(batch.pk, by=olga[0], held=olga[1], justification="enough")
-    assert stopped.state == "stopped" and not working._one(batch, []) and not working.work(1)
+    assert stopped.state == "stopped" and not working._do_next(batch, []) and not working.work(1)
     assert outcomes(batch) == {"done": 2, "": 3} and progress_of([stopped])[0].left == 3
     assert Run.objects.filter(state="paused").count() == 2
-    for act in (acts.stop, acts.begin):
-        with pytest.raises(acts.NotSoAnyMore):
+    for act in (acts.stop, acts.start):
+        with pytest.raises(acts.IllegalBatchState):
             act(batch.pk, by=olga[0], held=olga[1], justification=WHY)
     (record,) = ActRecord.objects.filter(action="bulk_stop")
     assert record.after["left"] == 3
@@ -192,22 +195,23 @@ def test_when_a_stop_returns_nothing_more_is_done(tools: Toolbox) -> None:
 def test_others_neither_see_nor_steer_it(tools: Toolbox) -> None:
     fiona, ina, olga = operator("fiona", "approver_finance"), operator("ina", "integrator"), operator()
     batch = ask(fiona, runs=[str(one) for one in many(sleeper(tools), 1)], start=False)
-    for act in (acts.begin, acts.stop):
+    for act in (acts.start, acts.stop):
         with pytest.raises(NotFound):
             act(batch.pk, by=ina[0], held=ina[1], justification=WHY)
     assert acts.find(batch.pk, person=olga[0].person, held=olga[1]) == batch
     assert acts.find(batch.pk, person=fiona[0].person, held=fiona[1]) == batch
 
 
-def test_a_worker_does_it_beside_driving_runs(stage: Stage, tools: Toolbox) -> None:
+def test_workers_find_batches_by_their_periodic_job(stage: Stage, tools: Toolbox) -> None:
     olga, ids = operator(), many(sleeper(tools), 3)
-    batch, house = ask(olga, runs=[str(one) for one in ids]), House(stage.worker.id)
-    for _ in range(100):
-        if Batch.objects.get(pk=batch.pk).state == "done":
-            break
-        house.keep()
-    house.close()
-    assert outcomes(batch) == {"done": 3}
+    batch, duty = ask(olga, runs=[str(one) for one in ids]), duties.known["bulk"]
+    for is_due in (True, False):
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT {duty.is_due}")
+            assert cursor.fetchone() == (is_due,)
+        if is_due:
+            duty.act()
+    assert outcomes(batch) == {"done": 3} and Batch.objects.get(pk=batch.pk).state == "done"
 
 
 def test_verification_holds_records_and_batches_against_each_other(tools: Toolbox) -> None:
@@ -215,11 +219,11 @@ def test_verification_holds_records_and_batches_against_each_other(tools: Toolbo
     batch = finish(ask(olga, runs=[str(first), str(second)]))
     assert problems(Run(pk=first)) == []
     tamper("UPDATE runs_batchitem SET outcome = 'refused' WHERE run_id = %s", first)
-    assert any("says that it was not done to this run" in told for told in problems(Run(pk=first)))
+    assert any("differ about whether it was done to this run" in told for told in problems(Run(pk=first)))
     tamper("DELETE FROM ledger_overriderecord WHERE run_id = %s", second)
     assert any("there is no override record of that" in told for told in problems(Run(pk=second)))
     tamper("UPDATE runs_batch SET justification = 'another' WHERE id = %s", batch.pk)
-    assert any("was not written with this installation's key" in told for told in problems(Run(pk=first)))
+    assert any("was written or changed outside the application" in told for told in problems(Run(pk=first)))
 
 
 # --- attacked ---------------------------------------------------------------------------------------------------------
@@ -238,7 +242,7 @@ def test_next_worker_completes_a_batch_cut_short(tools: Toolbox, monkeypatch: py
         return done
 
     with monkeypatch.context() as patched:
-        patched.setattr(working, "ACTS", {"pause": dying})
+        patched.setattr(working, "OPERATIONS", {"pause": dying})
         with pytest.raises(Killed):
             working.work(60)
     assert outcomes(batch).get("done", 0) == nth - 1 == OverrideRecord.objects.count()
@@ -272,12 +276,12 @@ def test_a_run_that_somebody_is_at_is_passed_over(tools: Toolbox, monkeypatch: p
     def another() -> Any:
         try:
             assert is_begun.wait(60)
-            return [working._one(batch, []) for _ in range(3)], list(calls)
+            return [working._do_next(batch, []) for _ in range(3)], list(calls)
         finally:
             may_end.set()
 
-    monkeypatch.setattr(working, "ACTS", {"pause": slow})
-    told = at_once(lambda: working._one(batch, []), another)
+    monkeypatch.setattr(working, "OPERATIONS", {"pause": slow})
+    told = at_once(lambda: working._do_next(batch, []), another)
     assert told == [True, ([True, True, False], ids)], "each is done by one, and nobody waits for the other"
     assert outcomes(batch) == {"done": 3}
 
@@ -285,7 +289,7 @@ def test_a_run_that_somebody_is_at_is_passed_over(tools: Toolbox, monkeypatch: p
 def test_a_role_that_is_lost_on_the_way_ends_it_there(tools: Toolbox) -> None:
     olga, ids = operator(), many(sleeper(tools), 4)
     batch = ask(olga, runs=[str(one) for one in ids])
-    assert working._one(batch, [])
+    assert working._do_next(batch, [])
     Group.objects.get(name="operator").user_set.clear()
     assert outcomes(finish(batch)) == {"done": 1, "refused": 3}
     assert {row.code for row in batch.items.filter(outcome="refused")} == {"not-found"}, (

@@ -1,4 +1,4 @@
-"""Bulk actions: choose runs by the list's filter, preview, start, and watch."""
+"""Pages of batches: choose runs by the list's filter, preview, start and watch."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 
+from durableagents.contrib.bulk import services
+from durableagents.contrib.bulk.models import Batch, BatchItem
+from durableagents.contrib.bulk.queries import choose, items, matching, newest, progress_of, visible_runs
+from durableagents.contrib.bulk.services import MAX_RUNS, BatchBody, BatchForm, ChoiceBody
 from ledger.errors import DurableAgentsError
 from ledger.web.bodies import fit
 from ledger.web.cursors import closed, opened
@@ -23,15 +27,11 @@ from runs.console import budgets
 from runs.console.settling import receipt_of
 from runs.console.tables.looks import LOOKS, VERBS
 from runs.engine.budget import Budget
-from runs.models import Batch, BatchItem
-from runs.queries.bulk import chosen, found, items, newest, progress_of, shown_runs
 from runs.queries.run_list import GROUPS, Filters
 from runs.services import authority
 from runs.services.bodies import SteerBody
-from runs.services.bulk import acts
-from runs.services.bulk.acts import MOST_RUNS, BatchBody, BatchForm, ChoiceBody
 
-PAGE, ITEMS = 50, 100
+PAGE_SIZE, ITEMS_SHOWN = 50, 100
 _NOT_DONE = ("refused", "failed")
 # The page's name for each action.
 LABELS = {name: verb.label for name, verb in VERBS.items()} | {
@@ -56,14 +56,14 @@ STATES = {
 class BatchesPage(Page):
     """Bulk actions, newest first: all for operators and auditors, others their own."""
 
-    template = "runs/bulk/list.html"
+    template = "bulk/list.html"
     section = "runs"
 
     def get(self, request: HttpRequest) -> HttpResponse:
         beyond = opened(request.GET.get("beyond", ""))
-        rows = newest(person=request.user.pk, held=roles(request.user), limit=PAGE + 1, beyond=beyond)
-        shown = progress_of(rows[:PAGE])
-        more = closed(rows[PAGE - 1].made_at, rows[PAGE - 1].pk) if len(rows) > PAGE else ""
+        rows = newest(person=request.user.pk, held=roles(request.user), limit=PAGE_SIZE + 1, beyond=beyond)
+        shown = progress_of(rows[:PAGE_SIZE])
+        more = closed(rows[PAGE_SIZE - 1].made_at, rows[PAGE_SIZE - 1].pk) if len(rows) > PAGE_SIZE else ""
         context = {"batches": [_Shown(one) for one in shown], "more": more, "is_from_start": beyond is None}
         return self.show(request, context)
 
@@ -75,7 +75,7 @@ class _Shown:
         self.on, self.of = progress, progress.batch
         self.label = LABELS.get(self.of.action, self.of.action)
         # Workers leave unauthentic batches alone.
-        self.is_left_alone = self.of.state == "running" and not acts.is_as_asked(self.of)
+        self.is_left_alone = self.of.state == "running" and not services.is_authentic_batch(self.of)
         self.word, self.tone = ("skipped", "stop") if self.is_left_alone else STATES[self.of.state]
 
     @property
@@ -111,21 +111,21 @@ def _state_words(state: str) -> str:
 class NewBatchPage(Page):
     """The runs that the list's filter finds, and the form. A POST freezes them and shows a preview."""
 
-    template = "runs/bulk/new.html"
+    template = "bulk/new.html"
     section = "runs"
     allowed: ClassVar[frozenset[str]] = frozenset(authority.STOPPERS)
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        return self.tell(request, _choice(request.GET.dict()))
+        return self.render(request, _choice(request.GET.dict()))
 
-    def tell(self, request: HttpRequest, choice: ChoiceBody, refused: Refused | None = None) -> HttpResponse:
+    def render(self, request: HttpRequest, choice: ChoiceBody, refused: Refused | None = None) -> HttpResponse:
         fitting, misread = 0, None
         try:
-            fitting = len(found(choice))
+            fitting = len(matching(choice))
         except DurableAgentsError as error:
             misread = error
         held = roles(request.user)
-        offered = [(name, LABELS[name], MEANS.get(name, "")) for name in acts.ASKERS]
+        offered = [(name, LABELS[name], MEANS.get(name, "")) for name in services.REQUESTERS]
         known = {name: value for name, value in choice.model_dump().items() if value}
         context = {
             "choice": known,
@@ -135,8 +135,8 @@ class NewBatchPage(Page):
             "may_settle": _may("reconcile", held),
             "may_raise": _may("budget", held),
             "may_order": _may("priority", held),
-            "is_more": fitting > MOST_RUNS,
-            "most": MOST_RUNS,
+            "is_more": fitting > MAX_RUNS,
+            "most": MAX_RUNS,
             "misread": misread,
             "refused": refused,
             "offered": [one for one in offered if _may(one[0], held)],
@@ -162,10 +162,10 @@ class NewBatchPage(Page):
                 verdict=sent.verdict if settles else None,
                 receipt=sent.receipt if settles and happened else None,
             )
-            ids, how = chosen(body)
-            batch = acts.make(body, ids, how, by=self.acting(request), held=roles(request.user))
+            ids, how = choose(body)
+            batch = services.create(body, ids, how, by=self.acting(request), held=roles(request.user))
         except DurableAgentsError as error:
-            return self.tell(request, choice, Refused("bulk", error, form.kept))
+            return self.render(request, choice, Refused("bulk", error, form.kept))
         return redirect("batch", batch_id=batch.pk)
 
 
@@ -177,7 +177,7 @@ def _budget(sent: BatchForm) -> Budget:
 
 def _may(action: str, held: frozenset[str]) -> bool:
     try:
-        return bool(acts.check_asker(action, held))
+        return bool(services.check_requester(action, held))
     except DurableAgentsError:
         return False
 
@@ -195,31 +195,31 @@ def _whole(text: str) -> int | str:
 class BatchPage(Page):
     """One bulk action: its preview, then its results."""
 
-    template = "runs/bulk/batch.html"
+    template = "bulk/batch.html"
     section = "runs"
 
     def get(self, request: HttpRequest, batch_id: UUID) -> HttpResponse:
-        return self.tell(request, batch_id)
+        return self.render(request, batch_id)
 
-    def tell(self, request: HttpRequest, batch_id: UUID, refused: Refused | None = None) -> HttpResponse:
+    def render(self, request: HttpRequest, batch_id: UUID, refused: Refused | None = None) -> HttpResponse:
         held, by = roles(request.user), self.acting(request)
-        batch = acts.find(batch_id, person=request.user.pk, held=held)
+        batch = services.find(batch_id, person=request.user.pk, held=held)
         wanted = request.GET.get("outcome", "")
         after = request.GET.get("after", "")
         outcome = wanted if wanted in BatchItem.Outcome.values else None
         number = int(after) if after.isascii() and after.isdigit() and len(after) < 9 else 0
-        rows = items(batch, outcome=outcome, after=number, limit=ITEMS + 1)
+        rows = items(batch, outcome=outcome, after=number, limit=ITEMS_SHOWN + 1)
         context = {
             "receipt": batch.receipt if viewer().reads_all else None,
             "refused": refused,
             "b": _Shown(progress_of([batch])[0]),
-            "rows": rows[:ITEMS],
-            "seen": shown_runs(rows),
+            "rows": rows[:ITEMS_SHOWN],
+            "seen": visible_runs(rows),
             "outcome": outcome or "",
-            "more": rows[ITEMS - 1].n if len(rows) > ITEMS else 0,
+            "more": rows[ITEMS_SHOWN - 1].n if len(rows) > ITEMS_SHOWN else 0,
             "not_done": _NOT_DONE,
-            "may_begin": batch.state == "draft" and acts.is_own(batch, by) and _may(batch.action, held),
-            "may_stop": batch.ended_at is None and acts.may_stop(batch, by, held),
+            "may_begin": batch.state == "draft" and services.is_own(batch, by) and _may(batch.action, held),
+            "may_stop": batch.ended_at is None and services.can_stop(batch, by, held),
             "here": reverse("batch", args=[batch_id]),
         }
         return self.show(request, context, status=refused.error.status if refused else 200)
@@ -233,20 +233,20 @@ class BatchAct(BatchPage):
 
     def post(self, request: HttpRequest, batch_id: UUID) -> HttpResponse:
         form = Sent(request)
-        service: Callable[..., Batch] = getattr(acts, self.verb)
+        service: Callable[..., Batch] = getattr(services, self.verb)
         held = roles(request.user)
-        acts.find(batch_id, person=request.user.pk, held=held)
+        services.find(batch_id, person=request.user.pk, held=held)
         try:
             body = form.read(SteerBody)
             service(batch_id, by=self.acting(request), held=held, justification=body.justification)
         except DurableAgentsError as error:
-            return self.tell(request, batch_id, Refused(self.verb, error, form.kept))
+            return self.render(request, batch_id, Refused(self.verb, error, form.kept))
         messages.success(request, self.done, extra_tags="ok")
         return redirect("batch", batch_id=batch_id)
 
 
 class BatchStarts(BatchAct):
-    verb, done = "begin", "Bulk job started."
+    verb, done = "start", "Bulk job started."
 
 
 class BatchStops(BatchAct):

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from durableagents.contrib.bulk import services as acts
+from durableagents.contrib.bulk import working
+from durableagents.contrib.bulk.models import Batch
 from ledger.errors import Forbidden
-from runs.models import Batch
-from runs.services.bulk import acts, working
-from tests.integration.runs.test_bulk import WHY, ask, finish, many, operator, outcomes, sleeper
+from tests.contrib.bulk.test_batches import WHY, ask, finish, many, operator, outcomes, sleeper
 from tests.waiting import eventually
 from tests.world import Toolbox
 
@@ -25,15 +26,15 @@ def test_nobody_starts_it_in_somebody_else_s_name_and_who_only_reads_stops_nothi
     reader = operator("rita", "integrator", "auditor")
     batch = ask(olga, "cancel", runs=[str(one)], start=False)
     for who in (bert, reader):
-        with pytest.raises(Forbidden, match="Only user:olga, in whose name"):
-            acts.begin(batch.pk, by=who[0], held=who[1], justification=WHY)
+        with pytest.raises(Forbidden, match="Only user:olga, on whose behalf"):
+            acts.start(batch.pk, by=who[0], held=who[1], justification=WHY)
     with pytest.raises(Forbidden, match="and operators may stop it"):
         acts.stop(batch.pk, by=reader[0], held=reader[1], justification=WHY)
     assert not working.work(1) and Batch.objects.get().state == "draft"
     assert acts.stop(batch.pk, by=bert[0], held=bert[1], justification=WHY).state == "stopped"
     again = ask(olga, runs=[str(other)], start=False)
     with_key = replace(olga[0], auth="key")  # the same account through the API
-    acts.begin(again.pk, by=with_key, held=olga[1], justification=WHY)
+    acts.start(again.pk, by=with_key, held=olga[1], justification=WHY)
     assert outcomes(finish(again)) == {"done": 1}
 
 
@@ -45,13 +46,13 @@ def test_a_stop_is_next_however_many_are_at_it(tools: Toolbox) -> None:
 
     def at_it() -> None:
         with transaction.atomic():
-            assert working._goes_on(batch.pk)
+            assert working._is_active(batch.pk)
             is_at_it.set()
             assert may_end.wait(20)
 
     def comes_after() -> None:
         with transaction.atomic():
-            told.append(working._goes_on(batch.pk))
+            told.append(working._is_active(batch.pk))
 
     def in_turn(act: Any) -> threading.Thread:
         def run() -> None:

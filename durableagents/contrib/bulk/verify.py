@@ -1,14 +1,14 @@
-"""Verification of bulk actions: each record belongs to an authentic batch with this run, done once."""
+"""Verification of batches: each record belongs to an authentic batch with this run, done once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from durableagents.contrib.bulk.models import BatchItem
+from durableagents.contrib.bulk.working import PROPOSED
 from ledger.models import ActRecord, OverrideRecord
 from ledger.verification.runs import Line, ReadJournal
-from runs.models import BatchItem
-from runs.services.bulk.working import PROPOSED
 from runs.services.settling.agreeing import PROPOSE
 
 
@@ -29,28 +29,28 @@ class Batches:
                 records.setdefault(str(row.after.get("batch")), []).append(row)
         items = {str(item.batch_id): item for item in BatchItem.objects.filter(run_id=run_id).select_related("batch")}
         for named, rows in records.items():
-            yield from self._about(named, rows, items.get(named))
+            yield from self._check(named, rows, items.get(named))
         for named, item in items.items():
             is_done = item.outcome == BatchItem.Outcome.DONE and item.batch.action != "priority"
             if is_done and item.code == PROPOSED:
                 if not any(self.journal.rows(ActRecord, after__batch=named, action=PROPOSE)):
-                    yield f"batch {named} says that a word on an outcome was put on record, and there is none"
+                    yield f"batch {named} says that an outcome was proposed, but there is no record of that"
                 continue
             if is_done and named not in records:
-                yield f"batch {named} says that it was done to this run, and there is no override record of that"
+                yield f"batch {named} says that it was done to this run, but there is no override record of that"
 
-    def _about(self, named: str, rows: list[OverrideRecord], item: BatchItem | None) -> Iterator[str]:
+    def _check(self, named: str, rows: list[OverrideRecord], item: BatchItem | None) -> Iterator[str]:
         if len(rows) > 1:
             yield f"batch {named} was done to this run {len(rows)} times"
         if item is None:
-            yield f"override record {rows[0].id} names batch {named}, which is not of this run"
+            yield f"override record {rows[0].id} names batch {named}, which does not have this run"
             return
         batch = item.batch
         if not batch.is_genuine:
-            yield f"batch {named} was not written with this installation's key, or was changed"
+            yield f"batch {named} was written or changed outside the application"
         if item.outcome != BatchItem.Outcome.DONE:
-            yield f"batch {named} says that it was not done to this run, and override record {rows[0].id} that it was"
+            yield f"batch {named} and override record {rows[0].id} differ about whether it was done to this run"
         said: dict[str, Any] = {"action": batch.action, "by": batch.by, "justification": batch.justification}
         for name, value in said.items():
             if getattr(rows[0], name) != value:
-                yield f"override record {rows[0].id} says of {name} another thing than batch {named}"
+                yield f"override record {rows[0].id} and batch {named} differ in {name}"

@@ -1,4 +1,4 @@
-"""The runs a bulk action is for, within the viewer's access scope, and a batch's progress."""
+"""The runs that a batch is for, within the viewer's access scope, and a batch's progress."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from uuid import UUID
 
 from django.db.models import Count
 
+from durableagents.contrib.bulk.models import Batch, BatchItem
+from durableagents.contrib.bulk.services import MAX_RUNS, BatchBody, ChoiceBody, sees_all
 from ledger.errors import InvalidInput
 from ledger.web.cursors import Place
 from runs import search, seen
-from runs.models import Batch, BatchItem
 from runs.queries.run_list import Filters, ids_of, stretch
-from runs.services.bulk.acts import MOST_RUNS, BatchBody, ChoiceBody, sees_all
 
-_AT_ONCE = 1000
-_MOST_LOOKS = 50  # pages of attribute search
+_PAGE_SIZE = 1000
+_MAX_PAGES = 50  # pages of attribute search
 
 
-def chosen(body: BatchBody) -> tuple[list[UUID], dict[str, Any]]:
+def choose(body: BatchBody) -> tuple[list[UUID], dict[str, Any]]:
     """Return the chosen runs, at most one too many, and how they were chosen. Raises InvalidInput."""
     if body.filter is None:
         return list(body.runs or []), {"runs": len(body.runs or [])}
-    return found(body.filter), {"filter": {name: value for name, value in body.filter.model_dump().items() if value}}
+    return matching(body.filter), {"filter": {name: value for name, value in body.filter.model_dump().items() if value}}
 
 
-def found(choice: ChoiceBody, *, most: int = MOST_RUNS + 1) -> list[UUID]:
+def matching(choice: ChoiceBody, *, most: int = MAX_RUNS + 1) -> list[UUID]:
     """Return all matching runs, newest first.
     Raises InvalidInput for a filter that is unreadable (it would match all), and for words that may match more runs
     than a search examines."""
@@ -54,8 +54,8 @@ def found(choice: ChoiceBody, *, most: int = MOST_RUNS + 1) -> list[UUID]:
 def _by_attributes(filters: Filters, most: int) -> list[UUID]:
     sought, cursor, ids = filters.sought, "", list[UUID]()
     assert sought is not None
-    for _ in range(_MOST_LOOKS):
-        some = stretch(filters, sought, limit=min(_AT_ONCE, most - len(ids)), cursor=cursor)
+    for _ in range(_MAX_PAGES):
+        some = stretch(filters, sought, limit=min(_PAGE_SIZE, most - len(ids)), cursor=cursor)
         if some is None:
             break
         ids += [run.pk for run in some.runs]
@@ -116,5 +116,5 @@ def items(batch: Batch, *, outcome: str | None = None, after: int = 0, limit: in
     return list(rows.order_by("n")[:limit])
 
 
-def shown_runs(rows: Iterable[BatchItem]) -> frozenset[UUID]:
+def visible_runs(rows: Iterable[BatchItem]) -> frozenset[UUID]:
     return seen.among(row.run_id for row in rows)

@@ -1,5 +1,6 @@
-"""Requesting, starting and stopping a bulk action: one transaction with an act record each.
-The selection is frozen on request, so that what was reviewed is what is done; workers do it (`working`)."""
+"""Request, start and stop a batch: one operation on many runs, each step with a record. The selection is fixed on
+request, so what was previewed is what is done. Workers do it (`working.py`). A batch's row is locked before its items,
+and those before any run's head."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ import uuid_utils
 from django.db import connection, transaction
 from pydantic import Field
 
+from durableagents.contrib.bulk.forecast import forecast
+from durableagents.contrib.bulk.models import Batch
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
@@ -20,12 +23,10 @@ from ledger.web.bodies import Strict
 from ledger.web.roles import APPROVER, INTEGRATOR, OPERATOR, role_in
 from runs.engine.budget import Budget
 from runs.engine.canonical import canonical
-from runs.models import Batch
 from runs.services.bodies import Effects, SteerBody, Verdict
 from runs.services.budgets.starting import check_limit
-from runs.services.bulk.forecast import forecast
 
-MOST_RUNS = 10_000
+MAX_RUNS = 10_000
 Action = Literal["pause", "resume", "cancel", "retry", "priority", "requeue", "budget", "reconcile"]
 RunId = Annotated[UUID, Field(strict=False)]
 
@@ -47,7 +48,7 @@ class BatchBody(SteerBody):
 
     action: Action = Field(description="Operation to perform on each run.")
     filter: ChoiceBody | None = Field(default=None, description="Use either this or `runs`.")
-    runs: Annotated[list[RunId], Field(min_length=1, max_length=MOST_RUNS)] | None = Field(
+    runs: Annotated[list[RunId], Field(min_length=1, max_length=MAX_RUNS)] | None = Field(
         default=None, description="Ids of the runs; use either this or `filter`."
     )
     effects: Effects | None = Field(default=None, description="For cancel: what happens to effects that can be undone.")
@@ -69,7 +70,7 @@ class BatchBody(SteerBody):
 
 
 class BatchForm(ChoiceBody, SteerBody):
-    """The same, from a page whose runs its filter says."""
+    """The same in the console, where a filter selects the runs."""
 
     action: Action
     effects: Effects | None = None
@@ -87,7 +88,7 @@ class BatchActBody(SteerBody):
 
 
 # Roles that may request it; each run is checked again.
-ASKERS = {
+REQUESTERS = {
     "pause": (OPERATOR, APPROVER, INTEGRATOR),
     "resume": (OPERATOR, APPROVER, INTEGRATOR),
     "cancel": (OPERATOR, APPROVER, INTEGRATOR),
@@ -97,18 +98,18 @@ ASKERS = {
     "budget": (OPERATOR, APPROVER),
     "reconcile": (OPERATOR,),
 }
-_ITEMS = """
+_INSERT_ITEMS = """
     INSERT INTO runs_batchitem (batch_id, n, run_id, wait_id)
     SELECT %s, n, run_id, wait_id FROM unnest(%s::uuid[], %s::uuid[]) WITH ORDINALITY AS u(run_id, wait_id, n)"""
-# The one unknown outcome of each run; one with several, or none, can't be settled in bulk.
-_DOUBTS = """
+# The only unknown outcome of each run. Runs with several, or none, can't be settled in bulk.
+_UNKNOWN_OUTCOMES = """
     SELECT run_id, min(id::text)::uuid FROM runs_wait
     WHERE run_id = ANY(%s) AND kind = 'reconcile' AND resolved_at IS NULL GROUP BY run_id HAVING count(*) = 1"""
 # Held shared by workers doing an item, exclusively by a stop. The lock queue is fair, so a stop is next.
-STOPPING = "hashtextextended('batch ' || %s, 0)"
+STOP_LOCK = "hashtextextended('batch ' || %s, 0)"
 
 
-class NotSoAnyMore(DurableAgentsError):
+class IllegalBatchState(DurableAgentsError):
     """The batch was already started, stopped or done."""
 
     status, code, title = 409, "illegal-state", "The state does not allow this"
@@ -117,16 +118,16 @@ class NotSoAnyMore(DurableAgentsError):
         super().__init__(f"The batch of {batch.total} runs is {batch.state} and can't be {what}.", state=batch.state)
 
 
-def check_asker(action: str, held: frozenset[str]) -> str:
+def check_requester(action: str, held: frozenset[str]) -> str:
     """Return the role under which someone may request the action. Raises Forbidden."""
-    role = role_in(ASKERS[action], held)
+    role = role_in(REQUESTERS[action], held)
     if role is None:
-        raise Forbidden(f"Only {' or '.join(ASKERS[action])} may {action} runs, one or many.")
+        raise Forbidden(f"Only {' or '.join(REQUESTERS[action])} may {action} runs.")
     return role
 
 
 @transaction.atomic
-def make(
+def create(
     body: BatchBody,
     ids: Sequence[UUID],
     chosen: dict[str, Any],
@@ -135,19 +136,21 @@ def make(
     held: frozenset[str],
     most: Budget | None = None,
 ) -> Batch:
-    """Create a batch with a frozen selection. `most` is what the requester may give a run at most.
-    Workers begin if it is to start. Raises Forbidden, InvalidInput, JustificationRequired."""
-    check_asker(body.action, held)
+    """Create a batch with a fixed selection. `most` is the requester's limit for the budget of a run. Workers begin if
+    `body.start`. Raises Forbidden, InvalidInput, JustificationRequired."""
+    check_requester(body.action, held)
     why = justified(body.action, body.justification)
-    said = _said(body)
+    said = _parameters(body)
     if body.budget is not None and most is not None:
         check_limit(body.budget, most)
     ids = list(dict.fromkeys(ids))
     if not ids:
-        raise _wrong("filter" if body.runs is None else "runs", "no run fits", "check the filter in the list of runs")
-    if len(ids) > MOST_RUNS:
-        raise _wrong("filter", f"more than {MOST_RUNS:,} runs fit", "narrow it, and process the rest afterwards")
-    now, doubts = database_now(), _doubts(ids) if body.action == "reconcile" else {}
+        raise _wrong(
+            "filter" if body.runs is None else "runs", "no run matches", "check the filter in the list of runs"
+        )
+    if len(ids) > MAX_RUNS:
+        raise _wrong("filter", f"more than {MAX_RUNS:,} runs match", "narrow it, and process the rest afterwards")
+    now, waits = database_now(), _unknown_outcomes(ids) if body.action == "reconcile" else {}
     batch = Batch(
         id=UUID(str(uuid_utils.uuid7())),
         action=body.action,
@@ -156,7 +159,7 @@ def make(
         justification=why,
         chosen=chosen,
         total=len(ids),
-        digest=digest_of((id, doubts.get(id)) for id in ids),
+        digest=digest_of((id, waits.get(id)) for id in ids),
         forecast=forecast(body.action, said, ids, by=by, held=held),
         by=by.ref,
         person=by.person,
@@ -168,52 +171,52 @@ def make(
     batch.seal()
     batch.save(force_insert=True)
     with connection.cursor() as cursor:
-        cursor.execute(_ITEMS, [batch.pk, ids, [doubts.get(id) for id in ids]])
+        cursor.execute(_INSERT_ITEMS, [batch.pk, ids, [waits.get(id) for id in ids]])
     _record("bulk", batch, by=by, why=why, after={"runs": batch.total, "chosen": chosen, **said})
     return batch
 
 
-def _doubts(ids: Sequence[UUID]) -> dict[UUID, UUID]:
+def _unknown_outcomes(ids: Sequence[UUID]) -> dict[UUID, UUID]:
     with connection.cursor() as cursor:
-        cursor.execute(_DOUBTS, [list(ids)])
+        cursor.execute(_UNKNOWN_OUTCOMES, [list(ids)])
         return dict(cursor.fetchall())
 
 
-def _said(body: BatchBody) -> dict[str, Any]:
+def _parameters(body: BatchBody) -> dict[str, Any]:
     """Return the action's parameters. Raises InvalidInput for those that belong to another action."""
     if body.filter is None and body.runs is None:
         raise _wrong("filter", "is missing, and so are runs", "give one of them")
     if body.filter is not None and body.runs is not None:
         raise _wrong("filter", "can't be given with runs", "give one of them")
     if body.effects is not None and body.action != "cancel":
-        raise _wrong("effects", f"are nothing to {body.action}", "leave it out")
-    _must_belong(body, "priority")
+        raise _wrong("effects", f"is no parameter of {body.action}", "leave it out")
+    _check_belongs(body, "priority")
     said = {name: value for name in ("effects", "priority") if (value := getattr(body, name)) is not None}
-    return said | _budget_said(body) | _verdict_said(body)
+    return said | _budget_parameters(body) | _verdict_parameters(body)
 
 
-def _must_belong(body: BatchBody, name: str) -> None:
+def _check_belongs(body: BatchBody, name: str) -> None:
     """Check that a parameter is given exactly for the action of the same name. Raises InvalidInput."""
     is_wanted = body.action == name
     if (getattr(body, name) is None) == is_wanted:
-        problem = "is missing" if is_wanted else f"is nothing to {body.action}"
-        raise _wrong(name, problem, "say it" if is_wanted else "leave it out")
+        problem = "is missing" if is_wanted else f"is no parameter of {body.action}"
+        raise _wrong(name, problem, "add it" if is_wanted else "leave it out")
 
 
-def _budget_said(body: BatchBody) -> dict[str, Any]:
-    """Return the caps to raise to. Raises InvalidInput for a lifted cap: that isn't possible in bulk."""
-    _must_belong(body, "budget")
+def _budget_parameters(body: BatchBody) -> dict[str, Any]:
+    """Return the caps to raise to. Raises InvalidInput for a cap to remove, which is not possible in bulk."""
+    _check_belongs(body, "budget")
     if body.budget is None:
         return {}
     stated = body.budget.stated()
-    if lifted := [name for name in body.budget.model_fields_set if name not in stated]:
-        raise _wrong(f"budget.{lifted[0]}", "can't be lifted for many", "say how much")
+    if removed := [name for name in body.budget.model_fields_set if name not in stated]:
+        raise _wrong(f"budget.{removed[0]}", "can't be removed in bulk", "give a value")
     if not stated:
         raise _wrong("budget", "names no cap", "name one: usd, steps …")
     return {"budget": {name: str(value) if name == "usd" else value for name, value in stated.items()}}
 
 
-def _verdict_said(body: BatchBody) -> dict[str, Any]:
+def _verdict_parameters(body: BatchBody) -> dict[str, Any]:
     """Return the verdict with the digest of its receipt: the receipt itself is a payload, and records are kept."""
     given = {
         name: value for name in ("verdict", "receipt", "sender_is_gone") if (value := getattr(body, name)) is not None
@@ -226,7 +229,7 @@ def _verdict_said(body: BatchBody) -> dict[str, Any]:
     if body.action != "reconcile":
         if given:
             name = next(iter(given))
-            raise _wrong(name, f"is nothing to {body.action}", "leave it out")
+            raise _wrong(name, f"is no parameter of {body.action}", "leave it out")
         return {}
     if body.verdict is None:
         raise _wrong("verdict", "is missing", "give the outcome: happened, did_not or fail")
@@ -236,37 +239,37 @@ def _verdict_said(body: BatchBody) -> dict[str, Any]:
 
 
 @transaction.atomic
-def begin(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str) -> Batch:
-    """Start a draft batch; only its requester may, because it is done in their name.
-    Raises NotFound, Forbidden, NotSoAnyMore, JustificationRequired."""
+def start(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str) -> Batch:
+    """Start a draft batch; only its requester may, because it runs on their behalf.
+    Raises NotFound, Forbidden, IllegalBatchState, JustificationRequired."""
     why = justified("start", justification)
     batch = _locked(batch_id, by, held)
     if not is_own(batch, by):
-        raise Forbidden(f"Only {batch.by}, in whose name it runs, may start it. Create a batch of your own.")
-    check_asker(batch.action, held)
+        raise Forbidden(f"Only {batch.by}, on whose behalf it runs, may start it. Create a batch of your own.")
+    check_requester(batch.action, held)
     if batch.state != "draft":
-        raise NotSoAnyMore(batch, "started")
+        raise IllegalBatchState(batch, "started")
     batch.started_at = database_now()
-    _store(batch, "started_at")
+    _save(batch, "started_at")
     _record("bulk_start", batch, by=by, why=why)
     return batch
 
 
 @transaction.atomic
 def stop(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str) -> Batch:
-    """Stop a batch; when this returns, none of it is in progress. What was done stays.
-    Raises NotFound, Forbidden, NotSoAnyMore, JustificationRequired."""
+    """Stop a batch; when this returns, no item of it is in progress. What was done stays.
+    Raises NotFound, Forbidden, IllegalBatchState, JustificationRequired."""
     why = justified("stop", justification)
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT pg_advisory_xact_lock({STOPPING})", [str(batch_id)])
+        cursor.execute(f"SELECT pg_advisory_xact_lock({STOP_LOCK})", [str(batch_id)])
     batch = _locked(batch_id, by, held)
-    if not may_stop(batch, by, held):
+    if not can_stop(batch, by, held):
         raise Forbidden(f"Only {batch.by}, who created it, and operators may stop it.")
     if batch.ended_at is not None:
-        raise NotSoAnyMore(batch, "stopped")
+        raise IllegalBatchState(batch, "stopped")
     batch.stopped_at = batch.ended_at = database_now()
     batch.stopped_by, batch.receipt = by.ref, None
-    _store(batch, "stopped_at", "stopped_by", "ended_at", "receipt")
+    _save(batch, "stopped_at", "stopped_by", "ended_at", "receipt")
     left = batch.items.filter(outcome="").count()
     _record("bulk_stop", batch, by=by, why=why, after={"left": left})
     return batch
@@ -285,7 +288,7 @@ def is_own(batch: Batch, by: Actor) -> bool:
     return batch.by == by.ref if batch.person is None else batch.person == by.person
 
 
-def may_stop(batch: Batch, by: Actor, held: frozenset[str]) -> bool:
+def can_stop(batch: Batch, by: Actor, held: frozenset[str]) -> bool:
     """Return whether someone may stop it: its requester and operators, not auditors."""
     return is_own(batch, by) or OPERATOR in held
 
@@ -302,7 +305,7 @@ def _locked(batch_id: UUID, by: Actor, held: frozenset[str]) -> Batch:
     return batch
 
 
-def _store(batch: Batch, *fields: str) -> None:
+def _save(batch: Batch, *fields: str) -> None:
     batch.seal()
     batch.save(update_fields=[*fields, "code"])
 
@@ -328,7 +331,7 @@ def receipt_digest(receipt: Any) -> str:
     return hashlib.sha256(canonical(receipt)).hexdigest()
 
 
-def is_as_asked(batch: Batch) -> bool:
+def is_authentic_batch(batch: Batch) -> bool:
     """Return whether the row and its receipt are authentic; its items are not checked."""
     if not batch.is_genuine:
         return False

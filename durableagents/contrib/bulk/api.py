@@ -1,4 +1,4 @@
-"""Run one act on many runs."""
+"""Operations on many runs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from durableagents.contrib.bulk import services
+from durableagents.contrib.bulk.models import Batch, BatchItem
+from durableagents.contrib.bulk.queries import Progress, choose, items, newest, progress_of
+from durableagents.contrib.bulk.services import BatchActBody, BatchBody
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.cursors import closed
 from ledger.web.fields import ActorName, Reason, Rows, RunId
@@ -19,12 +23,8 @@ from ledger.web.roles import roles
 from ledger.web.seeing.viewers import viewer
 from ledger.web.shapes import Page, Shape
 from runs.api.once import answered_once
-from runs.models import Batch, BatchItem
-from runs.queries.bulk import Progress, chosen, items, newest, progress_of
 from runs.services import authority
 from runs.services.budgets.starting import most_of
-from runs.services.bulk import acts
-from runs.services.bulk.acts import BatchActBody, BatchBody
 
 
 class BatchRow(Shape):
@@ -120,11 +120,11 @@ class Bulk(ApiView):
         """Perform an operation on many runs. The permission is checked for each run; callers who may not act on any run
         are refused."""
         body, held = read_body(request, BatchBody), roles(request.user)
-        acts.check_asker(body.action, held)
+        services.check_requester(body.action, held)
 
         def make() -> tuple[int, BatchRow]:
-            ids, how = chosen(body)
-            batch = acts.make(body, ids, how, by=self.by, held=held, most=most_of(request.auth))
+            ids, how = choose(body)
+            batch = services.create(body, ids, how, by=self.by, held=held, most=most_of(request.auth))
             return 202, batch_row(progress_of([batch])[0])
 
         return answered_once(request, {"bulk": request.data}, make)
@@ -174,12 +174,14 @@ class SteerBulk(ApiView):
     def post(self, request: Request, batch_id: UUID) -> Response:
         _find(request, batch_id)
         body = read_body(request, BatchActBody)
-        batch = _ACTS[self.action](batch_id, by=self.by, held=roles(request.user), justification=body.justification)
+        batch = _OPERATIONS[self.action](
+            batch_id, by=self.by, held=roles(request.user), justification=body.justification
+        )
         return Response(batch_row(progress_of([batch])[0]))
 
 
-_ACTS: Mapping[str, Callable[..., Batch]] = {"start": acts.begin, "stop": acts.stop}
+_OPERATIONS: Mapping[str, Callable[..., Batch]] = {"start": services.start, "stop": services.stop}
 
 
 def _find(request: Request, batch_id: UUID) -> Batch:
-    return acts.find(batch_id, person=request.user.pk, held=roles(request.user))
+    return services.find(batch_id, person=request.user.pk, held=roles(request.user))

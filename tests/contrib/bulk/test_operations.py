@@ -6,17 +6,19 @@ from uuid import UUID, uuid4
 import pytest
 
 from durableagents import Context, End, TransportError
+from durableagents.contrib.bulk import services as acts
+from durableagents.contrib.bulk import working
+from durableagents.contrib.bulk.models import Batch
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput
 from runs.engine.budget import Budget
-from runs.models import Batch, Run
+from runs.models import Run
 from runs.services import lifecycle
-from runs.services.bulk import acts, working
 from runs.services.settling.agreeing import newest
+from tests.contrib.bulk.test_batches import WHY, ask, finish, operator, sleeper
 from tests.integration.approvals.setup import boss, somebody
 from tests.integration.runs.stage import Stage, calling, dump, events, fresh, head, output, overrides, problems, waiting
-from tests.integration.runs.test_bulk import WHY, ask, finish, operator, sleeper
 from tests.integration.runs.test_settling import FAMILIES, guarded
 from tests.tampering import tamper
 from tests.world import SHOP, Item, Notes, Outside, Toolbox, agent_of
@@ -133,7 +135,7 @@ def test_a_verdict_is_on_the_call_that_was_looked_at(stage: Stage, tools: Toolbo
     stage.reconcile(run, "happened", {"ref": "it is there"})
     outside.trouble("mail", TransportError("cut"), when="after")
     assert stage.settle(run) == "parked" and [w.kind for w in waiting(run)] == ["reconcile"]
-    acts.begin(draft.pk, by=olga[0], held=olga[1], justification="As looked at.")
+    acts.start(draft.pk, by=olga[0], held=olga[1], justification="As looked at.")
     finish(draft)
     assert set(codes(draft).values()) == {("refused", "illegal-state")}
     assert [w.kind for w in waiting(run)] == ["reconcile"] and len(outside.requests) == 2
@@ -141,7 +143,7 @@ def test_a_verdict_is_on_the_call_that_was_looked_at(stage: Stage, tools: Toolbo
     assert codes(again) == {run.pk: ("done", "")} and stage.settle(run) == "completed" and len(outside.requests) == 3
     tamper("UPDATE runs_batchitem SET outcome = '', wait_id = %s WHERE batch_id = %s", uuid4(), again.pk)
     tamper("UPDATE runs_batch SET ended_at = NULL WHERE id = %s", again.pk)
-    assert not working._is_believed(Batch.objects.get(pk=again.pk))
+    assert not working._is_authentic(Batch.objects.get(pk=again.pk))
 
 
 def test_where_two_settle_it_two_acts_on_many_do(stage: Stage, tools: Toolbox, outside: Outside, olga: Who) -> None:
