@@ -34,7 +34,6 @@ APPEND_ONLY = frozenset(
         "runs_checkpoint",
         "runs_incident",
         "runs_price",
-        "runs_firing",
         "runs_policyrevision",
         "runs_halt",
         "runs_probe",
@@ -150,22 +149,6 @@ FROZEN = {
         "made_at",
     },
     "runs_agentversion": {"graph_id", "first_used_at"},
-    "runs_schedule": {"id"},
-    "runs_batch": {
-        "id",
-        "action",
-        "said",
-        "justification",
-        "chosen",
-        "total",
-        "digest",
-        "by",
-        "person",
-        "auth",
-        "address",
-        "made_at",
-    },
-    "runs_batchitem": {"id", "batch_id", "n", "run_id", "wait_id"},
     "durableagents_invitation": {
         "id",
         "username",
@@ -214,6 +197,15 @@ def frozen() -> dict[str, set[str]]:
 def read_only() -> frozenset[str]:
     """Return all tables that only the owner writes; an app names its own in its config's `read_only_tables`."""
     return READ_ONLY.union(*(getattr(app, "read_only_tables", ()) for app in apps.get_app_configs()))
+
+
+def frozen() -> dict[str, set[str]]:
+    """Return the tables whose rows stay, with the columns that never change; an app names its own in its config's
+    `frozen_columns`."""
+    found = dict(FROZEN)
+    for app in apps.get_app_configs():
+        found |= getattr(app, "frozen_columns", {})
+    return found
 
 
 def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:

@@ -11,7 +11,6 @@ SECTIONS = (
     Section("overview", "Overview", "overview"),
     Section("inbox", "Inbox", "inbox", number=Number("inbox", "waiting for you")),
     Section("runs", "Runs", "runs"),
-    Section("schedules", "Schedules", "schedules", is_rare=True),
     Section("reconcile", "Reconcile", "reconcile", number=Number("steering", "waiting for an operator", "unsure")),
     Section("queues", "Queues", "queues", permission=_SETS_RULES, is_rare=True),
     Section("policies", "Policies", "policies", permission=_SETS_RULES, is_rare=True),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from approvals.guards import ApprovalFilter, ApprovalPanel, DecisionGuard
     from approvals.models import Approval
     from ledger.actors import Actor
-    from ledger.events import VersionAssigned
+    from ledger.events import VersionAssigned, WaitOpened
     from ledger.models import Head, RuleChange
     from ledger.observers import Observer
     from ledger.verification.registers import Listed
@@ -160,6 +160,10 @@ class Feature:
     # Return metrics for Prometheus, within a few milliseconds. No label may name a run or person.
     metrics: Sequence[Callable[[], Iterable[Metric]]] = ()
 
+    # Called before an answer is recorded that lets a run repeat a call of the run it was forked from, with the run, the
+    # question, the answer and the database's clock: what the answer attests about the call's sender, or "". Raises
+    # DurableAgentsError to refuse it.
+    attest_repeat: Callable[[Run, WaitOpened, Any, datetime], str] | None = None
     # Called after each action on a run, with the action's name.
     on_action: Sequence[Callable[[str, Run], None]] = ()
     # Called when an outcome is proposed that a second person must confirm, with the number of the proposal.
@@ -202,6 +206,8 @@ class Feature:
     # address, which takes name@version. The former get the run's id as `run`.
     run_agent_links: Sequence[tuple[str, str]] = ()
     agent_links: Sequence[tuple[str, str]] = ()
+    # Links of the list of runs for those who may act: text and the name of the address, which gets the list's filter.
+    run_list_links: Sequence[tuple[str, str]] = ()
     # Those of the page of an archived run.
     archived_run_links: Sequence[tuple[str, str]] = ()
     # Extra template values: of a queue's page; of the page of all queues, by account.

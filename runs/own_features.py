@@ -11,9 +11,7 @@ from runs.services.budgets import raising
 from runs.services.families import wishes
 from runs.services.starts import turns
 from runs.verification.attributes import Attributes, SeenBy
-from runs.verification.batches import Batches
 from runs.verification.effects import Effects, Undoing
-from runs.verification.forks import Forks
 from runs.verification.halts import every_halt
 from runs.verification.messages import CachedReads, Messages, Screened
 from runs.verification.rows import RunFields
@@ -48,6 +46,4 @@ FEATURES = (
     Feature(name="attributes", run_checks=(Attributes, SeenBy), run_tables={"runs_attribute": "run_id"}),
     Feature(name="read cache", run_checks=(CachedReads,), run_tables={"runs_cachedread": "run_id"}),
     Feature(name="screening", run_checks=(Screened,)),
-    Feature(name="forks", run_checks=(Forks,)),
-    Feature(name="batches", run_checks=(Batches,)),
 )

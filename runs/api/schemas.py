@@ -19,7 +19,6 @@ from ledger.web.fields import (
     RunTags,
     Seq,
     ToolName,
-    Zone,
 )
 from ledger.web.shapes import Page, Problem, Shape
 from runs.api.endings import Cancellation, JournalRow, Trouble
@@ -27,7 +26,7 @@ from runs.api.halts import HaltedRow
 from runs.api.waits import Status, WaitRow
 from runs.engine.certification import Word
 from runs.fleet.incidents import IncidentRow
-from runs.models import Firing, Schedule, State
+from runs.models import State
 
 
 class Usage(Shape):
@@ -263,45 +262,6 @@ class AskedRow(Shape):
 
 class AskedPage(Page):
     results: Rows[AskedRow]
-
-
-class FiringRow(Shape):
-    """One planned time of a schedule and what happened at it."""
-
-    planned_at: datetime = Field(description="Planned time.")
-    at: datetime = Field(description="Time when it was handled.")
-    outcome: Firing.Outcome = Field(description="Result at the planned time.")
-    run_id: UUID | None = Field(description="Run that it started; if skipped, the run that was still active.")
-    why: str = Field(description="Reason if no run was started; empty: one was.")
-    n: int = Field(description="If missed: how many planned times up to this one were missed.")
-
-
-class ScheduleRow(Shape):
-    """A schedule."""
-
-    id: UUID = Field(description="Id of the schedule.")
-    name: str = Field(description="Name of the schedule.")
-    agent: str = Field(description="Agent that it starts, with or without @version.")
-    input: Any = Field(description="Input of its runs; null if the caller may not read it.")
-    hidden: bool = Field(description="True if the caller may not read the input.")
-    cron: str = Field(description="Minute, hour, day, month, day of the week.")
-    zone: Zone
-    missed: Schedule.Missed = Field(description="Effect of planned times that were missed.")
-    overlap: Schedule.Overlap = Field(description="Effect of a previous run that has not ended.")
-    tags: RunTags
-    budget: dict[str, Any] | None = Field(description="Caps of its runs; null: the default.")
-    set_by: str = Field(description="Person who last set its agent and input. Runs start with that person's rights.")
-    created_at: datetime = Field(description="Time when it was created.")
-    updated_at: datetime = Field(description="Time of its last change.")
-    is_paused: bool = Field(description="Whether it is paused.")
-    stopped: str = Field(description="Why it no longer starts runs; empty: it does.")
-    trouble: str = Field(description="Why due runs have not started yet; empty: no problem.")
-    next: list[datetime] = Field(description="The next planned times; none while it is paused or stopped.")
-    last: list[FiringRow] = Field(description="Results of the latest planned times, newest first.")
-
-
-class SchedulePage(Page):
-    results: Rows[ScheduleRow]
 
 
 class BulkItem(Shape):

@@ -131,7 +131,9 @@ class RunsPage(SharedPage):
             "waits": [("any", "waiting"), ("overdue", "overdue"), ("escalated", "escalated")],
             "ages": run_list.AGES,
             "unlisted": filters.unlisted,
-            "may_act": role_in(authority.STOPPERS, held) is not None,
+            "list_links": list(features.every(lambda each: each.run_list_links))
+            if role_in(authority.STOPPERS, held) is not None
+            else [],
         }
 
 

@@ -4,14 +4,11 @@ from django.urls import path
 
 from runs.console import (
     agent_views,
-    bulk,
     download_views,
     fleet,
-    forks,
     halts,
     injecting,
     run_views,
-    schedule_views,
     settling,
     start_views,
 )
@@ -19,11 +16,6 @@ from runs.console import (
 urlpatterns = [
     path("runs", run_views.RunsPage.as_view(), name="runs"),
     path("runs/new", start_views.StartPage.as_view(), name="start"),
-    path("bulk", bulk.BatchesPage.as_view(), name="batches"),
-    path("bulk/new", bulk.NewBatchPage.as_view(), name="new_batch"),
-    path("bulk/<uuid:batch_id>", bulk.BatchPage.as_view(), name="batch"),
-    path("bulk/<uuid:batch_id>/starts", bulk.BatchStarts.as_view(), name="batch_starts"),
-    path("bulk/<uuid:batch_id>/stops", bulk.BatchStops.as_view(), name="batch_stops"),
     path("runs/<uuid:run_id>", run_views.RunPage.as_view(), name="run"),
     path("runs/<uuid:run_id>/pauses", run_views.Pauses.as_view(), name="pauses"),
     path("runs/<uuid:run_id>/resumptions", run_views.Resumptions.as_view(), name="resumptions"),
@@ -38,10 +30,6 @@ urlpatterns = [
         name="context_resumptions",
     ),
     path("runs/<uuid:run_id>/context/retries", injecting.ContextActs.as_view(action="retry"), name="context_retries"),
-    path("runs/<uuid:run_id>/fork", forks.ForkPage.as_view(), name="fork"),
-    path("runs/<uuid:run_id>/forks", forks.Forks.as_view(), name="forks"),
-    path("runs/<uuid:run_id>/start-again", forks.StartAgainPage.as_view(), name="start_again"),
-    path("runs/<uuid:run_id>/new-starts", forks.NewStarts.as_view(), name="new_starts"),
     path("runs/<uuid:run_id>/reconciliations", settling.Reconciliations.as_view(), name="reconciliations"),
     path(
         "runs/<uuid:run_id>/reconciliations/withdrawals",
@@ -53,20 +41,6 @@ urlpatterns = [
     path("runs/<uuid:run_id>/budgets", run_views.Budgets.as_view(), name="budgets"),
     path("runs/<uuid:run_id>/models", run_views.Models.as_view(), name="models"),
     path("runs/<uuid:run_id>/answers/<uuid:wait_id>", run_views.Answers.as_view(), name="answers"),
-    path("schedules", schedule_views.SchedulesPage.as_view(), name="schedules"),
-    path("schedules/new", schedule_views.NewSchedule.as_view(), name="new_schedule"),
-    path("schedules/<uuid:schedule_id>/changes", schedule_views.ScheduleChanges.as_view(), name="schedule_changes"),
-    path("schedules/<uuid:schedule_id>/pauses", schedule_views.SchedulePauses.as_view(), name="schedule_pauses"),
-    path(
-        "schedules/<uuid:schedule_id>/resumptions",
-        schedule_views.ScheduleResumptions.as_view(),
-        name="schedule_resumptions",
-    ),
-    path(
-        "schedules/<uuid:schedule_id>/deletions",
-        schedule_views.ScheduleDeletions.as_view(),
-        name="schedule_deletions",
-    ),
     path("runs/<uuid:run_id>/messages/<str:name>", run_views.Messages.as_view(), name="messages"),
     path("runs/<uuid:run_id>/views/<str:name>", run_views.ViewPage.as_view(), name="run-view"),
     path(

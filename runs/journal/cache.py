@@ -22,7 +22,7 @@ from runs import features
 from runs.engine.content.reads import KeptRead
 from runs.journal.large import decoding, upload_all
 from runs.journal.libpq import Pool
-from runs.models.releases import coded
+from runs.models.cached_reads import coded
 
 log = logging.getLogger("runs.journal.reads")
 

@@ -24,6 +24,8 @@ _POLL_SECONDS = 0.5
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--input", type=Path, metavar="FILE", help="for start: JSON, or -")
+    parser.add_argument("--justification", default="", help="for each act: why; recorded")
     parser.add_argument("--tag", action="append", default=[], help="for start: may be given several times")
     parser.add_argument("--business-key", default="", help="for start: such as an invoice number")
     parser.add_argument("--idempotency-key", default="", help="for start: a repetition returns the first run")

@@ -1,7 +1,7 @@
-"""The models of runs, by topic: `run`, `control` (bulk acts, halts, policies), `fleet`, `money` (prices, default
-budgets) and `releases` (schedules, cached reads)."""
+"""The models of runs, by topic: `run`, `control` (halts, policies), `fleet` and `money` (prices, default budgets)."""
 
-from runs.models.control import NEVER, Batch, BatchItem, Halt, HaltNow, HaltSeen, Held, PolicyRevision, Stood
+from runs.models.cached_reads import CachedRead
+from runs.models.control import NEVER, Halt, HaltNow, HaltSeen, Held, PolicyRevision, Stood
 from runs.models.fleet import (
     KEPT,
     WITHOUT_PROOF,
@@ -19,7 +19,6 @@ from runs.models.money import (
     BudgetDefault,
     Price,
 )
-from runs.models.releases import CachedRead, Firing, Schedule
 from runs.models.run import (
     ACTIVE,
     ENDED,
@@ -45,13 +44,10 @@ __all__ = [
     "AgentCode",
     "AgentVersion",
     "Attribute",
-    "Batch",
-    "BatchItem",
     "BudgetDefault",
     "CachedRead",
     "Checkpoint",
     "ENDED",
-    "Firing",
     "Halt",
     "HaltNow",
     "HaltSeen",
@@ -70,7 +66,6 @@ __all__ = [
     "Process",
     "Run",
     "RunTag",
-    "Schedule",
     "SearchTerm",
     "Served",
     "Signal",

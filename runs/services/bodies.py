@@ -141,28 +141,6 @@ class StartBody(Strict):
     ] = 0
 
 
-class ScheduleBody(Strict):
-    """A schedule: what to start, and by which cron expression in which time zone."""
-
-    name: Annotated[str, Field(min_length=1, max_length=100)] = Field(description="Name of the schedule.")
-    agent: Annotated[str, Field(min_length=1, max_length=200)] = Field(
-        description="Agent to start, with or without @version."
-    )
-    input: Any = Field(description="Input that fits the agent's schema.")
-    cron: Annotated[str, Field(min_length=1, max_length=200, description="Minute, hour, day, month, day of the week.")]
-    zone: Annotated[str, Field(min_length=1, max_length=64)] = Field(
-        default="UTC", description="IANA time zone of the cron expression."
-    )
-    missed: Literal["skip", "once", "all"] = Field(
-        default="skip", description="What happens to planned times that were missed."
-    )
-    overlap: Literal["skip", "queue", "replace", "allow"] = Field(
-        default="skip", description="What happens if the previous run has not ended."
-    )
-    tags: Tags = Field(default=[], description="Tags of the runs.")
-    budget: Budget | None = Field(default=None, description="Caps of the runs.")
-
-
 MOST_AT_ONCE = 200
 
 

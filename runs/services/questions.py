@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -15,16 +15,17 @@ from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
-from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
+from ledger.errors import DurableAgentsError, Forbidden, IllegalTransition, InvalidInput, NotFound, RecordDamaged
 from ledger.web.roles import OPERATOR, is_role
+from runs import features
 from runs.engine.errors import JournalBroken
+from runs.engine.steps.forks import AGAIN
 from runs.journal.asked.queues import QUEUES
 from runs.models import ENDED, Run, Wait
 from runs.services import authority
 from runs.services.answer_words import misfits
 from runs.services.calls import asked_by
 from runs.services.command import journal, locked, resolve, snapshot, wake
-from runs.services.forks.starting_again import attested_again
 from runs.services.halts.standing import is_past
 
 _ENDINGS = {
@@ -92,6 +93,15 @@ def question(run_id: UUID, wait_id: UUID) -> Wait:
     return wait
 
 
+def _attest_repeat(run: Run, asked: e.WaitOpened, given: Any, now: datetime) -> str:
+    """Return what an answer attests about the sender of a call that it lets a fork repeat. Raises IllegalTransition."""
+    if (attest := features.only(lambda each: each.attest_repeat)) is not None:
+        return attest(run, asked, given, now)
+    if given.get("decision") == AGAIN:
+        raise IllegalTransition("do it again", str(run.state), "The app that checks such answers is not installed.")
+    return ""
+
+
 @transaction.atomic
 def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification: str = "") -> Run:
     """Answer a question; the first answer wins.
@@ -115,7 +125,7 @@ def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification:
         raise InvalidInput(
             f"The answer does not fit: {problems[0]['field']}: {problems[0]['problem']}.", errors=problems
         )
-    gone = attested_again(run, asked, given, now=now) if "binds" in wait.detail else ""
+    gone = _attest_repeat(run, asked, given, now) if "binds" in wait.detail else ""
     resolve(wait, "answered", by=by.ref, now=now)
     wake(run, now=now)
     payload = {"answer": given} | ({"justification": justification} if justification else {})

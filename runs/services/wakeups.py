@@ -1,5 +1,5 @@
-"""Wake-up messages over django-q2 that name a run or schedule as a hint; the run table is the queue.
-Only two functions can be queued, because django-q2 would run any importable name and load any pickle."""
+"""Wake-up messages over django-q2 that name a run as a hint; the run table is the queue.
+Only one function can be queued, because django-q2 would run any importable name and load any pickle."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ from runs.journal.notify import notify_after_commit
 
 CHANNEL = "durableagents_queue"
 DRIVE = "runs.workers.worker_process.drive"
-# For a schedule that may be due.
-FIRE = "runs.workers.worker_process.fire"
-ALLOWED = frozenset({DRIVE, FIRE})
 # The options a message may have. Hooks and chains name functions too, and `sync` would run it here.
 _OPTIONS = frozenset({"id", "name", "func", "args", "kwargs", "started", "ack_failure", "cluster", "group"})
 
@@ -39,7 +36,7 @@ logging.getLogger("django-q").setLevel(logging.WARNING)
 
 
 class NotQueueable(TypeError):
-    """Only the allowed functions can be queued, with one id."""
+    """Only the allowed function can be queued, with one id."""
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(
@@ -66,8 +63,8 @@ def refuse(task: dict[str, Any], **_: Any) -> None:
     name = _name(task["func"])
     if inspect.iscoroutinefunction(task["func"]):
         raise NotQueueable(name, "it is an async function, which django-q2 can't run")
-    if name not in ALLOWED:
-        raise NotQueueable(name, "it is not on the list of allowed functions")
+    if name != DRIVE:
+        raise NotQueueable(name, "it is not the allowed function")
     if extra := set(task) - _OPTIONS or set(task["kwargs"]):
         raise NotQueueable(name, f"a doorbell takes no {', '.join(sorted(extra))}")
     if len(task["args"]) != 1 or not is_run_id(task["args"][0]):

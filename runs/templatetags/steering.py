@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from django import template
@@ -21,7 +20,6 @@ from runs.console import budgets, pieces, timeline_rows
 from runs.console.run_page import Point
 from runs.console.tables import event_words, looks
 from runs.console.tables.event_words import WHY
-from runs.engine.forks import COMMITTED, UNDONE, Evidence
 from runs.models import LogLine, Run, Wait
 from runs.queries import display
 from runs.queries.attributes.shown import Told
@@ -58,20 +56,6 @@ def named(wait: Wait | None) -> str:
 def told(wait: Wait | None, names: str) -> str:
     """The first of these names (separated by blanks) that the wait's detail has as text; empty if it has none."""
     return display.detail_text(wait, *names.split())
-
-
-@register.filter
-def moment(text: str) -> datetime | None:
-    """When something on record happened, as evidence has it: in ISO 8601. None where it has no time."""
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None
-
-
-@register.filter
-def came_of_it(effect: Evidence) -> str:
-    return {COMMITTED: "done", UNDONE: "done, and undone"}.get(effect.outcome, "nobody knows what came of it")
 
 
 @register.filter

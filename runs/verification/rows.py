@@ -11,7 +11,7 @@ from ledger.verification.runs import SLACK, Line, ReadJournal, compared
 from runs.engine.checkpoints.position import REENTERED
 from runs.engine.tape import payload_of
 from runs.engine.undo import UNDO_NODE, WITH_PARENT
-from runs.models import ENDED, WAITING, Firing, Run
+from runs.models import ENDED, WAITING, Run
 from runs.search import ABOUT_LENGTH, subject
 
 _RESOLVE = (
@@ -188,10 +188,6 @@ class RunFields:
                 "start_before": _moment(plan.start_before),
             },
         )
-        if plan.schedule:
-            planned = {"schedule_id": plan.schedule, "planned_at": plan.planned_at, "outcome": Firing.Outcome.STARTED}
-            if not Firing.objects.filter(run_id=row.id, **planned).exists():
-                yield f"schedule {plan.schedule}: what became of {plan.planned_at} does not name this run"
         waits_still = self.is_queued and self.states == {"pending"}
         if waits_still and row.ready_at is not None:
             yield "the run's row: it is queued behind others of its key, and its row says that it is ready"

@@ -24,7 +24,6 @@ from runs.fleet import members
 from runs.fleet.agent_versions import Watch
 from runs.journal.database_errors import Refusals, is_transient
 from runs.services.budgets import prices
-from runs.services.bulk import working
 from runs.services.families import ends, wishes
 from runs.services.halts import standing
 from runs.services.late_results import hand_in, lost_worker, note_unrecorded
@@ -46,8 +45,8 @@ TELL_SHARE, TELL_SECONDS = 5, 0.25
 # When nothing is due, an occasional sweep keeps its age on /readyz and the fleet page fresh.
 SHOWN_SECONDS = 4.0
 # Check every few seconds which periodic jobs have something to do: runs whose time is up; children at work, children
-# whose end their parent has not heard of, and children that a parent waits to have undone; keys to pass on, late starts
-# and planned times; batches; and the jobs of other apps. Each condition has an index, and each must hold whenever its
+# whose end their parent has not heard of, and children that a parent waits to have undone; keys to pass on and late
+# starts; and the jobs of other apps. Each condition has an index, and each must hold whenever its
 # job would find something: a job that is not started here is not done at all.
 _IS_THERE = """
     SELECT {duties}, EXISTS (SELECT 1 FROM runs_run WHERE time_up_at <= statement_timestamp() AND ended_at IS NULL),
@@ -56,10 +55,7 @@ _IS_THERE = """
             OR EXISTS (SELECT 1 FROM runs_wait WHERE resolved_at IS NULL AND kind = 'child' AND detail ? 'undo'),
         EXISTS (SELECT 1 FROM runs_run WHERE business_key <> '' AND ended_at IS NOT NULL AND NOT is_passed_on)
             OR EXISTS (SELECT 1 FROM runs_run WHERE start_before <= statement_timestamp() AND started_at IS NULL
-                       AND ended_at IS NULL)
-            OR EXISTS (SELECT 1 FROM runs_schedule WHERE next_at <= statement_timestamp())
-            OR EXISTS (SELECT 1 FROM django_q_schedule WHERE next_run <= statement_timestamp()),
-        EXISTS (SELECT 1 FROM runs_batch WHERE started_at IS NOT NULL AND ended_at IS NULL)"""
+                       AND ended_at IS NULL)"""
 
 
 class House:
@@ -71,7 +67,6 @@ class House:
         self._versions = Watch()
         self._outage = log_messages.Outage(log, "housekeeping")
         self._versions_at = self._watched_at = 0.0
-        self._has_batch = False  # a bulk action is in progress
         self._sweeps = False  # something is due within a second
         self._retire_at = time.monotonic() + RETIRE_SECONDS
         self.late: set[asyncio.Task[None]] = set()
@@ -128,21 +123,17 @@ class House:
             self._versions_at = now + WATCH_SECONDS
             self._versions.check()
             prices.table.refresh()
-            told, self._has_batch = _look_around()
+            told = _look_around()
             if told >= ends.BATCH:
                 self._versions_at = now  # there is more
-        if self._has_batch:
-            self._has_batch = _work_off()
         if called is not None and called.is_sweep_due:
             timers.sweep_promptly()
         if called is not None and called.is_held_back:
             standing.let_go()
         if is_needless:
-            return 0.0 if self._has_batch else _about(timers.IDLE_SECONDS)
+            return _about(timers.IDLE_SECONDS)
         seconds = timers.sweep()
         self._sweeps = seconds < timers.IDLE_SECONDS
-        if self._has_batch:
-            return 0.0
         return seconds if self._sweeps else _about(seconds)
 
     def _is_needless(self, called: members.Roll, is_thorough: bool) -> bool:
@@ -220,29 +211,17 @@ class House:
             await asyncio.sleep(patience.seconds())
 
 
-def _work_off() -> bool:
-    """Work on bulk actions for a while; return whether there may be more. Errors are logged and retried later."""
-    try:
-        return working.work(PASS_SECONDS)
-    except Exception as error:
-        if is_transient(error):
-            raise
-        connection.close()
-        log.exception("acts on many can't be worked off; they are tried again")
-        return False
-
-
-def _look_around() -> tuple[int, bool]:
-    """Do the periodic jobs. Returns how many runs the frequent ones found, and whether a bulk action is in progress."""
+def _look_around() -> int:
+    """Do the periodic jobs. Returns how many runs the frequent ones found."""
     with connection.cursor() as cursor:
         cursor.execute(_IS_THERE.format(duties=duties.question))
-        due, is_time_up, are_children, are_starts, is_batch = cursor.fetchone()
+        due, is_time_up, are_children, are_starts = cursor.fetchone()
     for name in due:
         duties.begin(name)
     if is_time_up:
         timers.ask_for_time()
     told = max(timers.tell_parents(), wishes.align()) if are_children else 0
-    return (max(told, starts.sweep()) if are_starts else told), is_batch
+    return max(told, starts.sweep()) if are_starts else told
 
 
 def _tell_of(ended: list[UUID]) -> None:

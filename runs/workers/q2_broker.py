@@ -22,13 +22,12 @@ from django_q.signing import SignedPackage
 from runs import log_messages
 from runs.backoff import Patience
 from runs.connections import dsn
-from runs.services.wakeups import DRIVE, ENQUEUE_SQL, FIRE, is_run_id, ring
+from runs.services.wakeups import DRIVE, ENQUEUE_SQL, is_run_id, ring
 
 # Hosts check the run table each second without any message.
 PACE_SECONDS = 5.0
 # One wake-up stands for the whole batch: a host claims until its slots are full.
 BATCH = 500
-_OF_SCHEDULE = "fire:"  # prefix of a schedule's id
 
 _TAKE = """
     DELETE FROM django_q_ormq WHERE id IN (
@@ -51,13 +50,11 @@ class DoorbellBroker(Broker):
 
     def enqueue(self, task: str) -> None:
         """Store the id of an allowed message in the caller's transaction, and notify after its commit."""
-        message = SignedPackage.loads(task)  # made by this process a moment ago
-        named, is_schedule = message["args"][0], message["func"] == FIRE
+        run_id = SignedPackage.loads(task)["args"][0]  # made by this process a moment ago
         database = connections[Conf.ORM]
         with database.cursor() as cursor:
-            cursor.execute(ENQUEUE_SQL, [f"{_OF_SCHEDULE}{named}" if is_schedule else named])
-        if not is_schedule:
-            ring(named)
+            cursor.execute(ENQUEUE_SQL, [run_id])
+        ring(run_id)
 
     def dequeue(self) -> list[tuple[int, str]] | None:
         """Return the next messages, or None. Never raises, which would stop the pusher for ten seconds."""
@@ -70,7 +67,7 @@ class DoorbellBroker(Broker):
                     pass
                 rows = self._take(link)
             self._has_looked = not rows
-            return _packages(rows) or None
+            return _package(rows) if rows else None
         except psycopg.Error as error:
             self._outage.began(error)
         except Exception:
@@ -97,9 +94,9 @@ class DoorbellBroker(Broker):
     def _take(self, link: psycopg.Connection) -> list[tuple[int, str]]:
         rows: list[tuple[int, str]] = link.execute(_TAKE, [self.list_key, BATCH]).fetchall()
         for number, payload in rows:
-            if not is_run_id(payload.removeprefix(_OF_SCHEDULE)):
+            if not is_run_id(payload):
                 log.warning(log_messages.FOREIGN_MESSAGE, number)
-        return sorted((number, payload) for number, payload in rows if is_run_id(payload.removeprefix(_OF_SCHEDULE)))
+        return sorted((number, payload) for number, payload in rows if is_run_id(payload))
 
     def _exit_if_orphaned(self) -> None:
         """Exit if the sentinel died: the pusher would take messages and deliver them to nobody."""
@@ -152,13 +149,7 @@ class DoorbellBroker(Broker):
         """Return None: the stock broker connects here, and a sentinel started during an outage would die."""
 
 
-def _packages(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    of_schedules = [(number, text.removeprefix(_OF_SCHEDULE)) for number, text in rows if text.startswith(_OF_SCHEDULE)]
-    of_runs = [(number, text) for number, text in rows if not text.startswith(_OF_SCHEDULE)]
-    kinds = (("drive", DRIVE, of_runs), ("fire", FIRE, of_schedules))
-    return [(some[0][0], _package(verb, func, [text for _, text in some])) for verb, func, some in kinds if some]
-
-
-def _package(verb: str, func: str, ids: list[str]) -> str:
-    task = {"id": ids[0], "name": f"{verb} {ids[0]}", "func": func, "args": tuple(ids), "kwargs": {}}
-    return SignedPackage.dumps({**task, "started": timezone.now()})
+def _package(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    ids = [run_id for _, run_id in rows]
+    task = {"id": ids[0], "name": f"drive {ids[0]}", "func": DRIVE, "args": tuple(ids), "kwargs": {}}
+    return [(rows[0][0], SignedPackage.dumps({**task, "started": timezone.now()}))]

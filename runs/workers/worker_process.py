@@ -11,11 +11,10 @@ import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 import setproctitle
 from django.conf import settings
-from django.db import OperationalError, connection
+from django.db import OperationalError
 
 from runs import features, log_messages
 from runs.background import kept, kept_thread
@@ -47,19 +46,9 @@ log = logging.getLogger("runs.worker")
 
 
 def drive(*run_ids: str) -> None:
-    """Wake the host: these runs became ready, but the run table decides. One of two functions that may be queued."""
+    """Wake the host: these runs became ready, but the run table decides. The only function that may be queued."""
     if _worker is not None:
         _worker.ring()
-
-
-def fire(*schedule_ids: str) -> None:
-    """Start these schedules if their rows say they are due. The other function that may be queued."""
-    from runs.workers import starts
-
-    try:
-        starts.fire([UUID(schedule_id) for schedule_id in schedule_ids])
-    finally:
-        connection.close()
 
 
 def drain_seconds() -> float:

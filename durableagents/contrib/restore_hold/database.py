@@ -14,7 +14,8 @@ from runs.fleet import members
 
 GRANT = "GRANT EXECUTE ON FUNCTION pg_control_system() TO {role}"
 # The timeline is the WAL file's: the control file's lags behind a promotion. A row of a live worker counts if its
-# session lock is held, since a restored database has the row and not the lock.
+# session lock is held, since a restored database has the row and not the lock. The table of schedules may be missing,
+# so their act records show whether there were any.
 _TIMELINE = "('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"
 _LSN = "pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint"
 STATE = f"""
@@ -22,7 +23,8 @@ STATE = f"""
            CASE WHEN NOT pg_is_in_recovery() THEN {_TIMELINE} END,
            CASE WHEN NOT pg_is_in_recovery() THEN {_LSN} END,
            m.line, coalesce(m.number, 0), m.host, coalesce(m.host_name, ''), coalesce(m.timeline, 0),
-           NOT EXISTS (SELECT 1 FROM runs_run) AND NOT EXISTS (SELECT 1 FROM runs_schedule),
+           NOT EXISTS (SELECT 1 FROM runs_run)
+               AND NOT EXISTS (SELECT 1 FROM ledger_actrecord WHERE action = 'schedule'),
            EXISTS (
                SELECT 1 FROM restore_hold_voucher v JOIN pg_locks l ON l.locktype = 'advisory' AND l.objsubid = 1
                    AND l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())

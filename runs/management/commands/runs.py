@@ -3,7 +3,7 @@
 In the words of the API and the console. A line for each run: id, state, agent, start, and its attributes as JSON, in
 which no sign can do anything to a terminal. It only reads.
 
-`manage.py runs to-test RUN`: one run as a test of its agent. `runs fork RUN` and `runs start-again RUN` begin it anew.
+`manage.py runs to-test RUN`: one run as a test of its agent.
 `runs why RUN`: why it doesn't move, who must act, and what may be done. Features add further verbs.
 `runs start AGENT --as USER` and the other verbs of runs/management/steering.py act as an account, through the API.
 """
@@ -26,7 +26,7 @@ from ledger.management.in_process import INVALID, ApiCommand, Refusal, add_calle
 from ledger.web import problems
 from runs import features
 from runs.features import RunCommand
-from runs.management import forking, steering
+from runs.management import steering, why
 from runs.models import Run, State
 from runs.queries.attributes.meaning import BadSearch
 from runs.queries.attributes.places import NEWEST
@@ -44,7 +44,7 @@ class Command(ApiCommand):
         parser.add_argument(
             "verb",
             nargs="?",
-            choices=["to-test", forking.VERB, *forking.VERBS, *steering.VERBS, *_of_features()],
+            choices=["to-test", *steering.VERBS, *_further_verbs()],
             help="acts on one run",
         )
         parser.add_argument("run", nargs="?", default="", help="the run's id; for start the agent")
@@ -60,25 +60,18 @@ class Command(ApiCommand):
         )
         parser.add_argument("--agent", default="", help="name, or name@version")
         parser.add_argument("--limit", type=int, default=100, help="maximum number (default: 100)")
-        forking.add_arguments(parser)
         steering.add_arguments(parser)
         add_caller(parser)
-        for command in _of_features().values():
+        for command in _further_verbs().values():
             command.add_arguments(parser)
 
     def handle(self, *, where: str, sort: str, state: str, agent: str, limit: int, **options: Any) -> None:
         """Exit code 2, and one line, for what can't be read."""
-        if options["verb"] in forking.VERBS:
-            self._begin_anew(options["verb"], options["run"], options)
-            return
-        if options["verb"] == forking.VERB:
-            self._why(options["run"], options)
-            return
         if options["verb"] in steering.VERBS:
             for line in steering.carried_out(options["verb"], options["run"], options):
                 self.stdout.write(line)
             return
-        if (command := _of_features().get(options["verb"])) is not None:
+        if (command := _further_verbs().get(options["verb"])) is not None:
             self._by_feature(command, options["run"], options)
             return
         if options["verb"] is not None:
@@ -96,22 +89,6 @@ class Command(ApiCommand):
         except BadSearch as error:
             self._refuse(error.detail, options, error)
 
-    def _begin_anew(self, verb: str, run: str, options: dict[str, Any]) -> None:
-        """Print the preview or the new run's id; print a refusal in one line."""
-        try:
-            for line in forking.carried_out(verb, run, options):
-                self.stdout.write(line)
-        except forking.NotDone as error:
-            self._refuse(str(error), options, error.__context__)
-
-    def _why(self, run: str, options: dict[str, Any]) -> None:
-        """Exit code 2, and one line, for a run that there isn't."""
-        try:
-            for line in forking.told(run):
-                self.stdout.write(line)
-        except forking.NotAsked as error:
-            self._refuse(str(error), options, error.__context__)
-
     def _by_feature(self, command: RunCommand, run: str, options: dict[str, Any]) -> None:
         """Exit code 2, and one line, for a refusal."""
         try:
@@ -119,7 +96,8 @@ class Command(ApiCommand):
                 self.stdout.write(line)
             return
         except DurableAgentsError as error:
-            self._refuse(error.detail, options, error)
+            errors = "; ".join(f"{each['field']} {each['problem']}" for each in error.extra.get("errors", ()))
+            self._refuse(f"{error.detail} {errors}".strip(), options, error)
         except ValueError:
             self._refuse(f"{run!r} isn't a run id", options)
 
@@ -157,8 +135,9 @@ class Command(ApiCommand):
         self._refuse(problem, options, cause)
 
 
-def _of_features() -> dict[str, RunCommand]:
-    return {verb: command for each in features.installed.values() for verb, command in each.run_commands.items()}
+def _further_verbs() -> dict[str, RunCommand]:
+    more = {verb: command for each in features.installed.values() for verb, command in each.run_commands.items()}
+    return {"why": RunCommand(add_arguments=lambda _: None, lines=why.lines), **more}
 
 
 def _pages(filters: Filters, limit: int) -> Iterator[list[Run]]:

@@ -17,6 +17,8 @@ from durableagents.contrib.encryption import erasure, master_keys
 from durableagents.contrib.encryption.erasure import NotErasable
 from durableagents.contrib.encryption.models import Erasure, RunKey
 from durableagents.contrib.encryption.run_keys import RunKeys
+from durableagents.contrib.forks import forking
+from durableagents.contrib.forks.starting_again import StartAgainRequest, read_remains, start_again
 from ledger import codec
 from ledger import events as e
 from ledger.actors import Actor
@@ -30,8 +32,6 @@ from runs import features
 from runs.management.shell import whoever
 from runs.models import Run
 from runs.services import lifecycle
-from runs.services.forks import forking
-from runs.services.forks.starting_again import Again, remains, start_again
 from tests.conftest import database_urls
 from tests.contrib.encryption.erasing import CANARY, dumped, filled, found_in, read_with_all_keys
 from tests.contrib.encryption.test_payloads import cold
@@ -171,9 +171,9 @@ def test_nothing_can_be_done_with_an_erased_run(stage: Stage, tools: Toolbox) ->
     for act in [
         lambda: lifecycle.retry(run.pk, by=OLGA, justification=WHY),
         lambda: lifecycle.cancel(run.pk, by=OLGA, justification=WHY),
-        lambda: forking.fork(run.pk, forking.Wanted(1), by=OLGA, justification=WHY),
-        lambda: start_again(run.pk, Again([], input={"text": "x"}), by=OLGA, justification=WHY),
-        lambda: remains(fresh(run)),
+        lambda: forking.fork(run.pk, forking.ForkRequest(1), by=OLGA, justification=WHY),
+        lambda: start_again(run.pk, StartAgainRequest([], input={"text": "x"}), by=OLGA, justification=WHY),
+        lambda: read_remains(fresh(run)),
     ]:
         with pytest.raises(Erased, match=WHY):
             act()

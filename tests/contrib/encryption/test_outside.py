@@ -20,11 +20,12 @@ from approvals.models import Approval, Decision, Inquiry
 from durableagents import Context, Document, End, Evidence
 from durableagents.contrib.encryption import master_keys
 from durableagents.contrib.encryption.models import RunKey
+from durableagents.contrib.schedules.models import Schedule
 from durableagents.identity.auth import issue_key
 from ledger.actors import Actor
 from ledger.contents import UNREADABLE
 from ledger.verification.runs import verify
-from runs.models import LogLine, Run, Schedule, Wait
+from runs.models import LogLine, Run, Wait
 from runs.services import lifecycle, questions
 from tests.contrib.encryption.test_payloads import _own_keys, cold, keys_are
 from tests.integration.api.conftest import Api, person

@@ -13,6 +13,10 @@ from durableagents.contrib.releases import services
 from durableagents.contrib.releases.choosing import place_of
 from durableagents.contrib.releases.models import Ramp, RampStart, VersionGate
 from durableagents.contrib.releases.services import NotInThisState, RaiseBody, RampBody, RampMoved, StartsUnderWay
+from durableagents.contrib.schedules.models import Firing, Schedule
+from durableagents.contrib.schedules.services import ScheduleBody
+from durableagents.contrib.schedules.services import create as set_schedule
+from durableagents.contrib.schedules.starting import start_next_due
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, JustificationRequired, NotFound
@@ -22,12 +26,10 @@ from runs import features
 from runs.api.starting import begin
 from runs.engine.agents import registry
 from runs.engine.errors import UnknownVersion
-from runs.models import Firing, Process, Run, Schedule, Served
+from runs.models import Process, Run, Served
 from runs.queries.families import heads
 from runs.services import lifecycle
-from runs.services.bodies import ScheduleBody, StartBody
-from runs.services.schedules import firing
-from runs.services.schedules.acts import create as set_schedule
+from runs.services.bodies import StartBody
 from runs.services.version_choice import Key, VersionClosed
 from tests.contrib.releases.releasing import NAME, WHY, raised, ramp, seen, served, start, told, versions
 from tests.integration.runs.stage import Stage, at_once, events, fresh, kinds, problems
@@ -132,7 +134,7 @@ def test_a_schedule_of_a_closed_version_notes_it_and_goes_on_when_it_is_opened(s
         # Two planned times; missed ones are skipped.
         due = timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=2 - len(expected))
         rewrite(Schedule.objects.all(), next_at=due, missed="once")
-        assert firing.fire(one.pk)
+        assert start_next_due(one.pk)
         assert list(Firing.objects.order_by("id").values_list("outcome", flat=True)) == expected
         assert not Schedule.objects.get().stopped and Schedule.objects.get().next_at is not None
     assert "is closed to new starts" in Firing.objects.order_by("id")[0].why

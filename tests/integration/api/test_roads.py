@@ -28,11 +28,8 @@ from ledger.actors import Actor
 from ledger.verification.registers import verify_registers
 from runs.console.socket_watch import SIGNED_OUT, verdicts
 from runs.engine.limits import Permit, Refused
-from runs.models import BudgetDefault, Run, Schedule
-from runs.services.bodies import ScheduleBody
+from runs.models import BudgetDefault, Run
 from runs.services.budgets import prices
-from runs.services.schedules import acts as schedules
-from runs.services.schedules import firing
 from tests.cases import each_case
 from tests.contrib.limits.team import Team, in_thread, said
 from tests.contrib.limits.team import asked as wanted
@@ -40,7 +37,6 @@ from tests.integration.api.conftest import START, Api, is_problem, person
 from tests.integration.approvals.setup import WHY, asked
 from tests.integration.runs.conftest import outside, stage, tools  # noqa: F401 (fixtures)
 from tests.integration.runs.stage import Stage
-from tests.rewriting import rewrite
 from tests.world import Toolbox, only_for_now
 
 pytestmark = pytest.mark.django_db
@@ -148,24 +144,6 @@ def test_deleted_factors_open_no_road_to_a_passkey() -> None:
     answer = client.post("/login", {"username": "finance", "password": PASSWORD})
     assert answer.status_code == 403 and client.get("/account").status_code == 302
     assert "account 'finance'" in named()
-
-
-@each_case("column", ["owner", "next_at"])
-def test_schedule_changed_by_sql_starts_nothing(column: str) -> None:
-    """Neither as another actor, nor at an unplanned time."""
-    ada, bob = person("ada", "integrator"), person("bob", "integrator")
-    body = ScheduleBody.model_validate({"name": "x", "agent": "order", "input": START["input"], "cron": "* * * * *"})
-    own = schedules.create(body, by=Actor("user", "ada", role="integrator", auth="session", person=ada.pk))
-    minute = timezone.now().replace(second=0, microsecond=0)
-    rewrite(Schedule.objects.all(), next_at=minute - timedelta(minutes=1))
-    forged, genuine = {"owner": (bob.pk, ada.pk), "next_at": (minute, minute - timedelta(minutes=1))}[column]
-    with intruder() as cursor:
-        cursor.execute(f"UPDATE runs_schedule SET {column} = %s", [forged])
-    assert not firing.fire(own.pk) and not Run.objects.exists()
-    assert "outside the application" in Schedule.objects.get().trouble and "schedule 'x'" in named()
-    with intruder() as cursor:  # restored: it fires again
-        cursor.execute(f"UPDATE runs_schedule SET {column} = %s", [genuine])
-    assert firing.fire(own.pk) and Run.objects.get().created_by == "user:ada"
 
 
 def test_forged_price_counts_for_nothing() -> None:

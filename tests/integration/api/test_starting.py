@@ -1,17 +1,17 @@
-"""Starts over HTTP by key, time, signal and schedule, and bulk actions."""
+"""Starts over HTTP by key, time and signal, and bulk actions."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
-from runs.models import Batch, BatchItem, Run, Schedule
-from runs.services.bulk import working
+from durableagents.contrib.bulk import working
+from durableagents.contrib.bulk.models import Batch, BatchItem
+from runs.models import Run
 from tests.cases import each_case
 from tests.integration.api.conftest import START, Api, is_problem
 
@@ -122,65 +122,8 @@ def test_many_without_a_key_of_the_request_are_refused(integrator: Api) -> None:
     assert is_problem(bulk(integrator, [START], key=None), 400) and not Run.objects.exists()
 
 
-NIGHTLY = START | {"name": "Nightly", "cron": "30 6 * * mon-fri", "zone": "Europe/Berlin"}
 WHY = {"justification": "for the test"}
 REASON = "The supplier is down."
-
-
-def set_up(api: Api, **changed: Any) -> dict[str, Any]:
-    answer = api.post("schedules", NIGHTLY | changed)
-    assert answer.status_code == 201, answer.content
-    return answer.json()
-
-
-def test_a_schedule_is_set_read_listed_changed_paused_resumed_and_taken_away(integrator: Api, auditor: Api) -> None:
-    one = set_up(integrator)
-    assert len(one["next"]) == 3 and one["last"] == [] and one["missed"] == one["overlap"] == "skip"
-    where = f"schedules/{one['id']}"
-    assert auditor.get(where).json() == one and auditor.get("schedules").json()["results"] == [one]
-    changed = integrator.post(where, NIGHTLY | {"cron": "@daily", "overlap": "queue"}).json()
-    assert (changed["cron"], changed["overlap"], changed["id"]) == ("@daily", "queue", one["id"])
-    paused = integrator.post(f"{where}/pause", WHY).json()
-    assert paused["is_paused"] and paused["next"] == []
-    assert is_problem(integrator.post(f"{where}/pause", WHY), 409, "illegal-state")
-    assert is_problem(integrator.post(f"{where}/resume", {}), 422, "justification-required")
-    assert len(integrator.post(f"{where}/resume", WHY).json()["next"]) == 3
-    assert integrator.post(f"{where}/delete", WHY).status_code == 200
-    assert is_problem(integrator.get(where), 404) and auditor.get("schedules").json()["results"] == []
-
-
-def test_a_repeat_sets_one(integrator: Api) -> None:
-    first, again = (integrator.post("schedules", NIGHTLY, headers={"Idempotency-Key": "s"}) for _ in range(2))
-    assert first.content == again.content and Schedule.objects.count() == 1
-
-
-@each_case(
-    ("wrong", "field"),
-    [
-        ({"cron": "0 0 31 2 *"}, "cron"),
-        ({"cron": 5}, "cron"),
-        ({"zone": "Berlin"}, "zone"),
-        ({"overlap": "debounce"}, "overlap"),
-        ({"input": {"item": ""}}, "input.item"),
-        ({"name": "x" * 101}, "name"),
-        ({"start_at": "soon"}, "start_at"),
-    ],
-)
-def test_what_could_start_nothing_is_refused_by_name(integrator: Api, wrong: dict[str, Any], field: str) -> None:
-    answer = integrator.post("schedules", NIGHTLY | wrong)
-    assert is_problem(answer, 422, "invalid-input"), answer.json()
-    assert field in [each["field"] for each in answer.json()["errors"]] and not Schedule.objects.exists()
-
-
-def test_operators_change_others_schedules(integrator: Api, operator: Api, caller: Callable[[str | None], Api]) -> None:
-    one = set_up(operator)
-    where = f"schedules/{one['id']}"
-    assert is_problem(integrator.post(f"{where}/pause", WHY), 404, "not-found")
-    assert is_problem(integrator.post(where, NIGHTLY), 404, "not-found")
-    assert is_problem(integrator.get(where), 404) and integrator.get("schedules").json()["results"] == []
-    for empty in (where, f"{where}/pause", f"{where}/delete"):
-        assert is_problem(integrator.post(empty, {}), 404, "not-found"), "whose it isn't, for them there is none"
-    assert operator.post(f"schedules/{set_up(integrator)['id']}/pause", WHY).status_code == 200
 
 
 pytestmark = pytest.mark.django_db

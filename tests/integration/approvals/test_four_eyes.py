@@ -22,12 +22,12 @@ from runs.engine.agents import Agent
 from runs.models import Run, Wait
 from runs.services import lifecycle, questions, reconciling, signals
 from runs.services.authority import own_act
+from tests.contrib.forks.test_forks import AGAIN, fork
+from tests.contrib.forks.test_forks import say as answer
 from tests.integration.approvals.setup import buying, sound
 from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import Stage, dump
 from tests.integration.runs.test_children import everything
-from tests.integration.runs.test_forks import AGAIN, fork
-from tests.integration.runs.test_forks import say as answer
 from tests.tampering import tamper, without_triggers
 from tests.world import FIONA, OLGA, SHOP, Asked, Done, Item, Notes, Toolbox, agent_of
 

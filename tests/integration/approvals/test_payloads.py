@@ -16,6 +16,8 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from approvals.models import Approval
 from durableagents import Assistant, Context, End, Failure, KeyRejected, TransportError
+from durableagents.contrib.schedules import services as schedules
+from durableagents.contrib.schedules.services import ScheduleBody
 from durableagents.identity import own_tags, rights
 from durableagents.identity.auth import issue_key
 from ledger import events as e
@@ -29,9 +31,7 @@ from ledger.web.seeing.viewers import EVERYTHING, READ_PAYLOADS, Viewer, viewer_
 from runs.engine.agents import Agent
 from runs.models import Run, Wait
 from runs.services import lifecycle
-from runs.services.bodies import ScheduleBody
 from runs.services.messages import sending
-from runs.services.schedules import acts as schedules
 from tests.cases import each_case
 from tests.integration.approvals.setup import WHY, signed_in, somebody
 from tests.integration.approvals.timing import timing

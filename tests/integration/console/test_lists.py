@@ -18,17 +18,18 @@ from django.utils import timezone
 from pydantic import BaseModel
 
 from durableagents import Agent, Context, Date, End, Flag, Keyword, Keywords, Money, Number
+from durableagents.contrib.bulk import working
+from durableagents.contrib.bulk.models import Batch
 from ledger import events as e
 from ledger.append import append
 from ledger.models import LedgerEntry, OverrideRecord
 from ledger.verification.runs import verify
 from runs.engine.agents import registry
 from runs.management.commands import runs as command
-from runs.models import Attribute, Batch, Run, Wait
+from runs.models import Attribute, Run, Wait
 from runs.queries.attributes import search as searching
 from runs.queries.run_list import PAGE
 from runs.services import lifecycle
-from runs.services.bulk import working
 from tests.cases import each_case
 from tests.integration.console.conftest import OLGA, SHOP, Reader, start, text_of
 from tests.integration.console.test_start import form_of, opened

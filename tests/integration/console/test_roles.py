@@ -13,6 +13,8 @@ from django.utils import timezone
 
 from approvals.policies import acts as policies
 from approvals.policies.acts import NewPolicyBody
+from durableagents.contrib.bulk import services as acts
+from durableagents.contrib.bulk.services import BatchBody
 from ledger.actors import Actor
 from ledger.codec import pack
 from ledger.models import ActRecord
@@ -21,8 +23,6 @@ from runs.engine.agents import registry
 from runs.journal.reader import checksum
 from runs.models import Checkpoint
 from runs.services import lifecycle
-from runs.services.bulk import acts
-from runs.services.bulk.acts import BatchBody
 from tests.cases import each_case
 from tests.integration.console.accounts import boss, boss_account
 from tests.integration.console.conftest import SHOP, Reader, State
@@ -180,7 +180,7 @@ def _run_and_batch(by: Actor) -> dict[str, Any]:
     kept = {"generation": 0, "node": "", "visit": 0, "fingerprint": "", "checksum": checksum("", 0, state)}
     Checkpoint.objects.create(run_id=run, seq=1, state=state, at=timezone.now(), **kept)
     body = BatchBody(action="pause", runs=[run], justification="Hold on.", start=False)
-    batch = acts.make(body, [run], {"runs": 1}, by=by, held=frozenset({"operator"}))
+    batch = acts.create(body, [run], {"runs": 1}, by=by, held=frozenset({"operator"}))
     return {"run_id": run, "batch_id": batch.pk}
 
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from durableagents import Agent, BusinessFailure, Context, End, Failure
+from durableagents.contrib.forks import forking
+from durableagents.contrib.forks.forking import ForkRequest
 from durableagents.contrib.releases import migrating
 from durableagents.contrib.releases.migration_requests import MigrateBody
 from ledger import events as e
@@ -20,8 +22,6 @@ from ledger.models import LedgerEntry
 from runs.models import ENDED, Process, Run
 from runs.services import lifecycle, questions, signals
 from runs.services.families import wishes
-from runs.services.forks import forking
-from runs.services.forks.forking import Wanted
 from runs.workers import failover, timers
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, dump, events, fresh, head, now, output, problems, waiting
@@ -211,7 +211,7 @@ class Family(RuleBasedStateMachine):
     @rule(visit=st.integers(1, 3))
     def fork(self, visit: int) -> None:
         run = fresh(self.run)
-        act = partial(forking.fork, run.pk, Wanted(visit), by=OLGA, justification=WHY)
+        act = partial(forking.fork, run.pk, ForkRequest(visit), by=OLGA, justification=WHY)
         entered = {x.visit for x in events(run, e.VisitEntered) if x.node != "_undo"}
         is_gone = any(VISITS[name] < visit for name in self.undone())  # which it would need
         is_legal = visit in entered and not is_gone and not (run.is_undoing and run.state not in ENDED)

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from durableagents.contrib.forks import forking
+from durableagents.contrib.forks.forking import ForkRequest
+from durableagents.contrib.forks.starting_again import StartAgainRequest, Verdict, start_again
 from ledger import events as e
 from ledger.errors import IllegalTransition, InvalidInput
 from runs.engine.forks import Fork
 from runs.models import Run
 from runs.services import lifecycle
-from runs.services.forks import forking
-from runs.services.forks.forking import Wanted
-from runs.services.forks.starting_again import Again, Verdict, start_again
 from tests.contrib.releases.moving_model import NODE, Mover
 from tests.integration.runs.model import Model
 from tests.integration.runs.spender import WHY, now_and_then
@@ -43,7 +43,7 @@ class Forker(Mover):
         """Fork at one of the newest visits, or after them, which must be refused."""
         model, visit = self.model, self.model.visit - back
         agent = self.other if is_other else self.agent
-        wanted = Wanted(visit, version=agent.version)
+        wanted = ForkRequest(visit, version=agent.version)
         is_there = 0 < visit <= model.visit - model.is_undoing  # a fork can't begin at the undo
         if not is_there or (model.is_undoing and not model.has_ended):
             self._is_refused(lambda: forking.fork(self.run.pk, wanted, by=OLGA, justification=WHY), InvalidInput)
@@ -58,7 +58,7 @@ class Forker(Mover):
         """Restart the run; a run still going is cancelled by it, or neither happens."""
         model, effects = self.model, self.model.done_since(0)
         said = [Verdict(slot, n, counts_as, run=run, result={"ref": "x"}) for run, slot, n in effects]
-        wanted = Again(said if counts_as else [], version=self.agent.version)
+        wanted = StartAgainRequest(said if counts_as else [], version=self.agent.version)
         ended = deepcopy(model)
         if not model.has_ended:
             ended.cancel()

@@ -6,12 +6,12 @@ import pytest
 from pydantic import BaseModel
 
 from durableagents import Agent, Context, End, Renew
+from durableagents.contrib.forks import forking
+from durableagents.contrib.forks.forking import ForkRequest
 from ledger import events as e
 from runs.engine.agents import registry
 from runs.models import Process, Run
 from runs.services import lifecycle, signals
-from runs.services.forks import forking
-from runs.services.forks.forking import Wanted
 from runs.workers import failover
 from tests.contrib.releases.moving import NAME, moved
 from tests.contrib.releases.test_migrating import go, parked, sound
@@ -115,7 +115,7 @@ def test_a_stop_for_a_number_stays_one_stop_however_often_it_is_taken_up(stage: 
 
 
 def forked(run: Run, to: str, **more: Any) -> Run:
-    return forking.fork(run.pk, Wanted(1, version=to, **more), by=OLGA, justification=WHY)
+    return forking.fork(run.pk, ForkRequest(1, version=to, **more), by=OLGA, justification=WHY)
 
 
 def still(stage: Stage, agent: Agent) -> Run:

@@ -24,10 +24,13 @@ from approvals.notices.channels import ChannelBody
 from approvals.policies import acts as policies
 from approvals.policies.acts import NewPolicyBody
 from approvals.queues.along import FACTS
+from durableagents.contrib.bulk import services as bulk
+from durableagents.contrib.bulk.services import BatchBody
 from durableagents.contrib.releases.models import Ramp
 from durableagents.contrib.reports import catalogue
 from durableagents.contrib.reports.models import StoredReport
 from durableagents.contrib.reports.tables import as_bytes
+from durableagents.contrib.schedules.models import Firing, Schedule
 from durableagents.contrib.webhooks import services as webhooks
 from durableagents.contrib.webhooks.models import Webhook
 from durableagents.contrib.webhooks.services import WebhookBody
@@ -35,9 +38,7 @@ from durableagents.identity.auth import issue_key
 from ledger.actors import Actor
 from ledger.models import RuleChange
 from ledger.web.roles import AUDITOR, OPERATOR
-from runs.models import Firing, Run, Schedule, Wait
-from runs.services.bulk import acts as bulk
-from runs.services.bulk.acts import BatchBody
+from runs.models import Run, Wait
 from runs.services.halts import acts as halts
 from runs.services.halts.acts import HaltBody
 from tests.contrib.limits.budgets import pool
@@ -177,7 +178,7 @@ def samples(name: str) -> list[Any]:
             run = Run.objects.filter(state="pending")[0].id
             body = BatchBody(action="pause", runs=[run], justification="Hold on.", start=False)
             by = Actor("user", "olga", role="operator", person=1)
-            return [bulk.make(body, [run], {"runs": 1}, by=by, held=frozenset({"operator"})).pk]
+            return [bulk.create(body, [run], {"runs": 1}, by=by, held=frozenset({"operator"})).pk]
         case "schedule_id":
             return [scheduled().id]
         case "name":

@@ -19,8 +19,8 @@ from runs.engine.recordings.redaction import Redaction, Secrets
 from runs.queries.recordings.folder import Wish, export
 from runs.queries.secret_fields import secrets_of
 from tests.cases import each_case
+from tests.contrib.forks.test_forks import AGAIN, NO, TAKE, asked, fork, say
 from tests.integration.runs.stage import Stage, fresh
-from tests.integration.runs.test_forks import AGAIN, NO, TAKE, asked, fork, say
 from tests.integration.testing.test_export import recording_of
 from tests.world import Done, Notes, agent_of
 

@@ -12,6 +12,8 @@ from django.db import connection
 from pydantic import BaseModel, Field
 
 from durableagents import Agent, Context, End, Handoff, Renew
+from durableagents.contrib.forks import forking
+from durableagents.contrib.forks.forking import ForkRequest
 from durableagents.contrib.releases import migrating
 from durableagents.contrib.releases.migration_requests import MigrateBody
 from ledger.clock import database_now
@@ -22,8 +24,6 @@ from runs.queries.recordings import kin
 from runs.queries.recordings.folder import NotWritten, Wish, export
 from runs.queries.recordings.reading import told_as_test
 from runs.services import lifecycle, signals
-from runs.services.forks import forking
-from runs.services.forks.forking import Wanted
 from tests.integration.runs.stage import Stage, fresh
 from tests.integration.runs.test_children import everything
 from tests.tampering import tamper
@@ -94,14 +94,14 @@ def by_an_earlier_move(stage: Stage) -> tuple[Run, str]:
 def by_a_fork(stage: Stage) -> tuple[Run, str]:
     run = started(stage, holder("forked-holder", Closed))
     holder("forked-holder", Open, "2.0.0")
-    made = forking.fork(run.pk, Wanted(2, version="2.0.0"), by=OLGA, justification=WHY)
+    made = forking.fork(run.pk, ForkRequest(2, version="2.0.0"), by=OLGA, justification=WHY)
     everything(stage)
     return fresh(made), "forked-holder@1.0.0"
 
 
 def by_a_fork_of_a_fork(stage: Stage) -> tuple[Run, str]:
     run, version = by_a_fork(stage)
-    made = forking.fork(run.pk, Wanted(1), by=OLGA, justification=WHY)
+    made = forking.fork(run.pk, ForkRequest(1), by=OLGA, justification=WHY)
     everything(stage)
     return fresh(made), version
 
@@ -254,7 +254,7 @@ def test_what_another_version_declares_is_in_no_test(stage: Stage, way: Callable
 def test_forks_of_a_run_say_nothing_of_it(stage: Stage, tmp_path: Path) -> None:
     run = started(stage, holder("kept-holder", Open))
     holder("kept-holder", Closed, "2.0.0")
-    forking.fork(run.pk, Wanted(2, version="2.0.0"), by=OLGA, justification=WHY)
+    forking.fork(run.pk, ForkRequest(2, version="2.0.0"), by=OLGA, justification=WHY)
     registry.remove("kept-holder@2.0.0")
     assert export(tmp_path / "kept", wish(run)).left_out == []
 

@@ -59,7 +59,7 @@ def take_operators(site: Site, browser: Browser) -> None:
     operator.goto("/fleet")
     picture(operator, "operator-fleet", is_live=False)
     operator.goto(f"/runs?state=waiting_human&agent={agent.name}")
-    operator.locator("#act-on-all").click()
+    operator.locator("#to-new_batch").click()
     operator.locator("#b-pause").check()
     operator.locator("#b-why").fill("The bank is closed today.")
     operator.get_by_role("button", name="Preview").click()

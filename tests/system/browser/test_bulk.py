@@ -39,7 +39,7 @@ def are(site: Site, state: str) -> int:
 
 def act_on_all(page: Page, state: str, act: str, label: str) -> None:
     page.goto(f"/runs?state={state}&agent=zz-clerk&q={TAG}")
-    page.locator("#act-on-all").click()
+    page.locator("#to-new_batch").click()
     expect(page.locator("h1")).to_contain_text(f"Bulk actions: {MANY} runs")
     holds_up(page)
     page.locator(f"#b-{act}").check()

@@ -28,12 +28,10 @@ PARTS = {
 }
 _DUE = """
 from django.utils import timezone
-from runs.models import Schedule
-from runs.services.schedules.firing import hang
+from durableagents.contrib.schedules.models import Schedule
 schedule = Schedule.objects.get(pk="{id}")
 schedule.next_at = timezone.now().replace(second=0, microsecond=0)
 schedule.save()
-hang(schedule)
 """
 
 

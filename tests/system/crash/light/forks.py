@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from uuid import UUID
 
+from durableagents.contrib.forks import forking, starting_again
+from durableagents.contrib.forks.points import visits_of
 from ledger.errors import DurableAgentsError
 from runs.engine.budget import Budget
 from runs.engine.forks import HAPPENED, UNKNOWN
 from runs.models import ENDED, Run
-from runs.services.forks import forking, starting_again
-from runs.services.forks.points import points
 from tests.system.crash.forked import START_AGAIN, Asked
 from tests.system.crash.light.plan import Beginning, Schedule
 from tests.system.crash.light.together import cut_meanwhile
@@ -59,10 +59,10 @@ class Forks:
         known = [made for made, *_ in self.made.values()]
         found = Run.objects.filter(forked_from=run.pk).exclude(pk__in=known).first()
         try:
-            visits = [point.visit for point in points(run) if not point.problem]
+            visits = [point.visit for point in visits_of(run) if not point.problem]
             visit = 0 if what.how == START_AGAIN else min(what.visit, max(visits, default=0))
             if not visit and what.how != START_AGAIN:
-                raise forking.refused("visit", "none has begun", "wait for one")
+                raise forking.refusal("visit", "none has begun", "wait for one")
             if found is None:
                 ready(what)
                 is_cut = bool(what.cut_seconds) and n not in self._cut
@@ -87,12 +87,12 @@ class Forks:
                 starting_again.Verdict(
                     each.slot, each.attempt, self._counts(what, has_result=each.has_result), each.run
                 )
-                for each in starting_again.remains(run).effects
+                for each in starting_again.read_remains(run).effects
             ]
-            wanted = starting_again.Again(audit, budget=budget)
+            wanted = starting_again.StartAgainRequest(audit, budget=budget)
             return starting_again.start_again(run.pk, wanted, by=OLGA, justification=WHY)
         version = self._versions[what.is_elsewhere]
-        asked = forking.Wanted(visit, version.partition("@")[2], budget=budget)
+        asked = forking.ForkRequest(visit, version.partition("@")[2], budget=budget)
         return forking.fork(UUID(str(run.pk)), asked, by=OLGA, justification=WHY)
 
     def _counts(self, what: Beginning, *, has_result: bool) -> str:

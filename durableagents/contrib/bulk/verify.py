@@ -1,0 +1,56 @@
+"""Verification of batches: each record belongs to an authentic batch with this run, done once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from durableagents.contrib.bulk.models import BatchItem
+from durableagents.contrib.bulk.working import PROPOSED
+from ledger.models import ActRecord, OverrideRecord
+from ledger.verification.runs import Line, ReadJournal
+from runs.services.settling.agreeing import PROPOSE
+
+
+class Batches:
+    """A run's records against the batches they name, and the batches' outcomes."""
+
+    def __init__(self, journal: ReadJournal) -> None:
+        self.journal = journal
+
+    def see(self, line: Line) -> None:
+        """Do nothing: no event concerns batches."""
+
+    def problems(self) -> Iterator[str]:
+        run_id = self.journal.run_id
+        records: dict[str, list[OverrideRecord]] = {}
+        for row in self.journal.rows(OverrideRecord, "id", after__has_key="batch"):
+            if isinstance(row.after, dict):  # otherwise its wrong code is reported
+                records.setdefault(str(row.after.get("batch")), []).append(row)
+        items = {str(item.batch_id): item for item in BatchItem.objects.filter(run_id=run_id).select_related("batch")}
+        for named, rows in records.items():
+            yield from self._check(named, rows, items.get(named))
+        for named, item in items.items():
+            is_done = item.outcome == BatchItem.Outcome.DONE and item.batch.action != "priority"
+            if is_done and item.code == PROPOSED:
+                if not any(self.journal.rows(ActRecord, after__batch=named, action=PROPOSE)):
+                    yield f"batch {named} says that an outcome was proposed, but there is no record of that"
+                continue
+            if is_done and named not in records:
+                yield f"batch {named} says that it was done to this run, but there is no override record of that"
+
+    def _check(self, named: str, rows: list[OverrideRecord], item: BatchItem | None) -> Iterator[str]:
+        if len(rows) > 1:
+            yield f"batch {named} was done to this run {len(rows)} times"
+        if item is None:
+            yield f"override record {rows[0].id} names batch {named}, which does not have this run"
+            return
+        batch = item.batch
+        if not batch.is_genuine:
+            yield f"batch {named} was written or changed outside the application"
+        if item.outcome != BatchItem.Outcome.DONE:
+            yield f"batch {named} and override record {rows[0].id} differ about whether it was done to this run"
+        said: dict[str, Any] = {"action": batch.action, "by": batch.by, "justification": batch.justification}
+        for name, value in said.items():
+            if getattr(rows[0], name) != value:
+                yield f"override record {rows[0].id} and batch {named} differ in {name}"

@@ -1,0 +1,252 @@
+"""Pages of batches: choose runs by the list's filter, preview, start and watch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+
+from durableagents.contrib.bulk import services
+from durableagents.contrib.bulk.models import Batch, BatchItem
+from durableagents.contrib.bulk.queries import choose, items, matching, newest, progress_of, visible_runs
+from durableagents.contrib.bulk.services import MAX_RUNS, BatchBody, BatchForm
+from ledger.errors import DurableAgentsError
+from ledger.web.bodies import fit
+from ledger.web.cursors import closed, opened
+from ledger.web.page_base import Page
+from ledger.web.page_forms import Refused, Sent
+from ledger.web.roles import roles
+from ledger.web.seeing.viewers import viewer
+from runs.console import budgets
+from runs.console.settling import receipt_of
+from runs.console.tables.looks import LOOKS, VERBS
+from runs.engine.budget import Budget
+from runs.queries.run_list import GROUPS, Filters
+from runs.services import authority
+from runs.services.bodies import RunFilter, SteerBody
+
+PAGE_SIZE, ITEMS_SHOWN = 50, 100
+_NOT_DONE = ("refused", "failed")
+# The page's name for each action.
+LABELS = {name: verb.label for name, verb in VERBS.items()} | {
+    "priority": "Set priority for",
+    "budget": "Raise budget for",
+    "reconcile": "Settle outcome for",
+}
+MEANS = {name: verb.means for name, verb in VERBS.items()} | {
+    "budget": "Raises caps to these values. Higher caps and unlimited ones stay.",
+    "reconcile": "The same outcome for each run with exactly one unknown call. Others are skipped.",
+}
+CAPS = ("usd", "model_calls", "tool_calls", "steps")
+FILTERED = {"q": "search", "where": "attributes", "parent": "started by", "older": "waiting for"}
+STATES = {
+    "draft": ("previewed", "wait"),
+    "running": ("in progress", "run"),
+    "stopped": ("stopped", "hold"),
+    "done": ("done", "ok"),
+}
+
+
+class BatchesPage(Page):
+    """Bulk actions, newest first: all for operators and auditors, others their own."""
+
+    template = "bulk/list.html"
+    section = "runs"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        beyond = opened(request.GET.get("beyond", ""))
+        rows = newest(person=request.user.pk, held=roles(request.user), limit=PAGE_SIZE + 1, beyond=beyond)
+        shown = progress_of(rows[:PAGE_SIZE])
+        more = closed(rows[PAGE_SIZE - 1].made_at, rows[PAGE_SIZE - 1].pk) if len(rows) > PAGE_SIZE else ""
+        context = {"batches": [_Shown(one) for one in shown], "more": more, "is_from_start": beyond is None}
+        return self.show(request, context)
+
+
+class _Shown:
+    """A batch as a page shows it."""
+
+    def __init__(self, progress: Any) -> None:
+        self.on, self.of = progress, progress.batch
+        self.label = LABELS.get(self.of.action, self.of.action)
+        # Workers leave unauthentic batches alone.
+        self.is_left_alone = self.of.state == "running" and not services.is_authentic_batch(self.of)
+        self.word, self.tone = ("skipped", "stop") if self.is_left_alone else STATES[self.of.state]
+
+    @property
+    def states(self) -> list[tuple[str, int]]:
+        known = self.of.forecast.get("states", {})
+        called = ((LOOKS[name].label if name in LOOKS else name, n) for name, n in known.items())
+        return sorted(called, key=lambda pair: -pair[1])
+
+    @property
+    def caps(self) -> str:
+        """Return the caps that a budget is raised to."""
+        said = self.of.said.get("budget")
+        told = said.items() if isinstance(said, dict) else ()
+        return ", ".join(f"{budgets.LABELS.get(name, name)}: {most}" for name, most in told)
+
+    @property
+    def chosen(self) -> list[tuple[str, str]]:
+        """Return the filter that chose the runs; empty if they were named."""
+        return _in_words(self.of.chosen.get("filter", {}))
+
+
+def _in_words(known: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
+        (FILTERED.get(name, name.replace("_", " ")), _state_words(str(value)) if name == "state" else str(value))
+        for name, value in known.items()
+    ]
+
+
+def _state_words(state: str) -> str:
+    return GROUPS.get(state, (state.replace("_", " "), []))[0]
+
+
+class NewBatchPage(Page):
+    """The runs that the list's filter finds, and the form. A POST freezes them and shows a preview."""
+
+    template = "bulk/new.html"
+    section = "runs"
+    allowed: ClassVar[frozenset[str]] = frozenset(authority.STOPPERS)
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.render(request, _choice(request.GET.dict()))
+
+    def render(self, request: HttpRequest, choice: RunFilter, refused: Refused | None = None) -> HttpResponse:
+        fitting, misread = 0, None
+        try:
+            fitting = len(matching(choice))
+        except DurableAgentsError as error:
+            misread = error
+        held = roles(request.user)
+        offered = [(name, LABELS[name], MEANS.get(name, "")) for name in services.REQUESTERS]
+        known = {name: value for name, value in choice.model_dump(mode="json").items() if value}
+        context = {
+            "choice": known,
+            "chosen": _in_words(known),
+            "fitting": fitting,
+            "caps": {name: budgets.LABELS[name] for name in CAPS},
+            "may_settle": _may("reconcile", held),
+            "may_raise": _may("budget", held),
+            "may_order": _may("priority", held),
+            "is_more": fitting > MAX_RUNS,
+            "most": MAX_RUNS,
+            "misread": misread,
+            "refused": refused,
+            "offered": [one for one in offered if _may(one[0], held)],
+            "back": Filters.of(choice.model_dump()).link(),
+        }
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form = Sent(request)
+        choice = _choice(form.texts)
+        try:
+            happened = form.texts.get("verdict") == "happened"
+            sent = form.read(BatchForm, priority=_whole, receipt=receipt_of if happened else str)
+            settles = sent.action == "reconcile"
+            body = BatchBody(
+                action=sent.action,
+                filter=choice,
+                justification=sent.justification,
+                priority=sent.priority,
+                effects=sent.effects if sent.action == "cancel" else None,
+                start=False,
+                budget=_budget(sent) if sent.action == "budget" else None,
+                verdict=sent.verdict if settles else None,
+                receipt=sent.receipt if settles and happened else None,
+            )
+            ids, how = choose(body)
+            batch = services.create(body, ids, how, by=self.acting(request), held=roles(request.user))
+        except DurableAgentsError as error:
+            return self.render(request, choice, Refused("bulk", error, form.kept))
+        return redirect("batch", batch_id=batch.pk)
+
+
+def _budget(sent: BatchForm) -> Budget:
+    """Return the caps in the form, without empty ones. Raises InvalidInput."""
+    typed = {name: text for name in CAPS if (text := getattr(sent, name))}
+    return fit(Budget, {name: text if name == "usd" else _whole(text) for name, text in typed.items()}, "form")
+
+
+def _may(action: str, held: frozenset[str]) -> bool:
+    try:
+        return bool(services.check_requester(action, held))
+    except DurableAgentsError:
+        return False
+
+
+def _choice(given: dict[str, str]) -> RunFilter:
+    return RunFilter(**Filters.of(given).given)
+
+
+def _whole(text: str) -> int | str:
+    """Return a whole number; other text unchanged, for the body's rules to refuse."""
+    return int(text) if re.fullmatch(r"-?[0-9]{1,15}", text) else text
+
+
+class BatchPage(Page):
+    """One bulk action: its preview, then its results."""
+
+    template = "bulk/batch.html"
+    section = "runs"
+
+    def get(self, request: HttpRequest, batch_id: UUID) -> HttpResponse:
+        return self.render(request, batch_id)
+
+    def render(self, request: HttpRequest, batch_id: UUID, refused: Refused | None = None) -> HttpResponse:
+        held, by = roles(request.user), self.acting(request)
+        batch = services.find(batch_id, person=request.user.pk, held=held)
+        wanted = request.GET.get("outcome", "")
+        after = request.GET.get("after", "")
+        outcome = wanted if wanted in BatchItem.Outcome.values else None
+        number = int(after) if after.isascii() and after.isdigit() and len(after) < 9 else 0
+        rows = items(batch, outcome=outcome, after=number, limit=ITEMS_SHOWN + 1)
+        context = {
+            "receipt": batch.receipt if viewer().reads_all else None,
+            "refused": refused,
+            "b": _Shown(progress_of([batch])[0]),
+            "rows": rows[:ITEMS_SHOWN],
+            "seen": visible_runs(rows),
+            "outcome": outcome or "",
+            "more": rows[ITEMS_SHOWN - 1].n if len(rows) > ITEMS_SHOWN else 0,
+            "not_done": _NOT_DONE,
+            "may_begin": batch.state == "draft" and services.is_own(batch, by) and _may(batch.action, held),
+            "may_stop": batch.ended_at is None and services.can_stop(batch, by, held),
+            "here": reverse("batch", args=[batch_id]),
+        }
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+
+class BatchAct(BatchPage):
+    allowed: ClassVar[frozenset[str]] = frozenset(authority.STOPPERS)
+    http_method_names = ["post"]
+    verb: ClassVar[str] = ""
+    done: ClassVar[str] = ""
+
+    def post(self, request: HttpRequest, batch_id: UUID) -> HttpResponse:
+        form = Sent(request)
+        service: Callable[..., Batch] = getattr(services, self.verb)
+        held = roles(request.user)
+        services.find(batch_id, person=request.user.pk, held=held)
+        try:
+            body = form.read(SteerBody)
+            service(batch_id, by=self.acting(request), held=held, justification=body.justification)
+        except DurableAgentsError as error:
+            return self.render(request, batch_id, Refused(self.verb, error, form.kept))
+        messages.success(request, self.done, extra_tags="ok")
+        return redirect("batch", batch_id=batch_id)
+
+
+class BatchStarts(BatchAct):
+    verb, done = "start", "Bulk job started."
+
+
+class BatchStops(BatchAct):
+    verb, done = "stop", "Bulk job stopped."

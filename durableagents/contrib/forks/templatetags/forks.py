@@ -1,0 +1,26 @@
+"""Filters of the pages about effects."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django import template
+
+from runs.engine.forks import COMMITTED, UNDONE, Evidence
+
+register = template.Library()
+
+
+@register.filter
+def moment(text: str) -> datetime | None:
+    """Return a time in ISO 8601; None for any other text."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+@register.filter
+def outcome_text(effect: Evidence) -> str:
+    """Return an effect's outcome in words."""
+    return {COMMITTED: "done", UNDONE: "done, then undone"}.get(effect.outcome, "outcome unknown")

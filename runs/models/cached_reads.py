@@ -1,0 +1,56 @@
+"""Rows of cached reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+
+from ledger.chain import microseconds
+
+
+class CachedRead(models.Model):
+    """A cached answer. `code` covers the row, so that it can't be forged."""
+
+    key = models.BinaryField(primary_key=True, max_length=32, help_text="A keyed digest of tool, arguments and scope.")
+    tool = models.TextField()
+    run_id = models.UUIDField(help_text="The run whose call made it, so that it can be forgotten with that run.")
+    slot = models.TextField()
+    at = models.DateTimeField(help_text="When that call began.")
+    expires_at = models.DateTimeField()
+    size = models.IntegerField()
+    sealed = models.BinaryField()
+    code = models.BinaryField()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["expires_at"], name="runs_cachedread_by_end"),
+            models.Index(fields=["run_id"], name="runs_cachedread_by_run"),
+        ]
+
+    def coded(self) -> dict[str, Any]:
+        """Return all values that are relied on."""
+        return coded(
+            self.key,
+            self.tool,
+            str(self.run_id),
+            self.slot,
+            microseconds(self.at),
+            microseconds(self.expires_at),
+            self.sealed,
+        )
+
+
+def coded(
+    key: bytes | memoryview, tool: str, run_id: str, slot: str, at: int, expires_at: int, sealed: bytes | memoryview
+) -> dict[str, Any]:
+    """Return the same from single values."""
+    return {
+        "key": bytes(key).hex(),
+        "tool": tool,
+        "run": run_id,
+        "slot": slot,
+        "at": at,
+        "expires_at": expires_at,
+        "sealed": bytes(sealed).hex(),
+    }

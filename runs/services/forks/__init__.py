@@ -1,1 +1,0 @@
-"""Forks of a run, and new runs from its input; the requester reviews its effects first."""

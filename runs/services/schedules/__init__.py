@@ -1,1 +1,0 @@
-"""Schedules: cron lines (`cron`), settings (`acts`), and starting runs (`firing`)."""
