@@ -199,15 +199,6 @@ def read_only() -> frozenset[str]:
     return READ_ONLY.union(*(getattr(app, "read_only_tables", ()) for app in apps.get_app_configs()))
 
 
-def frozen() -> dict[str, set[str]]:
-    """Return the tables whose rows stay, with the columns that never change; an app names its own in its config's
-    `frozen_columns`."""
-    found = dict(FROZEN)
-    for app in apps.get_app_configs():
-        found |= getattr(app, "frozen_columns", {})
-    return found
-
-
 def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:
     """Grant, as a post_migrate receiver of one app, so once per `migrate`."""
     role = settings.DURABLEAGENTS_RUNTIME_ROLE
