@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-POINTS = (*(f"CP{n}" for n in range(11)), "NP1", "NP2", "WP1", "WP2", *(f"RP{n}" for n in range(1, 7)))
+POINTS = (*(f"CP{n}" for n in range(11)), "NP1", "NP2", "UP1", "WP1", "WP2", *(f"RP{n}" for n in range(1, 7)))
 ARMED_FILE = "armed"
 _ACTIONS = ("kill", "stop", "raise")
 _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}

@@ -24,7 +24,7 @@ from django.utils.functional import SimpleLazyObject, empty
 
 from durableagents.server import AFTERWARDS
 from durableagents.server.admission import SLOTS
-from durableagents.server.limits import Receive, Scope, Send
+from durableagents.server.limits import Receive, Scope
 from ledger import context
 from ledger.web.downloads import FileInPieces
 
@@ -62,7 +62,7 @@ class Handler(ASGIHandler):
         else:
             await self._send_file(response, send)
 
-    async def _send_file(self, response: FileInPieces, send: Send) -> None:
+    async def _send_file(self, response: FileInPieces, send: Any) -> None:
         try:
             await self.send_response(response, send)
         finally:

@@ -15,7 +15,7 @@ from drf_spectacular.types import OpenApiTypes
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ledger.api.present import content_of, event_row, list_row, override_row, sizes_of, verification_row
+from ledger.api.present import content_of, event_row, list_row, override_row, payload_of, sizes_of, verification_row
 from ledger.api.schemas import EntryPage, EntryRow, EventPage, OverridePage, VerificationPage, VerificationRow
 from ledger.append import is_recorded
 from ledger.errors import NotFound, RecordDamaged
@@ -60,11 +60,14 @@ class EventContent(ApiView):
     @described("Download an event's payload", OpenApiTypes.ANY)
     def get(self, request: Request, run_id: UUID, seq: int) -> HttpResponseBase:
         Query(request)
-        return event_file(request._request, run_id, seq)
+        return event_file(request._request, run_id, seq, content_of)
 
 
-def event_file(request: HttpRequest, run_id: UUID, seq: int) -> HttpResponseBase:
-    """Return the payload of an event as a file. Raises NotFound, PayloadsHidden, Erased, RecordDamaged, Busy."""
+def event_file(
+    request: HttpRequest, run_id: UUID, seq: int, content: Callable[[Event], Any] = payload_of
+) -> HttpResponseBase:
+    """Return the payload of an event as a file, with the fields that lists leave out. Raises NotFound, PayloadsHidden,
+    Erased, RecordDamaged, Busy."""
     event = Event.objects.filter(run_id=run_id, seq=seq).first()
     if event is None and not is_recorded(run_id):
         raise NotFound("run", run_id)
@@ -75,7 +78,7 @@ def event_file(request: HttpRequest, run_id: UUID, seq: int) -> HttpResponseBase
 
     def read() -> Any:
         try:
-            return content_of(event)
+            return content(event)
         except (ValueError, RecursionError) as error:
             raise RecordDamaged(run_id, f"a payload of event {seq} that can be read ({error})") from error
 

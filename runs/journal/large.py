@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ledger.codec import Upload, is_kept, upload
+from runs import failpoints
 
 T = TypeVar("T")
 
@@ -15,6 +16,7 @@ async def upload_all(uploads: list[Upload]) -> None:
     """Hand these to the store, and take each off the list once it is kept. Raises StoreUnavailable."""
     while uploads:
         await asyncio.to_thread(upload, uploads[0])
+        failpoints.hit("UP1")
         del uploads[0]
 
 

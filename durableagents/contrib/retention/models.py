@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
 from ledger.models import Coded, Json, append_only
@@ -117,6 +118,12 @@ class Archive(Coded):
             models.Index(fields=["run_id", "-id"], name="retention_archive_of_run"),
             models.Index(fields=["family"], name="retention_archive_family"),
             models.Index(fields=["-at", "-id"], name="retention_archive_newest"),
+            models.Index(
+                fields=["business_key", "-created_at", "-run_id"],
+                condition=models.Q(business_key__gt=""),
+                name="retention_archive_key",
+            ),
+            GinIndex(fields=["tags"], opclasses=["jsonb_path_ops"], name="retention_archive_tags"),
         ]
 
     def __str__(self) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
+import itertools
 import json
+import os
 import random
 import shutil
+import signal
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +22,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.core.files.storage import FileSystemStorage, InMemoryStorage, Storage
 from django.core.management import CommandError
-from django.db import transaction
+from django.db import connection, transaction
 from django.test import Client
 from pydantic import BaseModel
 
@@ -36,13 +40,16 @@ from ledger.codec import Cut, pack, stored_at, unpack, unpack_head
 from ledger.erasure import Erased
 from ledger.models import Event
 from ledger.verification.runs import verify
-from runs import features
+from runs import failpoints, features
+from runs.journal.claims import Worker
 from runs.models import Checkpoint, Run
 from runs.services import lifecycle
+from runs.workers import failover
+from runs.workers.run_loop import Host
 from tests.contrib.retention.keeping import SHELL, age, policy
 from tests.contrib.retention.test_archiving import age_archives
 from tests.integration.api.conftest import Api, person
-from tests.integration.runs.stage import Stage, events, fresh, output, waiting
+from tests.integration.runs.stage import Stage, events, facts, fresh, now, output, waiting
 from tests.world import SHOP, Item, Toolbox, agent_of, ends_with
 
 CANARY = "Kanarienvogel"
@@ -286,6 +293,48 @@ def test_only_old_values_that_nothing_refers_to_are_deleted(stage: Stage, tools:
     collecting.collect_when_due()
     collecting.collect_when_due()
     assert Collection.objects.count() == 1
+
+
+def killed_after_upload(worker: Worker, nth: int) -> int:
+    """Let a worker in a process of its own be killed after its nth upload; return how it ended."""
+    passed = itertools.count(1)
+
+    def hit(point: str, tool: str = "", run: str = "") -> None:
+        if point == "UP1" and next(passed) == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    connection.close()
+    child = os.fork()
+    if child == 0:
+        try:
+            failpoints.hit = hit  # type: ignore[assignment]
+            signal.alarm(30)
+            asyncio.run(Host(slots=1, incarnation=worker.id).serve())
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1]
+
+
+def test_worker_killed_between_upload_and_commit_loses_and_doubles_nothing(
+    stage: Stage, tools: Toolbox, store: stores.Folder
+) -> None:
+    for nth in (1, 2):
+        run, worker = stage.start(passing(tools), item=LARGE), stage.hire()
+        assert killed_after_upload(worker, nth) == signal.SIGKILL, nth
+        assert fresh(run).owner == worker.id and verify(run.pk).problems == [], nth
+        failover.worker_died(worker.id, "the test says so")
+        Run.objects.filter(pk=run.pk).update(ready_at=now())
+        stage.settle(run)
+        stage.decide(run)
+        stage.settle(run)
+        assert fresh(run).state == "completed" and output(run) == LARGE and verify(run.pk).problems == [], nth
+        assert facts(run) == ["pending", "committed"] and len(tools.outside.seen("pay")) == nth
+    kept = {name for run_id in store.runs() for name, _, _ in store.values(run_id)}
+    referred = {digest.hex() for run in Run.objects.all() for _, digest in places(run)}
+    assert collecting.collect() == (0, 0), "all are young"
+    assert collecting.collect(timedelta(seconds=-5)).values == 2, "one orphan of each kill"
+    left = {name for run_id in store.runs() for name, _, _ in store.values(run_id)}
+    assert referred <= left < kept and all(verify(run.pk).problems == [] for run in Run.objects.all())
 
 
 def test_values_of_erased_runs_and_of_deleted_archives_are_deleted(

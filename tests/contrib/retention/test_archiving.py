@@ -14,14 +14,16 @@ from django.core.files.storage import FileSystemStorage
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from durableagents import Context, End
-from durableagents.contrib.retention import archiving, places, restoring
+from durableagents.contrib.retention import archiving, listed, places, restoring
 from durableagents.contrib.retention.models import Archive, Deletion, Pending, Restoration, Round
 from durableagents.contrib.seals import sealing
 from durableagents.contrib.seals.verification import check_database
 from durableagents.identity.auth import issue_key
 from ledger.errors import NotFound
+from ledger.verification.archives import Sought
 from ledger.verification.registers import verify_registers
 from runs import failpoints
 from runs.models import Run
@@ -449,3 +451,25 @@ def test_an_archived_run_gives_the_same_evidence_as_before(stage: Stage, tools: 
     (tmp_path / "bundle.zip").write_bytes(content)
     assert verified(tmp_path / "bundle.zip").code == 0 and gone(run.pk)
     assert Restoration.objects.count() == 0 and problems(run.pk) == []
+
+
+def test_archived_runs_are_found_by_business_key_and_tag_through_an_index(stage: Stage) -> None:
+    made = (
+        "INSERT INTO retention_archive (run_id, family, agent, version, state, tags, effects, business_key, created_at,"
+        " ended_at, seq, chain, rows, policy, place, digest, size, at) SELECT gen_random_uuid(), gen_random_uuid(),"
+        " 'a', '1', 'completed', jsonb_build_array('tag' || n % 500, 'all'), '[]', CASE WHEN n % 2 = 0 THEN 'key' || n"
+        " ELSE '' END, now(), now(), 1, '', '{}', 1, '', '', 1, now() FROM generate_series(1, 20000) n"
+    )
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(made)
+        cursor.execute("ANALYZE retention_archive")
+        for sought, index in (
+            (Sought(business_key="key42"), "retention_archive_key"),
+            (Sought(tag="tag7"), "retention_archive_tags"),
+        ):
+            with CaptureQueriesContext(connection) as captured:
+                listed.search(sought, 100)  # finds none of them: these rows have no codes
+            cursor.execute("EXPLAIN " + captured[0]["sql"].replace("%", "%%"))
+            plan = "\n".join(line for (line,) in cursor.fetchall())
+            assert index in plan, plan
+        transaction.set_rollback(True)

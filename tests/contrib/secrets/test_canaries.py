@@ -347,7 +347,9 @@ def test_redacted_fields_are_left_out_of_pages_api_and_exports(stage: Stage, tmp
     assert not any(text.encode() in each for text in (iban, name) for each in shown)
     (seq,) = Event.objects.filter(run_id=run.pk, kind="ToolReturned").values_list("seq", flat=True)
     whole = client.get(f"/runs/{run.pk}/events/{seq}/payload")
-    assert whole.status_code == 200 and iban.encode() in whole.content, "a reader of payloads may download it"
+    assert whole.status_code == 200 and iban.encode() in whole.getvalue(), "a reader of payloads may download it"
+    content = api.get(f"runs/{run.pk}/events/{seq}/content").getvalue()
+    assert b"kept, as" in content and iban.encode() not in content, "the API leaves out the same as in its list"
     for wrong in ("iban", [""], ["a..b"], [7]):
         with pytest.raises(DefinitionError, match="redact="):
             tool(replay_class=ReplayClass.PURE, redact=wrong)(transfer_to._function)  # type: ignore[arg-type]
