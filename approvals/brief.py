@@ -12,13 +12,12 @@ from django.db.models.expressions import RawSQL
 
 from approvals import votes
 from approvals.genuine import marks_of
-from approvals.guards import ApprovalPanel, documents_lack_app
+from approvals.guards import ApprovalPanel, documents_lack_app, feature_annotations
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import CHANGED_FIRST, Facts, No, Standing, Sum, judge, thresholds
 from approvals.queues.sight import asked_at, is_shown, reads
 from approvals.queues.standing import FACTS, also, facts_in
 from approvals.stepup import minutes, wanted_for
-from approvals.talk.shown import NAMES, TALK, Talk, talk_in
 from approvals.timing.words import Missed, missed
 from approvals.timing.words import along as timed
 from approvals.votes import NEXT, NOW, StageShown, nobody_left, stages_of
@@ -82,7 +81,7 @@ class Brief:
     tool: ToolCard | None
     facts: Facts
     stages: list[StageShown]
-    talk: Talk
+    voters: frozenset[int | None]  # of all revisions
     is_read: bool = True
     is_genuine: bool | None = None  # of `decision`: see genuine.py
 
@@ -206,10 +205,6 @@ class Brief:
     @property
     def may_hand_over(self) -> bool:
         return isinstance(self.standing, Standing) and self.standing.deputyship is None
-
-    @property
-    def said_of_it(self) -> Talk:
-        return self.talk.of(self.approval.id)
 
     @property
     def proof_words(self) -> str:
@@ -381,11 +376,7 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
         ),
         is_read=is_read,
         stages=stages,
-        talk=talk_in(
-            [getattr(one, "talk", "") for one, _ in revisions],
-            reader.person,
-            barred={approval.run.creator, *(row.person for row in rows)},
-        ).told(is_read=is_read),
+        voters=frozenset(row.person for row in rows),
     )
 
 
@@ -394,7 +385,6 @@ _FACTS = FACTS.format(
     queue='"approvals_approval"."queue"',
     case='coalesce("approvals_approval"."case_id", "approvals_approval"."id")',
 )
-_TALK = TALK.format(approval='"approvals_approval"."id"', names=NAMES)
 # UNION, not UNION ALL: revisions that form a ring (forged) end here too.
 _CHAIN = """
     WITH RECURSIVE chain AS (
@@ -408,8 +398,7 @@ def _revisions(approval_id: UUID, reader: int | None) -> tuple[list[tuple[Approv
     seq = Subquery(Head.objects.filter(run_id=OuterRef("run_id")).values("seq"))
     facts = RawSQL(f'CASE WHEN "approvals_approval"."id" = %s THEN {_FACTS} END', [approval_id, reader], TextField())
     rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id]))
-    talk = RawSQL(_TALK, [], output_field=TextField())
-    rows = rows.annotate(head_seq=seq, facts=facts, talk=talk, **timed(), **votes.along())
+    rows = rows.annotate(head_seq=seq, facts=facts, **timed(), **votes.along(), **feature_annotations(is_whole=True))
     known = {row.id: row for row in rows}
     said = list(Decision.objects.filter(approval_id__in=list(known)).select_related("approval")) if known else []
     decisions = {one.approval_id: one for one in said if one.closes}

@@ -54,6 +54,12 @@ class ApprovalFilter:
     condition: Callable[[int | None], tuple[str, list[Any]]]
 
 
+def feature_annotations(*, is_whole: bool) -> dict[str, Any]:
+    """Return what features read with approvals, of a page or a list."""
+    made = [make(is_whole) for make in features.every(lambda each: each.approval_annotations)]
+    return {name: value for values in made for name, value in values.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class PendingDecision:
     """A decision that is about to be made, with everything locked. `thresholds` are those of the queues decided at,

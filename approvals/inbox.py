@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from django.urls import reverse
 
 from approvals.brief import asks_of, cards_by_name, plan_of, title_of
-from approvals.guards import ApprovalFilter, ApprovalPanel
+from approvals.guards import ApprovalFilter, ApprovalPanel, feature_annotations
 from approvals.models import Approval, ApprovalState
 from approvals.queues.sight import asked_at, readable, shown_of
 from approvals.repeats import Repeat, repeats_of
@@ -289,7 +289,11 @@ def _went_to(mine: list[str]) -> list[dict[Any, Any]]:
 
 
 def _rows(ids: RawSQL, wanted: Wanted) -> list[Approval]:
-    approvals = Approval.objects.select_related("run").filter(id__in=ids).annotate(**timed())
+    approvals = (
+        Approval.objects.select_related("run")
+        .filter(id__in=ids)
+        .annotate(**timed(), **feature_annotations(is_whole=False))
+    )
     return sorted(approvals, key=lambda one: _edge(one, wanted), reverse=wanted.is_decided)
 
 
@@ -317,7 +321,7 @@ def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
         rows = rows.filter(state=ApprovalState.OPEN).order_by("deadline", "id")
     if wanted.is_late:
         rows = rows.filter(Q(escalated_to__isnull=False) | Q(deadline__lt=Now()))
-    approvals = list(rows.filter(*wanted.in_orm).annotate(**timed()))
+    approvals = list(rows.filter(*wanted.in_orm).annotate(**timed(), **feature_annotations(is_whole=False)))
     place = opened(wanted.beyond)
     rest = [one for one in approvals if place is None or _is_beyond(one, place, wanted)]
     listed = _listed(rest[: limit + 1], wanted, limit, len(approvals), place is None, held)

@@ -26,8 +26,8 @@ from approvals.queue_models import Deputy as Deputy
 from approvals.queue_models import Limit as Limit
 from approvals.queue_models import Queue as Queue
 from approvals.rules.rows import Policy as Policy
-from approvals.talk.models import Delegation as Delegation
-from approvals.talk.models import Inquiry as Inquiry
+from approvals.talk_models import Delegation as Delegation
+from approvals.talk_models import Inquiry as Inquiry
 from ledger.codes import mac
 from ledger.contents import ContentBytes, ContentJson, ContentText
 from ledger.keys import word_key

@@ -15,7 +15,6 @@ from approvals.notices.courier import ADDRESS, BY_CHAT, BY_MAIL, BY_PUSH, CHAT, 
 from approvals.policies.inforce import STATEMENT, book_of
 from approvals.policies.verification import Policed, every_revision
 from approvals.queues import along, standing
-from approvals.talk.shown import open_for
 from approvals.timing import course
 from approvals.verification import Gates
 from runs.background import Duty
@@ -38,7 +37,6 @@ FEATURES = (
         on_reopen=(services.REOPEN,),
         offers=(offered.decisions,),
         remarks=(offered.how_many_more, offered.who_is_missing),
-        open_items=(open_for,),
         run_checks=(Gates,),
         run_tables={
             "approvals_approval": "run_id",

@@ -5,7 +5,6 @@ from django.urls import path
 from approvals import views
 from approvals.cases import views as cases
 from approvals.changes import views as changes
-from approvals.consulting import views as consulting
 from approvals.deadlines import views as timing
 from approvals.granting import views as granting
 from approvals.notices import views as notices
@@ -17,19 +16,6 @@ urlpatterns = [
     path("inbox/<uuid:approval_id>", views.InboxPage.as_view(), name="approval"),
     path("approvals/<uuid:approval_id>/decision", views.Decisions.as_view(), name="decision"),
     path("approvals/<uuid:approval_id>/changes", cases.Changes.as_view(), name="changes"),
-    path("approvals/<uuid:approval_id>/inquiries", consulting.Inquiries.as_view(), name="inquiries"),
-    path("approvals/<uuid:approval_id>/inquiries/<int:n>/answers", consulting.Answers.as_view(), name="case_answers"),
-    path(
-        "approvals/<uuid:approval_id>/inquiries/<int:n>/withdrawals",
-        consulting.InquiryWithdrawals.as_view(),
-        name="inquiry_withdrawals",
-    ),
-    path("approvals/<uuid:approval_id>/delegations", consulting.Delegations.as_view(), name="delegations"),
-    path(
-        "approvals/<uuid:approval_id>/delegations/<int:n>/ends",
-        consulting.DelegationEnds.as_view(),
-        name="delegation_ends",
-    ),
     path("approvals/<uuid:approval_id>/plan", cases.Plan.as_view(), name="plan"),
     path("queues", queues.QueuesPage.as_view(), name="queues"),
     path("queues/new", queues.Adding.as_view(), name="new_queue"),

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 from uuid import UUID
 
+from approvals.cases.talks import Talks
 from approvals.cases.verified import amendment_problems, as_decision
-from approvals.consulting.verification import Talks
 from approvals.granting.verification import AUTH, Standing
 from approvals.models import Approval, Decision, Seat
 from approvals.passkeys.verification import assertion_problems, missing_assertion

@@ -24,7 +24,7 @@ _NAMES = {
     "approvals.api.policies.RuleRow": "PolicyRuleRow",
     "approvals.api.policies.VersionRow": "PolicyVersionRow",
     "approvals.api.queues.LimitRow": "QueueLimitRow",
-    "approvals.consulting.common.AnswerBody": "InquiryAnswerBody",
+    "durableagents.contrib.casework.common.AnswerBody": "InquiryAnswerBody",
     "approvals.queues.acts.LiftBody": "QueueLiftBody",
     "approvals.queues.acts.LimitBody": "QueueLimitBody",
     "runs.api.injecting.ChangeRow": "ContextChangeRow",

@@ -188,9 +188,12 @@ class Feature:
     # Checks of decisions on approvals, and panels of an approval's page.
     decision_guards: Sequence[DecisionGuard] = ()
     approval_panels: Sequence[Callable[[Brief], Sequence[ApprovalPanel]]] = ()
-    # Lists of approvals: lines of each in the console, and further fields in the API, by approval; filters by name.
+    # SQL values read with approvals, for these panels and lines: of a page (True) or a list (False).
+    approval_annotations: Sequence[Callable[[bool], Mapping[str, Any]]] = ()
+    # Lists of approvals: lines of each in the console, by approval; further fields in the API, likewise, given also the
+    # ids of those whose payloads the reader may read; filters by name.
     approval_lines: Sequence[Callable[[Sequence[Approval]], Mapping[UUID, ApprovalPanel]]] = ()
-    approval_fields: Sequence[Callable[[Sequence[Approval]], Mapping[UUID, Mapping[str, Any]]]] = ()
+    approval_fields: Sequence[Callable[[Sequence[Approval], Collection[UUID]], Mapping[UUID, Mapping[str, Any]]]] = ()
     approval_filters: Mapping[str, ApprovalFilter] = field(default_factory=dict)
     # Facts of a run, by name: SQL expressions of JSON about a row of `ledger_head`, read with each run that is shown.
     run_facts: Mapping[str, str] = field(default_factory=dict)

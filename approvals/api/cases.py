@@ -1,22 +1,15 @@
-"""Inquiries, delegations and the audit trail of approvals."""
+"""The audit trail of approvals."""
 
 from __future__ import annotations
-
-from uuid import UUID
 
 from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from approvals import services
-from approvals.api.schemas import AuditPage, AuditRow, DelegationRow, InquiryRow
-from approvals.api.views import shown_one
-from approvals.consulting import delegations, inquiries
-from approvals.consulting.common import AnswerBody, DelegationBody, InquiryBody
+from approvals.api.schemas import AuditPage, AuditRow
 from approvals.trail import ACTIONS, Act, Filters, acts, digests
-from ledger.web.api_base import ApiView, Query, described, read_body
-from ledger.web.roles import EVERY, READS_AUDIT, roles
-from runs.services.bodies import SteerBody
+from ledger.web.api_base import ApiView, Query, described
+from ledger.web.roles import READS_AUDIT
 
 _NAMES = ("action", "by", "queue", "agent", "run_id", "from", "to", "cursor")
 
@@ -70,70 +63,3 @@ def act_row(act: Act) -> AuditRow:
         seq=getattr(row, "seq", None),
         chain=bytes(chain).hex() if chain else None,
     )
-
-
-class Inquiries(ApiView):
-    """Ask a person about an approval."""
-
-    roles = {"POST": EVERY}
-
-    @described("Ask about an approval", InquiryRow, status=201, body=InquiryBody)
-    def post(self, request: Request, approval_id: UUID) -> Response:
-        approval = shown_one(approval_id, request.user)
-        by = services.actor_for_decision(approval, self.by, roles(request.user))
-        body = read_body(request, InquiryBody)
-        row = inquiries.ask(approval_id, to=body.to, question=body.question, by=by)
-        return Response(InquiryRow.of(row, is_genuine=True), status=201)
-
-
-class InquiryAnswer(ApiView):
-    """Answer an inquiry. Only the person asked may do so."""
-
-    roles = {"POST": EVERY}
-
-    @described("Answer an inquiry", InquiryRow, body=AnswerBody)
-    def post(self, request: Request, approval_id: UUID, n: int) -> Response:
-        shown_one(approval_id, request.user)
-        text = read_body(request, AnswerBody).answer
-        return Response(InquiryRow.of(inquiries.answer(approval_id, n, answer=text, by=self.by), is_genuine=True))
-
-
-class InquiryWithdraw(ApiView):
-    """Withdraw an inquiry. Only the person who asked may do so."""
-
-    roles = {"POST": EVERY}
-
-    @described("Withdraw an inquiry", InquiryRow, body=SteerBody)
-    def post(self, request: Request, approval_id: UUID, n: int) -> Response:
-        shown_one(approval_id, request.user)
-        why = read_body(request, SteerBody).justification
-        return Response(
-            InquiryRow.of(inquiries.withdraw(approval_id, n, justification=why, by=self.by), is_genuine=True)
-        )
-
-
-class Delegations(ApiView):
-    """Let another person decide an approval in the caller's place."""
-
-    roles = {"POST": EVERY}
-
-    @described("Delegate an approval", DelegationRow, status=201, body=DelegationBody)
-    def post(self, request: Request, approval_id: UUID) -> Response:
-        approval = shown_one(approval_id, request.user)
-        by = services.actor_for_decision(approval, self.by, roles(request.user))
-        body = read_body(request, DelegationBody)
-        row = delegations.delegate(approval_id, to=body.to, justification=body.justification, by=by)
-        return Response(DelegationRow.of(row, is_genuine=True), status=201)
-
-
-class DelegationEnd(ApiView):
-    """End a delegation. Either side may do so."""
-
-    roles = {"POST": EVERY}
-
-    @described("End a delegation", DelegationRow, body=SteerBody)
-    def post(self, request: Request, approval_id: UUID, n: int) -> Response:
-        shown_one(approval_id, request.user)
-        why = read_body(request, SteerBody).justification
-        row = delegations.take_back(approval_id, n, justification=why, by=self.by)
-        return Response(DelegationRow.of(row, is_genuine=True))

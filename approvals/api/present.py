@@ -10,9 +10,7 @@ from uuid import UUID
 from approvals.api.schemas import (
     ApprovalRow,
     DecisionRow,
-    DelegationRow,
     DocumentRow,
-    InquiryRow,
     PreviousRow,
     StageRow,
     VoteRow,
@@ -21,9 +19,7 @@ from approvals.genuine import marks_of
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.queues.sight import asked_at, readable
 from approvals.stepup import wanted_by
-from approvals.talk.shown import NO_TALK, Talk, talk_of
 from approvals.votes import AFTER, NEXT, StageShown, stage_number, stages_of
-from ledger.web.seeing.viewers import viewer
 from runs import features
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.documents import named_in
@@ -41,8 +37,7 @@ def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
     ours = marks_of(said)
     stages = stages_of(approvals, [d for d in said if d.approval_id in own], ours)
     shown = readable(approvals)
-    talk = talk_of(list(own), viewer().person)
-    added = [make(approvals) for make in features.every(lambda each: each.approval_fields)]
+    added = [make(approvals, shown) for make in features.every(lambda each: each.approval_fields)]
     return [
         approval_row(
             a,
@@ -50,7 +45,6 @@ def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
             _said(decisions.get(a.id), ours),
             _said(decisions.get(a.previous_id), ours),
             is_read=a.id in shown,
-            talk=talk.of(a.id),
             fields={name: value for by_id in added for name, value in by_id.get(a.id, {}).items()},
         )
         for a in approvals
@@ -68,7 +62,6 @@ def approval_row(
     earlier: DecisionRow | None = None,
     *,
     is_read: bool = True,
-    talk: Talk = NO_TALK,
     fields: Mapping[str, Any] = MappingProxyType({}),
 ) -> ApprovalRow:
     """Return the row of one revision. `arguments` is read from the bytes that `plan_hash` covers.
@@ -76,7 +69,7 @@ def approval_row(
     `earlier` is the decision on the revision before this one. Without `is_read` nothing is told of what is asked,
     beyond that it is.
     """
-    talk, besides = talk.told(is_read=is_read), {} if is_read else {"evidence": [], "why": "", "effect": ""}
+    besides = {} if is_read else {"evidence": [], "why": "", "effect": ""}
     plan = approval.planned() if is_read else None
     return ApprovalRow.of(
         approval,
@@ -91,9 +84,7 @@ def approval_row(
         stage=stage_number(approval),
         stages=[_stage(each) for each in stages],
         previous=PreviousRow.of(None, id=approval.previous_id, decision=earlier) if approval.previous_id else None,
-        inquiries=[InquiryRow.of(each.row, is_genuine=each.is_genuine) for each in talk.inquiries],
-        delegations=[DelegationRow.of(each.row, is_genuine=each.is_genuine) for each in talk.delegations],
-        **{"claims": [], **fields, **besides},
+        **{"claims": [], "inquiries": [], "delegations": [], **fields, **besides},
     )
 
 

@@ -47,21 +47,4 @@ urlpatterns = [
     path("approvals", views.Approvals.as_view(), name="api-approvals"),
     path("approvals/<uuid:approval_id>", views.OneApproval.as_view(), name="api-approval"),
     path("approvals/<uuid:approval_id>/decision", views.Decide.as_view(), name="api-approval-decision"),
-    path("approvals/<uuid:approval_id>/inquiries", cases.Inquiries.as_view(), name="api-inquiries"),
-    path(
-        "approvals/<uuid:approval_id>/inquiries/<int:n>/answer",
-        cases.InquiryAnswer.as_view(),
-        name="api-inquiry-answer",
-    ),
-    path(
-        "approvals/<uuid:approval_id>/inquiries/<int:n>/withdraw",
-        cases.InquiryWithdraw.as_view(),
-        name="api-inquiry-withdraw",
-    ),
-    path("approvals/<uuid:approval_id>/delegations", cases.Delegations.as_view(), name="api-delegations"),
-    path(
-        "approvals/<uuid:approval_id>/delegations/<int:n>/end",
-        cases.DelegationEnd.as_view(),
-        name="api-delegation-end",
-    ),
 ]

@@ -13,7 +13,6 @@ from django.db import transaction
 from pydantic import ValidationError
 
 from approvals.calendars import asof
-from approvals.consulting.inquiries import resumed
 from approvals.models import Approval, ApprovalState
 from approvals.policy import CHANGED_FIRST, No, judge
 from approvals.queues.standing import facts_of, told
@@ -31,7 +30,7 @@ from approvals.services import (
     require_standing,
 )
 from approvals.stepup import KeyCannotProve, ProofNeeded
-from approvals.timing.course import Read, later, read, shifted, stood, went_to
+from approvals.timing.course import Read, later, read, resumed, shifted, stood, went_to
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import justified

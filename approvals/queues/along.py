@@ -12,7 +12,7 @@ from uuid import UUID
 from approvals.calendars.asof import LOOKED_AT
 from approvals.calendars.models import Escalation
 from approvals.queue_models import Deputy, Queue
-from approvals.talk.models import Delegation, Inquiry
+from approvals.talk_models import Delegation, Inquiry
 from ledger.keys import code_key
 from ledger.rows import row_of
 from ledger.web.roles import Mark, OwnCase, OwnLimit, StandsIn

@@ -21,12 +21,14 @@ from ledger.models import Event
 from runs.engine.gating.calendars import Calendar
 from runs.engine.gating.timing import (
     Course,
+    Moved,
     after_escalation,
     after_resume,
     after_stop,
     are_moments,
     first_look,
     later_by,
+    resume_clock,
     terms_in,
 )
 from runs.engine.tape import payload_of
@@ -243,3 +245,9 @@ def went_to(approval: Approval, n: int, to: str, cause: str, deadline: datetime,
 def look_again(approval: Approval, at: datetime | None) -> None:
     approval.look_at = at
     approval.save(update_fields=["look_at"])
+
+
+def resumed(course: Course, run_id: UUID, now: datetime) -> tuple[Moved, timedelta]:
+    """Return a stopped question's times after it resumes, and how long it was stopped."""
+    assert course.stop is not None
+    return resume_clock(course, calendar_now(course), now, stood=stood_in(course, run_id, course.stop.at, now))

@@ -1,4 +1,4 @@
-"""People's work on single approvals: claims. See README.md."""
+"""People's work on single approvals: claims, inquiries, delegations. See README.md."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ class CaseworkConfig(AppConfig):
 
     def ready(self) -> None:
         """Install this app's feature."""
-        from durableagents.contrib.casework import queries
+        from durableagents.contrib.casework import queries, talk
         from runs import features
 
         features.install(
             features.Feature(
                 name="casework",
-                approval_panels=(queries.approval_panels,),
+                approval_annotations=(queries.annotations, talk.annotations),
+                approval_panels=(queries.approval_panels, talk.talk_panels),
                 approval_lines=(queries.approval_lines,),
-                approval_fields=(queries.approval_fields,),
+                approval_fields=(queries.approval_fields, talk.talk_fields),
                 approval_filters=queries.FILTERS,
+                open_items=(talk.open_for,),
             )
         )

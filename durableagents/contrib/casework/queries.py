@@ -4,13 +4,15 @@ can no longer decide (account closed, role lost)."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.db import connection
+from django.db.models import TextField
+from django.db.models.expressions import RawSQL
 
 from approvals.api.schemas import ClaimRow
 from approvals.brief import Brief
@@ -36,14 +38,15 @@ _ACTIVE = f"""approvals_claim c JOIN auth_user u ON u.id = c.person AND u.is_act
 _ONE = """json_build_object('id', c.id, 'person', c.person, 'by', left(c.by, 200), 'role', left(c.role, 200),
     'at', c.at, 'until', c.until, 'seconds', ceil(extract(epoch FROM c.until - clock_timestamp()))::int) AS claim"""
 _LISTED = f"""(SELECT coalesce(json_agg(o.claim), '[]') FROM (
-    SELECT {_ONE} FROM {_ACTIVE} AND c.approval_id = a.id ORDER BY c.at, c.id LIMIT {MAX_ACTIVE}) o)"""
+    SELECT {_ONE} FROM {_ACTIVE} AND c.approval_id = {{id}} ORDER BY c.at, c.id LIMIT {MAX_ACTIVE}) o)"""
 _HISTORY = f"""(SELECT coalesce(json_agg(t.claim), '[]') FROM (
     SELECT json_build_object('person', c.person, 'by', left(c.by, 200), 'at', c.at,
         'ended_at', coalesce(c.ended_at, c.until), 'ended_by', left(c.ended_by, 200), 'why', left(c.why, 200)) AS claim
-    FROM approvals_claim c WHERE c.approval_id = a.id AND c.at BETWEEN '2000-01-01' AND c.until
+    FROM approvals_claim c WHERE c.approval_id = {{id}} AND c.at BETWEEN '2000-01-01' AND c.until
       AND c.until <= clock_timestamp() + interval '{MAX_MINUTES + 1} minutes'
       AND (c.ended_at IS NULL OR c.ended_at BETWEEN c.at AND clock_timestamp())
     ORDER BY c.at DESC, c.id DESC LIMIT {MAX_HISTORY}) t)"""
+_ID = '"approvals_approval"."id"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,21 +146,26 @@ def active_claims(approvals: Iterable[UUID]) -> dict[UUID, list[ActiveClaim]]:
     if not ids:
         return {}
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT a.id, {_LISTED}::text FROM unnest(%s::uuid[]) AS a (id)", [ids])
+        cursor.execute(f"SELECT a.id, {_LISTED.format(id='a.id')}::text FROM unnest(%s::uuid[]) AS a (id)", [ids])
         return {id: [_active(each) for each in json.loads(claims)] for id, claims in cursor.fetchall()}
+
+
+def annotations(is_whole: bool) -> dict[str, RawSQL]:
+    """Return what is read with an approval: its claims, and on a page their history."""
+    parts = {"active": _LISTED, "history": _HISTORY} if is_whole else {"active": _LISTED}
+    values = ", ".join(f"'{name}', {sql.format(id=_ID)}" for name, sql in parts.items())
+    return {"casework_claims": RawSQL(f"json_build_object({values})::text", [], output_field=TextField())}
+
+
+def _claims_of(approval: Any, room: int = 1) -> Claims:
+    read = json.loads(approval.casework_claims)
+    active, history = ([make(each) for each in read.get(name, ())] for name, make in _PARTS.items())
+    return Claims(viewer().person, active, history, max(1, room))
 
 
 def approval_panels(opened: Brief) -> list[ApprovalPanel]:
     """Return the panels of an approval's page: its claims, their history, and a note where it is decided."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {_LISTED}::text, {_HISTORY}::text FROM (SELECT %s::uuid AS id) a", [opened.approval.id])
-        active, history = (json.loads(text) for text in cursor.fetchone())
-    claims = Claims(
-        viewer().person,
-        [_active(each) for each in active],
-        [_history(each) for each in history],
-        max(1, opened.now.missing if opened.now is not None else 1),
-    )
+    claims = _claims_of(opened.approval, opened.now.missing if opened.now is not None else 1)
     return [
         ApprovalPanel(f"casework/{template}.html", claims, place=place)
         for template, place in (("claims", "top"), ("history", "history"), ("decision", "decision"))
@@ -166,15 +174,11 @@ def approval_panels(opened: Brief) -> list[ApprovalPanel]:
 
 def approval_lines(approvals: Sequence[Approval]) -> Mapping[UUID, ApprovalPanel]:
     """Return a line for each claimed approval of the inbox."""
-    me = viewer().person
-    return {
-        id: ApprovalPanel("casework/line.html", Claims(me, claims))
-        for id, claims in active_claims(one.id for one in approvals).items()
-        if claims
-    }
+    found = {one.id: _claims_of(one) for one in approvals}
+    return {id: ApprovalPanel("casework/line.html", claims) for id, claims in found.items() if claims.active}
 
 
-def approval_fields(approvals: Sequence[Approval]) -> Mapping[UUID, Mapping[str, Any]]:
+def approval_fields(approvals: Sequence[Approval], readable: Collection[UUID]) -> Mapping[UUID, Mapping[str, Any]]:
     """Return the claims of open approvals for the API."""
     found = active_claims(one.id for one in approvals if one.state == ApprovalState.OPEN)
     return {id: {"claims": [ClaimRow.of(each) for each in claims]} for id, claims in found.items()}
@@ -202,3 +206,6 @@ def _active(claim: dict[str, Any]) -> ActiveClaim:
 
 def _history(claim: dict[str, Any]) -> HistoryLine:
     return HistoryLine(**{**claim, **{name: datetime.fromisoformat(claim[name]) for name in ("at", "ended_at")}})
+
+
+_PARTS: dict[str, Callable[[dict[str, Any]], Any]] = {"active": _active, "history": _history}

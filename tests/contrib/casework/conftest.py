@@ -1,4 +1,4 @@
-"""Runs on the real database; the tests without it are not marked."""
+"""Runs on the real database."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.approvals.conftest import fiona
 from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, outside, stage, tools
 
-__all__ = ["_agents_of_this_test", "_django_db_marker", "outside", "stage", "tools"]
+__all__ = ["_agents_of_this_test", "_django_db_marker", "fiona", "outside", "stage", "tools"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of this folder, since pytest-django creates a database only if some test has the mark."""
     for item in items:
-        if item.path == Path(__file__).with_name("test_claims.py"):
+        if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.django_db)

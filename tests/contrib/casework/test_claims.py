@@ -10,12 +10,12 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
-from approvals.consulting.delegations import delegate, take_back
 from approvals.models import Approval, Decision
 from approvals.queues import acts as queues
 from approvals.queues import deputies
 from approvals.services import AlreadyDecided, AlreadyVoted
 from durableagents.contrib.casework.claims import Claimed, NoClaim, claim, release
+from durableagents.contrib.casework.delegations import delegate, take_back
 from durableagents.contrib.casework.models import Claim
 from durableagents.contrib.casework.queries import active_claims
 from ledger.actors import Actor

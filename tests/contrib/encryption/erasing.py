@@ -7,10 +7,10 @@ from typing import Any
 
 from django.db import connection
 
-from approvals.consulting import inquiries
 from approvals.models import Approval
 from approvals.services import decide
 from durableagents import Context, End
+from durableagents.contrib.casework import inquiries
 from ledger.codec import unpack
 from ledger.models import Event
 from runs.models import Checkpoint, Run

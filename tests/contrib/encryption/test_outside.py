@@ -15,9 +15,9 @@ from django.test.utils import CaptureQueriesContext
 from pydantic import BaseModel
 
 from approvals.cases.amending import amend
-from approvals.consulting.inquiries import answer, ask
 from approvals.models import Approval, Decision, Inquiry
 from durableagents import Context, Document, End, Evidence
+from durableagents.contrib.casework.inquiries import answer, ask
 from durableagents.contrib.encryption import master_keys
 from durableagents.contrib.encryption.models import RunKey
 from durableagents.contrib.schedules.models import Schedule

@@ -16,7 +16,6 @@ from django.test import Client
 
 from approvals import trail
 from approvals.calendars.asof import all_of_them, next_version
-from approvals.consulting.delegations import delegate
 from approvals.deadlines import acts as deadline_acts
 from approvals.deadlines import away as absences
 from approvals.models import Absence, Approval, Calendar, Decision, Timing
@@ -31,6 +30,7 @@ from approvals.queues import acts as queue_acts
 from approvals.queues.acts import ProofBody, QueueChangeBody
 from approvals.services import AlreadyDecided, decide
 from durableagents import Context, End
+from durableagents.contrib.casework.delegations import delegate
 from durableagents.contrib.releases.models import Ramp
 from durableagents.identity.invitations import roles_of
 from durableagents.models import Invitation

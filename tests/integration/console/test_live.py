@@ -20,9 +20,9 @@ from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from uvicorn.protocols.utils import ClientDisconnected
 
-from approvals.consulting import delegations, inquiries
 from approvals.models import Approval
 from approvals.services import decide
+from durableagents.contrib.casework import delegations, inquiries
 from durableagents.identity import own_tags
 from durableagents.server.asgi import application
 from ledger import events as e

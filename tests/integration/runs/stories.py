@@ -10,11 +10,11 @@ from datetime import timedelta
 from django.contrib.auth.models import User
 from django.db import connection
 
-from approvals.consulting import delegations, inquiries
 from approvals.models import Approval, Assertion, Escalation, Queue, Timing
 from approvals.passkeys.signed import terms_of_yes
 from approvals.services import decide
 from durableagents import BusinessFailure, Context, End, Flag, Keyword, Keywords, Number, TransportError
+from durableagents.contrib.casework import delegations, inquiries
 from durableagents.signin import passkeys, webauthn
 from ledger.actors import Actor
 from runs.engine.agents import Agent

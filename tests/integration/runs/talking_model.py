@@ -8,8 +8,8 @@ from django.contrib.auth.models import Group, User
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from approvals.consulting import delegations, inquiries
 from approvals.models import Approval, Inquiry
+from durableagents.contrib.casework import delegations, inquiries
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
 from runs.services.injecting import ContextBody, Seen, go_on

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from approvals.cases.amending import amend
-from approvals.consulting import delegations, inquiries
 from approvals.models import Approval, Delegation, Inquiry
+from durableagents.contrib.casework import delegations, inquiries
 from ledger.actors import Actor
 from tests.system.crash.changed import MANNERS, TOOL
 from tests.system.crash.light.shown import WHY, Shown

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.db import connection
+from django.db.models import TextField
+from django.db.models.expressions import RawSQL
 
-from approvals.talk.models import Delegation, Inquiry
+from approvals.api.schemas import DelegationRow, InquiryRow
+from approvals.brief import Brief
+from approvals.guards import ApprovalPanel
+from approvals.models import Approval, Delegation, Inquiry
 from ledger.rows import row_of
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR
+from ledger.web.seeing.viewers import viewer
 
 MOST = 200  # names offered; others can be typed
 # SQL value: names of people who can be asked or delegated to (`consulting.common.named`).
@@ -92,8 +98,6 @@ class Talk:
         return any(each.is_open and each.is_genuine and each.row.stops_clock for each in self.inquiries)
 
 
-NO_TALK = Talk()
-
 _OPEN_FOR = """
     SELECT x.run_id::text, array_agg(x.what ORDER BY x.what) FROM (
         (SELECT a.run_id, 'inquiry ' || i.id AS what FROM approvals_inquiry i
@@ -115,11 +119,40 @@ def open_for(person: int) -> dict[str, Any]:
         return dict(cursor.fetchall())
 
 
-def talk_of(approval_ids: Sequence[UUID], person: int | None) -> Talk:
-    """Return the talk of these questions for an account, in one statement."""
+@dataclass(frozen=True, slots=True)
+class TalkPanel:
+    """What was asked and delegated of all revisions, and of the one that is shown."""
+
+    talk: Talk
+    own: Talk
+
+
+def annotations(is_whole: bool) -> dict[str, RawSQL]:
+    """Return what is read with an approval of a page: its inquiries and delegations, and the names offered."""
+    sql = TALK.format(approval='"approvals_approval"."id"', names=NAMES)
+    return {"casework_talk": RawSQL(sql, [], output_field=TextField())} if is_whole else {}
+
+
+def talk_panels(opened: Brief) -> list[ApprovalPanel]:
+    """Return the panel of an approval's inquiries and delegations, and of its earlier revisions'."""
+    revisions: list[Any] = [opened.approval, *(each.approval for each in opened.earlier)]
+    read, barred = [each.casework_talk for each in revisions], {opened.approval.run.creator, *opened.voters}
+    talk = talk_in(read, opened.facts.who.person, barred).told(is_read=opened.is_read)
+    return [ApprovalPanel("casework/talk.html", TalkPanel(talk, talk.of(opened.approval.id)), place="talk")]
+
+
+def talk_fields(approvals: Sequence[Approval], readable: Collection[UUID]) -> Mapping[UUID, Mapping[str, Any]]:
+    """Return the inquiries and delegations of approvals for the API."""
     with connection.cursor() as cursor:
-        cursor.execute(_ALONE, [list(approval_ids)])
-        return talk_in([told for (told,) in cursor.fetchall()], person)
+        cursor.execute(_ALONE, [[each.id for each in approvals]])
+        all_talk, found = talk_in([talk for (talk,) in cursor.fetchall()], viewer().person), {}
+    for approval in approvals:
+        talk = all_talk.of(approval.id).told(is_read=approval.id in readable)
+        found[approval.id] = {
+            "inquiries": [InquiryRow.of(each.row, is_genuine=each.is_genuine) for each in talk.inquiries],
+            "delegations": [DelegationRow.of(each.row, is_genuine=each.is_genuine) for each in talk.delegations],
+        }
+    return found
 
 
 def talk_in(told: Iterable[str], person: int | None, barred: Container[int | None] = ()) -> Talk:

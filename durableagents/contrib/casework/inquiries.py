@@ -3,23 +3,23 @@ act is one transaction."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from approvals.consulting.common import Held, by_whom, decider, free, held, named
 from approvals.models import Approval, Inquiry
 from approvals.notices.kinds import tell
 from approvals.queues.who import can_look, wrong
-from approvals.timing.course import Read, calendar_now, count_anew, look_again, look_at, read, stood, stood_in
+from approvals.timing.course import Read, calendar_now, count_anew, look_again, look_at, read, resumed, stood
+from durableagents.contrib.casework.common import Held, by_whom, decider, free, held, named
 from ledger import events as e
 from ledger.accounts import PROOF
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
-from runs.engine.gating.timing import Course, Moved, resume_clock, resume_record, stop_clock, stop_record
+from runs.engine.gating.timing import Moved, resume_record, stop_clock, stop_record
 from runs.services.command import journal, show_to
 
 MOST_OPEN, MOST = 5, 40  # of one question
@@ -186,12 +186,6 @@ def _stopped(found: Held, known: Read) -> Moved | None:
 
 def _went_on(found: Held, known: Read) -> tuple[Moved, timedelta] | None:
     return None if known.course.stop is None else resumed(known.course, found.run.pk, found.now)
-
-
-def resumed(course: Course, run_id: UUID, now: datetime) -> tuple[Moved, timedelta]:
-    """Return a stopped question's times after it resumes, and how long it was stopped."""
-    assert course.stop is not None
-    return resume_clock(course, calendar_now(course), now, stood=stood_in(course, run_id, course.stop.at, now))
 
 
 def _put(found: Held, moved: Moved | None) -> None:

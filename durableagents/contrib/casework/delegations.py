@@ -8,13 +8,13 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from approvals.consulting.common import by_whom, decider, free, held, named
-from approvals.consulting.inquiries import AlreadyEnded
 from approvals.models import Approval, Delegation
 from approvals.notices.kinds import tell
 from approvals.policy import No, judge
 from approvals.queues.standing import facts_of
 from approvals.queues.who import wrong
+from durableagents.contrib.casework.common import by_whom, decider, free, held, named
+from durableagents.contrib.casework.inquiries import AlreadyEnded
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import acted, justified

@@ -9,10 +9,10 @@ from django.contrib.auth.models import Group, User
 from django.db import connection
 
 from approvals.brief import brief
-from approvals.consulting.delegations import NotHeld, delegate, take_back
 from approvals.models import Approval, Decision, Delegation, Notice, Seat
 from approvals.notices.recipients import case_of, recipients
 from approvals.services import AlreadyDecided
+from durableagents.contrib.casework.delegations import NotHeld, delegate, take_back
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import override
@@ -178,7 +178,8 @@ def test_who_took_part_in_the_run_is_neither_offered_nor_taken(stage: Stage, too
     assert stage.drive() == "parked"
     override(Head.objects.get(run_id=run.pk), "retry", by=helper, justification=WHY, before={}, after={})
     case = Approval.objects.get(state="open")
-    assert brief(case.id, frozenset({ROLE}), fiona).talk.deputies == ["freya", "hedda"]
+    (panel,) = brief(case.id, frozenset({ROLE}), fiona).panels_at["talk"]
+    assert panel.value.talk.deputies == ["freya", "hedda"]
     for name, did in (("stan", "started this run"), ("hedda", "retried this run")):
         with pytest.raises(InvalidInput, match=f"^{name} can't decide this: they {did}.*Choose someone else[.]$"):
             hand(case, fiona, to=name)

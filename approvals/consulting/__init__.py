@@ -1,1 +1,0 @@
-"""Inquiries and delegations: before deciding, ask someone about a case or hand it to them."""

@@ -1,1 +1,0 @@
-"""Inquiries and delegations: rows and display. `approvals/consulting` has the acts."""
