@@ -10,6 +10,7 @@ from typing import NoReturn
 import pytest
 
 _PACKAGES = {"nginx": "nginx-light", "ip": "iproute2", "tc": "iproute2", "unshare": "util-linux"}
+_FROM = {"kubernetes-validate": "pip install kubernetes-validate"}
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +26,8 @@ def program() -> Callable[[str], str]:
         # Debian puts servers where only root's PATH looks.
         if found := shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"):
             return found
-        lacking(f"no {name}: tests of deploy/ need one (Debian: apt-get install {_PACKAGES.get(name, name)})")
+        install = _FROM.get(name, f"Debian: apt-get install {_PACKAGES.get(name, name)}")
+        lacking(f"no {name}: tests of deploy/ need one ({install})")
 
     return path
 
