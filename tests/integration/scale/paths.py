@@ -28,5 +28,5 @@ def paths() -> Iterator[str]:
         /api/v1/runs?agent=rare&state=failed /api/v1/runs?agent=buyer /api/v1/runs?q=vendor77 /api/v1/approvals
         /api/v1/approvals?state=open /api/v1/approvals?state=expired /api/v1/approvals?queue=legal
         /api/v1/approvals?queue=legal&state=approved /api/v1/incidents?host=rare /api/v1/incidents?cause=operator
-        /reconcile?show=effects /api/v1/effects?status=unknown /api/v1/runs?trace_id={middle.trace_id}
+        /reconcile?show=effects /api/v1/effects?status=unknown /api/v1/runs?trace_id={"0" * 32}
     """.split()
