@@ -15,9 +15,10 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 
-from durableagents import Gate, ReplayClass, durable, this_call
+from durableagents import Gate, ReplayClass
+from durableagents.contrib.pydantic_ai import durable, this_call
 from tests.cases import each_case
-from tests.unit.engine.pydantic_agents import calling, settled, thinking, turns
+from tests.contrib.pydantic_ai.samples import calling, settled, thinking, turns
 from tests.unit.engine.story import Story
 from tests.world import IN_PLACE
 

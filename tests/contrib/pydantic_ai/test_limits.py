@@ -13,10 +13,11 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.test import TestModel
 
-from durableagents import ReplayClass, durable
+from durableagents import ReplayClass
+from durableagents.contrib.pydantic_ai import durable
 from ledger import events as e
 from runs.engine.budget import Caps
-from tests.unit.engine.pydantic_agents import calling, settled, thinking, turns
+from tests.contrib.pydantic_ai.samples import calling, settled, thinking, turns
 from tests.unit.engine.story import Story
 from tests.world import IN_PLACE
 

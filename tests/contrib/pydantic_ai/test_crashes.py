@@ -5,14 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from durableagents import Context, End, Gate, Outside, ReplayClass, durable
+from durableagents import Context, End, Gate, ReplayClass
+from durableagents.contrib.pydantic_ai import Outside, durable
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.memory import MemoryRun
 from tests.cases import each_case
+from tests.contrib.pydantic_ai.samples import WORLD, Bank, World, files_agent, sql_agent, support_agent
 from tests.tiers import many, sample
 from tests.unit.engine.mortal import Death, mortal
-from tests.unit.engine.pydantic_agents import WORLD, Bank, World, files_agent, sql_agent, support_agent
 from tests.unit.engine.story import Story
 from tests.unit.engine.test_crashes import restore_waits
 from tests.world import IN_PLACE, Notes, agent_of

@@ -1,4 +1,4 @@
-"""Declares how a Pydantic AI agent works in a run: replay classes and gates of its tools, and external tools."""
+"""Declaration of a Pydantic AI agent: replay classes and gates of its tools, and who answers external ones."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, RootModel
 
-from runs.engine.assistants import SCRIPTED, Assistant, Request
+from durableagents.contrib.pydantic_ai.running import AgentLoop
+from durableagents.contrib.pydantic_ai.tools import ANY_OBJECT, NAME, tool_of
+from runs.engine.assistants import SCRIPTED, Request, WrappedAgent
 from runs.engine.canonical import plain
+from runs.engine.content.files import Prompt
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.timing import LONGEST
-from runs.engine.pydantic_agents.tools import ANY, HOW, NAME, tool_of
 from runs.engine.secrets import names_of
 from runs.engine.tools import Gate, ReplayClass, Tool
+from runs.engine.visit import Visit
 
 if TYPE_CHECKING:
     from pydantic_ai import Agent as PydanticAgent
     from pydantic_ai.models import Model
 
-USUAL_REQUESTS = 50
+DEFAULT_MAX_REQUESTS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,24 @@ class Outside:
 
 
 @dataclass(frozen=True)
-class AgentAssistant(Assistant):
+class PydanticAssistant(WrappedAgent):
     """A Pydantic AI agent as one of an agent's assistants. Made by `durable`."""
 
-    agent: Any = None
     outside: Mapping[str, Outside] = field(default_factory=dict)
+
+    async def think(self, visit: Visit, slot: str, prompt: Prompt, deps: Any) -> Any:
+        """Let the agent work on the `prompt` until it returns its output. Raises ModelFailure."""
+        return await AgentLoop(visit, visit.open_path(slot, "think"), self).complete(prompt, deps)
+
+    def check_tool(self, name: str, kind: str) -> None:
+        """Raise DefinitionError if a tool that was found at run time isn't declared."""
+        declared = self.tool(name)
+        if kind == "external" and name not in self.outside:
+            raise DefinitionError(_unanswered(self.name, name))
+        if kind != "external" and declared is None:
+            raise DefinitionError(_undeclared(self.name, name))
+        if kind == "unapproved" and declared is not None and declared.gate is None:
+            raise DefinitionError(_ungated(self.name, name))
 
     def asking(self, request: Request) -> Self:
         """Return a copy for one request of the agent's run."""
@@ -59,21 +75,21 @@ class AgentAssistant(Assistant):
 
     def settings(self) -> dict[str, Any]:
         """Return the settings sent to the provider, as recorded: those that are plain data."""
-        given = {} if self.request is None else self.request.settings
-        return {"timeout": self.timeout} | {name: value for name, value in given.items() if _is_plain(value)}
+        settings = {} if self.request is None else self.request.settings
+        return {"timeout": self.timeout} | {name: value for name, value in settings.items() if _is_plain(value)}
 
     def own_model(self, name: str) -> Any:
         """Return the agent's own model object recorded as `name`, with its client and settings."""
-        whom = self.agent.model
-        if whom is None or isinstance(whom, str):
+        own = self.agent.model
+        if own is None or isinstance(own, str):
             return None
-        for model in _alternatives(whom):
+        for model in _alternatives(own):
             if _name_of(model) == name or (name.startswith(SCRIPTED) and _name_of(model) is None):
                 return model
         return None
 
     def described(self) -> dict[str, Any]:
-        """Return its parts other than tools and prompts for the fingerprint: functions as they are."""
+        """Return the parts other than tools and prompts for the fingerprint: functions as they are."""
         agent = self.agent
         return {
             "dynamic": [_function(each) for each in _dynamic(agent)],
@@ -96,36 +112,38 @@ def durable(
     secrets: Mapping[str, Sequence[str]] | None = None,
     name: str = "",
     models: Sequence[str] = (),
-    max_requests: int = USUAL_REQUESTS,
+    max_requests: int = DEFAULT_MAX_REQUESTS,
     timeout: float = 300.0,
     most_tokens: int | None = None,
-) -> AgentAssistant:
+) -> PydanticAssistant:
     """Declare how a Pydantic AI `agent` works in a run, for `Agent(assistants=[…])` and `ctx.think`.
-    The agent is not changed. `tools` gives the replay class of each of its function tools, by the name that the model
-    sees (also in toolsets); a tool may set `metadata={"replay_class": "pure"}` instead. `gates` says who must approve
-    which tool; each with `requires_approval=True` needs one. `outside` says who gives the result of a tool that is
-    executed elsewhere (an `ExternalToolset`'s). `later` names those that raise `CallDeferred` and are answered by
-    callback. `secrets` names the secrets that a tool gets from `this_call().secret(name)`.
-    `name` identifies it on record and `models` are asked as `provider:model`; both default to the agent's own.
-    `max_requests` (50) limits the requests of one `think`; `timeout` is in seconds (300), for one request;
-    `most_tokens` is what a budget reserves for an answer (4096).
-    Raises DefinitionError, such as for a tool without a replay class.
+
+    The agent is not changed. `tools` gives the replay class of each function tool, by the name that the model sees
+    (also in toolsets); a tool may set `metadata={"replay_class": "pure"}` instead. `gates` says who must approve which
+    tool; each with `requires_approval=True` needs one. `outside` says who gives the result of a tool that is executed
+    elsewhere (in an `ExternalToolset`). `later` names the tools that raise `CallDeferred` and are answered by callback.
+    `secrets` names the secrets that a tool gets from `this_call().secret(name)`.
+
+    `name` identifies the agent on record, and `models` are asked as `provider:model`; both default to the agent's own.
+    `max_requests` (50) limits the requests of one `think`; `timeout` (300) is in seconds, for one request;
+    `most_tokens` (4096) is what a budget reserves for an answer.
+
+    Raises DefinitionError, for example for a tool without a replay class.
     """
     name = name or agent.name or ""
     if not name:
-        raise DefinitionError(f"{HOW}(…): the agent has no name: give name=, under which it is recorded")
+        raise DefinitionError("durable(…): the agent has no name. Give name=, under which it is recorded")
     classes, gates, outside, secrets = dict(tools or {}), dict(gates or {}), dict(outside or {}), dict(secrets or {})
-    known = _known_tools(agent)
-    _check_names(name, known, classes, gates, outside, {"later": later, "secrets": [*secrets]})
+    found = _find_tools(agent)
+    _check_declaration(name, found, classes, gates, outside, {"later": later, "secrets": [*secrets]})
     made = []
-    for each in [*known, *(other for other in classes if other not in known)]:
+    for each in [*found, *(other for other in classes if other not in found)]:
         if each in outside:
             continue
-        own = known.get(each)
         declared = names_of(f"{name}: tool {each!r}", secrets.get(each, ()))
-        made.append(replace(_tool(name, each, own, classes, gates, later), secrets=declared))
-    whom, offline = _models(agent, name)
-    return AgentAssistant(
+        made.append(replace(_tool(name, each, found.get(each), classes, gates, later), secrets=declared))
+    own_models, offline = _models(agent)
+    return PydanticAssistant(
         name=name,
         instructions=_prompts(agent),
         output=_output(agent, name),
@@ -134,20 +152,9 @@ def durable(
         max_turns=max_requests,
         timeout=timeout,
         most_tokens=most_tokens,
-        models=tuple(models or whom),
+        models=tuple(models or own_models),
         agent=agent,
         outside=outside,
-    )
-
-
-def declared_for(assistants: Sequence[Assistant], agent: Any) -> AgentAssistant:
-    """Return the declaration for a Pydantic AI agent. Raises DefinitionError if there is none."""
-    for assistant in assistants:
-        if isinstance(assistant, AgentAssistant) and assistant.agent is agent:
-            return assistant
-    name = getattr(agent, "name", None) or repr(agent)
-    raise DefinitionError(
-        f"ctx.think({name}): the agent doesn't declare it: add {HOW}(it, tools={{…}}) to its assistants=[…]"
     )
 
 
@@ -155,55 +162,55 @@ def declared_for(assistants: Sequence[Assistant], agent: Any) -> AgentAssistant:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _FoundTool:
     function: Callable[..., Any] | None
     definition: Any
     timeout: float | None = None
 
     @property
     def replay_class(self) -> Any:
-        said = (self.definition.metadata or {}).get("replay_class")
+        value = (self.definition.metadata or {}).get("replay_class")
         try:
-            return said if said is None else ReplayClass(said)
+            return value if value is None else ReplayClass(value)
         except ValueError:
-            return said
+            return value  # refused by tool_of
 
 
-def _known_tools(agent: Any) -> dict[str, _Known]:
+def _find_tools(agent: Any) -> dict[str, _FoundTool]:
     """Return the tools of the agent's own toolsets; `think` checks dynamic and wrapped ones."""
     from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 
-    known: dict[str, _Known] = {}
+    found: dict[str, _FoundTool] = {}
     for toolset in agent.toolsets:
         if isinstance(toolset, FunctionToolset):
             for n, t in toolset.tools.items():
                 limit = toolset.timeout if t.timeout is None else t.timeout
-                known[n] = _Known(t.function, t.tool_def, limit)
+                found[n] = _FoundTool(t.function, t.tool_def, limit)
         elif isinstance(toolset, ExternalToolset):
-            known |= {d.name: _Known(None, d) for d in toolset.tool_defs}
-    return known
+            found |= {d.name: _FoundTool(None, d) for d in toolset.tool_defs}
+    return found
 
 
-def _check_names(
+def _check_declaration(
     name: str,
-    known: Mapping[str, _Known],
+    found: Mapping[str, _FoundTool],
     classes: Mapping[str, Any],
     gates: Mapping[str, Any],
     outside: Mapping[str, Any],
     others: Mapping[str, Sequence[str]],
 ) -> None:
-    for each, tool in known.items():
+    for each, tool in found.items():
         if tool.function is None and each not in outside:
-            raise DefinitionError(f"{name}: tool {each!r} runs outside the agent: name who answers it in outside={{…}}")
+            raise DefinitionError(_unanswered(name, each))
         if tool.function is not None and each in outside:
             raise DefinitionError(
                 f"{name}: tool {each!r} has a function: give its replay class in tools={{…}}, not outside={{…}}"
             )
         if tool.definition.kind == "unapproved" and each not in gates:
-            raise DefinitionError(f"{name}: tool {each!r} requires approval: give its gate in gates={{…}}")
+            raise DefinitionError(_ungated(name, each))
         if tool.function is not None and each not in classes and tool.replay_class is None:
             raise DefinitionError(_undeclared(name, each))
-    tools = {*classes, *known} - {*outside}
+    tools = {*classes, *found} - {*outside}
     for what, names in (("gates", [*gates]), *others.items()):
         for each in names:
             if each not in tools:
@@ -215,28 +222,23 @@ def _check_names(
             )
 
 
+def _unanswered(name: str, tool: str) -> str:
+    return f"{name}: tool {tool!r} runs outside the agent: name who answers it in outside={{…}}"
+
+
+def _ungated(name: str, tool: str) -> str:
+    return f"{name}: tool {tool!r} requires approval: give its gate in gates={{…}}"
+
+
 def _undeclared(name: str, tool: str) -> str:
     classes = ", ".join("ReplayClass." + c.name for c in ReplayClass)
-    return f"{name}: tool {tool!r} has no replay class: give one in {HOW}(…, tools={{{tool!r}: …}}): {classes}"
-
-
-def must_be_declared(assistant: AgentAssistant, tool: str, kind: str) -> None:
-    """Raise DefinitionError for a tool found at run time that isn't declared."""
-    declared = assistant.tool(tool)
-    if kind == "external" and tool not in assistant.outside:
-        raise DefinitionError(
-            f"{assistant.name}: tool {tool!r} runs outside the agent: name who answers it in outside={{…}}"
-        )
-    if kind != "external" and declared is None:
-        raise DefinitionError(_undeclared(assistant.name, tool))
-    if kind == "unapproved" and declared is not None and declared.gate is None:
-        raise DefinitionError(f"{assistant.name}: tool {tool!r} requires approval: give its gate in gates={{…}}")
+    return f"{name}: tool {tool!r} has no replay class: give one in durable(…, tools={{{tool!r}: …}}): {classes}"
 
 
 def _tool(
     name: str,
     tool: str,
-    known: _Known | None,
+    found: _FoundTool | None,
     classes: Mapping[str, Any],
     gates: Mapping[str, Gate],
     later: Sequence[str],
@@ -244,14 +246,14 @@ def _tool(
     gate = gates.get(tool)
     if gate is not None and not isinstance(gate, Gate):
         raise DefinitionError(f"{name}: the gate of {tool!r} is {gate!r}: give a Gate(queue=…, rule=…)")
-    definition = None if known is None else known.definition
+    definition = None if found is None else found.definition
     return tool_of(
         tool,
-        classes.get(tool) or (known.replay_class if known else None),
-        function=None if known is None else known.function,
+        classes.get(tool) or (found.replay_class if found else None),
+        function=None if found is None else found.function,
         description=(definition.description or "") if definition else "",
-        schema=definition.parameters_json_schema if definition else ANY,
-        timeout=None if known is None else known.timeout,
+        schema=definition.parameters_json_schema if definition else ANY_OBJECT,
+        timeout=None if found is None else found.timeout,
         gate=gate,
         answers_later=tool in later,
         sequential=bool(definition and definition.sequential),
@@ -261,17 +263,17 @@ def _tool(
 # --- models, prompts and output ---------------------------------------------------------------------------------------
 
 
-def _models(agent: Any, name: str) -> tuple[list[str], Callable[..., Any] | None]:
-    """Return the recorded names of its models, and a placeholder function if one needs no provider."""
-    whom = agent.model
-    if whom is None:
+def _models(agent: Any) -> tuple[list[str], Callable[..., Any] | None]:
+    """Return the recorded names of an agent's models, and a placeholder function if one needs no provider."""
+    model = agent.model
+    if model is None:
         return [], None
-    if isinstance(whom, str):
-        return [whom], None
-    found = [_name_of(model) for model in _alternatives(whom)]
-    if any(each is None for each in found):
+    if isinstance(model, str):
+        return [model], None
+    names = [_name_of(each) for each in _alternatives(model)]
+    if any(name is None for name in names):
         return [], _unused
-    return [each for each in found if each is not None], None
+    return [name for name in names if name is not None], None
 
 
 def _unused(messages: Any, info: Any) -> Any:
@@ -297,15 +299,15 @@ def _name_of(model: Any) -> str | None:
 
 
 def _prompts(agent: Any) -> str:
-    said = [str(each) for each in getattr(agent, "_system_prompts", ())]
-    said += [i.instruction for i in getattr(agent, "_instructions", ()) if isinstance(i.instruction, str)]
-    return "\n\n".join(said)
+    prompts = [str(each) for each in getattr(agent, "_system_prompts", ())]
+    prompts += [i.instruction for i in getattr(agent, "_instructions", ()) if isinstance(i.instruction, str)]
+    return "\n\n".join(prompts)
 
 
 def _dynamic(agent: Any) -> list[Any]:
-    said = list(getattr(agent, "_system_prompt_functions", ()))
-    said += [i.instruction for i in getattr(agent, "_instructions", ()) if not isinstance(i.instruction, str)]
-    return said
+    functions = list(getattr(agent, "_system_prompt_functions", ()))
+    functions += [i.instruction for i in getattr(agent, "_instructions", ()) if not isinstance(i.instruction, str)]
+    return functions
 
 
 def _history_processors(agent: Any) -> list[Any]:
@@ -324,8 +326,8 @@ def _output(agent: Any, name: str) -> type[BaseModel]:
     def described(cls: Any, core: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
         return dict(schema)
 
-    made = {"__get_pydantic_json_schema__": classmethod(described), "__module__": __name__}
-    return type("Output", (RootModel[Any],), made | {"__doc__": f"What {name} gives."})
+    members = {"__get_pydantic_json_schema__": classmethod(described), "__module__": __name__}
+    return type("Output", (RootModel[Any],), members | {"__doc__": f"Output of {name}."})
 
 
 def _is_plain(value: Any) -> bool:

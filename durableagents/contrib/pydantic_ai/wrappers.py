@@ -1,4 +1,4 @@
-"""Wraps a Pydantic AI agent's model and tools for the record; classes are built late, as its import is slow."""
+"""Wrappers of a Pydantic AI agent's model and tools. Classes are built at first use, since its import is slow."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from runs.engine.pydantic_agents.tools import Live
+from durableagents.contrib.pydantic_ai.tools import LiveCall
 
 if TYPE_CHECKING:
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.models import Model
 
 Ask = Callable[[list[Any], Any, Any], Awaitable[Any]]
-Make = Callable[[Live], Awaitable[Any]]
+Make = Callable[[LiveCall], Awaitable[Any]]
 Check = Callable[[str, str], None]
 
 
@@ -71,7 +71,7 @@ def toolset_class() -> Callable[..., Any]:
             return {n: replace(t, tool_def=replace(t.tool_def, kind="function")) for n, t in tools.items()}
 
         async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
-            return await self.make(Live(name, tool_args, ctx, tool, super().call_tool))
+            return await self.make(LiveCall(name, tool_args, ctx, tool, super().call_tool))
 
     return RecordedToolset
 
@@ -93,16 +93,16 @@ def capability_class() -> Callable[..., AbstractCapability[Any]]:
             return toolset_class()(toolset, self.make, self.check)
 
         def get_wrapper_model(self, model: Model) -> Model | None:
-            """Route requests through the record, even if another model was chosen."""
+            """Send all requests through the record, also of another model."""
             return None if model is self.model else self.model
 
         async def handle_deferred_tool_calls(self, ctx: Any, *, requests: Any) -> Any:
             """Report a person's denial as Pydantic AI does."""
-            said = {
+            denied = {
                 call.tool_call_id: ToolDenied(self.denials[call.tool_call_id])
                 for call in requests.approvals
                 if call.tool_call_id in self.denials
             }
-            return DeferredToolResults(approvals=dict(said)) if said else None
+            return DeferredToolResults(approvals=dict(denied)) if denied else None
 
     return Recorded

@@ -26,7 +26,8 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset
 
 from durableagents import Agent as Graph
-from durableagents import Context, End, durable
+from durableagents import Context, End
+from durableagents.contrib.pydantic_ai import durable
 from runs.engine.budget import UNLIMITED, Caps
 from runs.engine.errors import ModelFailure
 from tests.unit.engine.story import Story

@@ -13,11 +13,12 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 
-from durableagents import Assistant, Context, End, Gate, Outside, ReplayClass, durable
+from durableagents import Assistant, Context, End, Gate, ReplayClass
+from durableagents.contrib.pydantic_ai import Outside, durable
 from ledger import events as e
 from runs.engine.errors import DefinitionError
 from tests.cases import each_case
-from tests.unit.engine.pydantic_agents import calling, settled
+from tests.contrib.pydantic_ai.samples import calling, settled
 from tests.unit.engine.story import Story
 from tests.world import Done, Notes, agent_of
 

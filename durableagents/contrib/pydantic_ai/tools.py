@@ -1,4 +1,4 @@
-"""Adapts a Pydantic AI agent's function tool to the engine: plain arguments and answers, recorded exceptions."""
+"""Function tools of Pydantic AI as tools of the engine: plain arguments and answers, recorded exceptions."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ from runs.engine.thinking.answers import is_outage
 from runs.engine.tools import BY_RECEIPT, Gate, Pending, ReplayClass, Tool, ToolCall
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-# Recorded codes of its own exceptions, which a replay reports to the model again.
-AGAIN, NO = "model_retry", "tool_failed"
+# Recorded codes of Pydantic AI's exceptions, which a replay reports to the model again.
+MODEL_RETRY, TOOL_FAILED = "model_retry", "tool_failed"
 # Undeclared behaviour: the run fails with the fix.
-LATER, UNGATED = "later_undeclared", "gate_undeclared"
-HOW = "durable"
-FOREVER = 1e9  # its own time limit would make an unknown outcome look like a refusal; the engine's limit applies
-USUAL_TIMEOUT = 300.0
-ANY: dict[str, Any] = {"type": "object"}
-# Told to the model about a call that a person says happened, without a receipt. Told nothing, it would call again.
-UNKNOWN = "This call happened, as a person found out. What it returned is not known. Don't make it again."
-
-
-UNKEPT = "This call was made, but what it returned can't be put on record, and so not be shown. Don't make it again."
+LATER_UNDECLARED, GATE_UNDECLARED = "later_undeclared", "gate_undeclared"
+NO_TIMEOUT = 1e9  # its own time limit would make an unknown outcome look like a refusal; the engine's limit applies
+DEFAULT_TIMEOUT = 300.0
+ANY_OBJECT: dict[str, Any] = {"type": "object"}
+# Shown to the model for a call that happened according to a person, without a receipt. Without it, it would call again.
+RESULT_UNKNOWN = "This call happened, as a person found out. What it returned is not known. Don't make it again."
+RESULT_NOT_RECORDABLE = (
+    "This call was made, but what it returned can't be put on record, and so not be shown. Don't make it again."
+)
 
 
 class Arguments(RootModel[dict[str, Any]]):
-    """What a tool is called with."""
+    """Arguments of a tool."""
 
     def __getitem__(self, name: str) -> Any:
         """Return an argument, so that a gate's rule can use `args["amount"]`."""
@@ -44,22 +43,22 @@ class Arguments(RootModel[dict[str, Any]]):
 
 
 class Returned(BaseModel):
-    """What a tool returned. A callback's body, and a person's receipt, may be the bare value."""
+    """Result of a tool. A callback's body and a person's receipt may be the bare value."""
 
     returned: Any = None
     whole: Any = None  # a Pydantic AI `ToolReturn`, if there are files or extra content for the model
 
     @model_validator(mode="before")
     @classmethod
-    def _bare(cls, given: Any, info: ValidationInfo) -> Any:
-        if given == {}:
-            return {"returned": UNKNOWN} if info.context is BY_RECEIPT else {}
-        return given if isinstance(given, dict) and "returned" in given else {"returned": given}
+    def _wrap_bare_value(cls, value: Any, info: ValidationInfo) -> Any:
+        if value == {}:
+            return {"returned": RESULT_UNKNOWN} if info.context is BY_RECEIPT else {}
+        return value if isinstance(value, dict) and "returned" in value else {"returned": value}
 
 
 @dataclass(frozen=True)
-class Live:
-    """The call that Pydantic AI is about to make."""
+class LiveCall:
+    """A call that Pydantic AI is about to make, with the function that makes it."""
 
     name: str
     arguments: dict[str, Any]
@@ -68,12 +67,13 @@ class Live:
     make: Callable[..., Awaitable[Any]]
 
 
-_live: ContextVar[Live | None] = ContextVar("pydantic_ai_call", default=None)
+_live: ContextVar[LiveCall | None] = ContextVar("pydantic_ai_call", default=None)
 _call: ContextVar[ToolCall | None] = ContextVar("tool_call", default=None)
 
 
 @contextmanager
-def about_to_call(live: Live) -> Iterator[None]:
+def set_live_call(live: LiveCall) -> Iterator[None]:
+    """Hand the call over to the tool's function, which the engine calls inside."""
     token = _live.set(live)
     try:
         yield
@@ -82,8 +82,8 @@ def about_to_call(live: Live) -> Iterator[None]:
 
 
 def this_call() -> ToolCall:
-    """Return the current call in a Pydantic AI tool that runs in a `think`. Raises MisusedContext elsewhere. It has
-    the idempotency `key` to send, and the `callback_url` for a later answer."""
+    """Return the current call, inside a Pydantic AI tool that runs in a `think`: the idempotency `key` to send, and the
+    `callback_url` for a later answer. Raises MisusedContext elsewhere."""
     call = _call.get()
     if call is None:
         raise MisusedContext("this_call() is for the tools of a Pydantic AI agent, while ctx.think runs them")
@@ -106,8 +106,8 @@ def tool_of(
     if not NAME.fullmatch(name):
         raise DefinitionError(f"tool name {name!r} is invalid: it must match {NAME.pattern}")
     if not isinstance(replay_class, ReplayClass):
-        known = ", ".join("ReplayClass." + c.name for c in ReplayClass)
-        raise DefinitionError(f"tool {name!r}: replay class {replay_class!r}: give one of {known}")
+        classes = ", ".join("ReplayClass." + c.name for c in ReplayClass)
+        raise DefinitionError(f"tool {name!r}: replay class {replay_class!r}: give one of {classes}")
     if answers_later and replay_class is ReplayClass.PURE:
         raise DefinitionError(
             f"tool {name!r}: a pure tool can't answer later, as its request is an effect: give another class"
@@ -115,8 +115,8 @@ def tool_of(
     if gate is not None and gate.editable:
         problem = "a Pydantic AI agent calls its tools itself, so approvers can't change arguments: leave it out"
         raise DefinitionError(f"tool {name!r}: Gate(editable={gate.editable!r}): {problem}")
-    taken = _arguments(name, schema)
-    if gate is not None and (problem := editable_problem(gate.same, taken)):
+    arguments = _arguments(name, schema)
+    if gate is not None and (problem := editable_problem(gate.same, arguments)):
         raise DefinitionError(f"tool {name!r}: Gate(same=…): {problem}")
     return Tool(
         name=name,
@@ -125,9 +125,9 @@ def tool_of(
         effect="",
         replay_class=replay_class,
         _function=_function_of(function, answers_later),
-        input=taken,
+        input=arguments,
         output=Returned,
-        timeout=timeout or USUAL_TIMEOUT,
+        timeout=timeout or DEFAULT_TIMEOUT,
         gate=gate,
         answers_later=answers_later,
         description=description,
@@ -147,27 +147,29 @@ async def _dispatch(answers_later: bool, args: Arguments, call: ToolCall) -> Any
     from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
 
     live = _live.get()
-    assert live is not None, "only a think calls it"
+    assert live is not None, "the engine calls it within set_live_call"
     token = _call.set(call)
     try:
-        beside = {"idempotency_key": call.key, "callback_url": call.callback_url}
-        context = replace(live.context, metadata={**(live.context.metadata or {}), **beside})
-        return recorded(await live.make(live.name, live.arguments, context, _untimed(live.tool)))
-    except ModelRetry as again:
-        raise BusinessFailure(again.message, code=AGAIN) from again
-    except ToolFailed as no:
-        raise BusinessFailure(str(no.message), code=NO) from no
-    except CallDeferred as later:
+        ours = {"idempotency_key": call.key, "callback_url": call.callback_url}
+        context = replace(live.context, metadata={**(live.context.metadata or {}), **ours})
+        return to_record(await live.make(live.name, live.arguments, context, _untimed(live.tool)))
+    except ModelRetry as error:
+        raise BusinessFailure(error.message, code=MODEL_RETRY) from error
+    except ToolFailed as error:
+        raise BusinessFailure(str(error.message), code=TOOL_FAILED) from error
+    except CallDeferred as deferred:
         if not answers_later:
-            raise BusinessFailure(f"{live.name} answers later: name it in {HOW}(…, later=[…])", code=LATER) from later
-        return Pending(receipt=later.metadata)
-    except ApprovalRequired as asked:
-        problem = f"{live.name} asks for an approval: say of whom in {HOW}(…, gates={{…}})"
-        raise BusinessFailure(problem, code=UNGATED) from asked
+            raise BusinessFailure(
+                f"{live.name} answers later: name it in durable(…, later=[…])", code=LATER_UNDECLARED
+            ) from deferred
+        return Pending(receipt=deferred.metadata)
+    except ApprovalRequired as error:
+        problem = f"{live.name} asks for an approval: name the queue in durable(…, gates={{…}})"
+        raise BusinessFailure(problem, code=GATE_UNDECLARED) from error
     except Exception as error:
         if not is_outage(error):
             raise
-        # Never proof that nothing was sent: the tool may have sent something else before.
+        # No proof that nothing was sent: the tool may have sent something else before.
         raise TransportError(f"{live.name}: {error}") from error
     finally:
         _call.reset(token)
@@ -175,12 +177,12 @@ async def _dispatch(answers_later: bool, args: Arguments, call: ToolCall) -> Any
 
 def _untimed(tool: Any) -> Any:
     """Remove the tool's own time limit, also inside wrapping toolsets."""
-    tool = replace(tool, tool_def=replace(tool.tool_def, timeout=FOREVER))
+    tool = replace(tool, tool_def=replace(tool.tool_def, timeout=NO_TIMEOUT))
     inner = getattr(tool, "source_tool", None)
     return tool if inner is None else replace(tool, source_tool=_untimed(inner))
 
 
-def recorded(value: Any) -> Returned:
+def to_record(value: Any) -> Returned:
     """Return a result as JSON for the record; if it can't be recorded, a notice to the model instead."""
     from pydantic_ai.messages import ToolReturn
     from pydantic_core import to_jsonable_python
@@ -195,10 +197,10 @@ def recorded(value: Any) -> Returned:
         plain(made)
         return made
     except ValueError as error:
-        return Returned(returned=f"{UNKEPT} {printable(str(error))[:1000]}")
+        return Returned(returned=f"{RESULT_NOT_RECORDABLE} {printable(str(error))[:1000]}")
 
 
-def given(answer: Returned) -> Any:
+def from_record(answer: Returned) -> Any:
     """Return a recorded result for Pydantic AI, with files as files."""
     from pydantic import TypeAdapter
     from pydantic_ai.messages import ToolReturn
