@@ -40,7 +40,6 @@ APPEND_ONLY = frozenset(
         "runs_halt",
         "runs_poolnotice",
         "runs_rampstart",
-        "runs_probe",
         "durableagents_masterkey",
         "durableagents_document",
         "django_admin_log",  # who changed what under /admin/

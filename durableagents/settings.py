@@ -54,6 +54,7 @@ INSTALLED_APPS = [
     "ledger",
     "runs",
     "approvals",
+    "durableagents.contrib.certify",
     "durableagents.contrib.encryption",
     "durableagents.contrib.large_values",
     "durableagents.contrib.seals",

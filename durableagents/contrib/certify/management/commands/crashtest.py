@@ -19,16 +19,23 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from durableagents.crashtest import report
-from durableagents.crashtest.effects import AT_RUN, AT_TOOL, Asked, filled, is_here, without_secrets
+from durableagents.contrib.certify.crashtest import report
+from durableagents.contrib.certify.crashtest.effects import (
+    RUN_POINTS,
+    TOOL_POINTS,
+    CrashTest,
+    fill_case,
+    is_loopback,
+    without_secrets,
+)
 from durableagents.env import CHECKOUT, EnvironmentProblem
 from durableagents.server import child_processes
 from ledger.errors import DurableAgentsError
 from runs.engine.agents import registry
 from runs.services.lifecycle import checked
 
-# Not inherited by the private stack.
-_ELSEWHERE = (
+# Variables that the private stack doesn't inherit.
+_NOT_INHERITED = (
     "DATABASE_URL",
     "DATABASE_OWNER_URL",
     "DATABASE_DIRECT_URL",
@@ -43,30 +50,30 @@ MIGRATE_SECONDS = 300.0
 class Command(BaseCommand):
     help = (
         "Kill an agent's workers at every crash point of every tool, on a private stack, and report what was doubled or"
-        " lost. It REALLY calls the tools' other sides. Exit code 0 only if nothing was."
+        " lost. It REALLY calls the tools' upstream systems. Exit code 0 only if nothing was."
     )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("agent", nargs="?", help="name or name@version")
         parser.add_argument(
-            "--input", metavar="FILE", help="the runs' input as JSON; {case} is another word in each run"
+            "--input", metavar="FILE", help="the runs' input as JSON; {case} becomes a different word in each run"
         )
-        parser.add_argument("--tools", default="", help="only these, with commas between them")
-        parser.add_argument("--points", default="", help=f"only these of {', '.join([*AT_TOOL, *AT_RUN])}")
-        parser.add_argument("--answers", metavar="FILE", help="what people say: approve, answers, signals, receipts")
+        parser.add_argument("--tools", default="", help="only these, comma-separated")
+        parser.add_argument("--points", default="", help=f"only these of {', '.join([*TOOL_POINTS, *RUN_POINTS])}")
+        parser.add_argument("--answers", metavar="FILE", help="answers of people: approve, answers, signals, receipts")
         parser.add_argument(
-            "--effects", default="", help="the other side's record: a file, an address, module:function"
+            "--effects", default="", help="record of the upstream system: a file, an address, module:function"
         )
-        parser.add_argument("--report", metavar="FILE", help="where the report goes: .md or .json")
+        parser.add_argument("--report", metavar="FILE", help="file for the report: .md or .json")
         parser.add_argument("--workers", type=int, default=3, help="worker processes, one run each (default: 3)")
         parser.add_argument("--patience", type=float, default=60.0, help="seconds for a run to end (default: 60)")
         parser.add_argument(
             "--yes-this-is-a-sandbox",
             dest="is_sandbox",
             action="store_true",
-            help="the tools' other sides are for tests: kill without asking. Needed unless --effects is an address of"
-            " this host, or somebody is at the terminal",
+            help="the tools call test systems: don't ask. Needed without a terminal, unless --effects is an address of"
+            " this host",
         )
         parser.add_argument("--inside", help=SUPPRESS)
 
@@ -74,81 +81,88 @@ class Command(BaseCommand):
         if given["inside"]:
             _inside(Path(given["inside"]))
             return
-        asked = _asked(given)
-        if not given["is_sandbox"] and not is_here(asked.effects):
-            _ask(asked)
+        options = _parse(given)
+        if not given["is_sandbox"] and not is_loopback(options.effects):
+            _confirm(options)
         target = Path(given["report"])
-        with _stack(asked) as folder:
-            self.stdout.write(f"{asked.agent} on a private stack; its tools are really called")
-            told = _told(folder, asked)
-        told["passed"] = report.is_passed(told)
-        target.write_text(json.dumps(told, indent=1) if target.suffix == ".json" else report.markdown(told))
-        self.stdout.write(report.markdown(told).split("\n")[2])
+        with _stack(options) as folder:
+            self.stdout.write(f"{options.agent} on a private stack; its tools are really called")
+            result = _run_inside(folder, options)
+        result["passed"] = report.is_passed(result)
+        target.write_text(json.dumps(result, indent=1) if target.suffix == ".json" else report.markdown(result))
+        self.stdout.write(report.markdown(result).split("\n")[2])
         self.stdout.write(f"report: {target}")
-        if not told["passed"]:
+        if not result["passed"]:
             raise CommandError("Not passed.", returncode=1)
-        if left_out := told["uncovered"]:
+        if left_out := result["uncovered"]:
             raise CommandError(
-                f"Passed, but nobody was killed at {', '.join(left_out)}: test it by itself.", returncode=3
+                f"Passed, but no worker was killed at {', '.join(left_out)}: test it separately.", returncode=3
             )
 
 
-def _asked(given: dict[str, Any]) -> Asked:
+def _parse(given: dict[str, Any]) -> CrashTest:
     """Return the parameters, checked before anything starts. Raises CommandError with code 2."""
     if settings.DURABLEAGENTS.is_production:
-        raise CommandError("crash points are refused in production: test where nothing is real", returncode=2)
+        raise CommandError("crash tests are refused in production: use a test installation", returncode=2)
     if not given["agent"] or not given["input"] or not given["report"]:
         raise CommandError("name an agent, --input FILE and --report FILE", returncode=2)
     if Path(given["report"]).suffix not in (".md", ".json"):
         raise CommandError("--report is a file that ends in .md or .json", returncode=2)
     if not 1 <= given["workers"] <= 16 or not 1 <= given["patience"] <= 3600:
         raise CommandError("--workers is 1 to 16, --patience 1 to 3600 seconds", returncode=2)
-    points, tools = _words(given["points"]), _words(given["tools"])
-    if wrong := [each for each in points if each not in (*AT_TOOL, *AT_RUN)]:
-        raise CommandError(f"--points {', '.join(wrong)}: known are {', '.join([*AT_TOOL, *AT_RUN])}", returncode=2)
+    points, tools = _split(given["points"]), _split(given["tools"])
+    if wrong := [each for each in points if each not in (*TOOL_POINTS, *RUN_POINTS)]:
+        raise CommandError(
+            f"--points {', '.join(wrong)}: known are {', '.join([*TOOL_POINTS, *RUN_POINTS])}", returncode=2
+        )
     input_, answers = _json("--input", given["input"]), _json("--answers", given["answers"]) if given["answers"] else {}
     if not isinstance(answers, dict) or answers.keys() - {"approve", "answers", "signals", "receipts"}:
         raise CommandError("--answers is an object: approve, answers, signals, receipts", returncode=2)
     try:
         agent = registry.find(given["agent"])
-        checked(agent, filled(input_, "case"))
+        checked(agent, fill_case(input_, "case"))
     except DurableAgentsError as refused:
         raise CommandError(refused.detail, returncode=2) from None
     if wrong := [each for each in tools if agent.tool(each) is None]:
         raise CommandError(f"--tools: {agent.graph_id} has no {', '.join(wrong)}", returncode=2)
-    return Asked(agent.graph_id, input_, tools, points, answers, given["effects"], given["patience"], given["workers"])
+    return CrashTest(
+        agent.graph_id, input_, tools, points, answers, given["effects"], given["patience"], given["workers"]
+    )
 
 
-def _ask(asked: Asked) -> None:
+def _confirm(options: CrashTest) -> None:
     """Ask for confirmation, since the tools' upstreams may be real. Raises CommandError with code 2."""
-    systems = sorted({tool.system or tool.name for tool in registry.find(asked.agent).all_tools() if not tool.is_pure})
-    whom = ", ".join(systems) or "nothing outside"
-    judge = without_secrets(asked.effects) or "nothing (give --effects)"
-    why = f"{asked.agent} acts on {whom}, and --effects is {judge}, which isn't an address of this host"
+    systems = sorted(
+        {tool.system or tool.name for tool in registry.find(options.agent).all_tools() if not tool.is_pure}
+    )
+    targets = ", ".join(systems) or "nothing outside"
+    judge = without_secrets(options.effects) or "nothing (give --effects)"
+    why = f"{options.agent} acts on {targets}, and --effects is {judge}, which isn't an address of this host"
     if not sys.stdin.isatty():
         raise CommandError(
-            f"{why}. Say --yes-this-is-a-sandbox: nobody is here to be asked. Nothing was started.", returncode=2
+            f"{why}. There is no terminal to ask for confirmation: add --yes-this-is-a-sandbox. Nothing was started.",
+            returncode=2,
         )
-    if input(f"{why}. Its workers are killed while they call there. Type yes if all of it is for tests: ") != "yes":
+    if input(f"{why}. Its workers are killed while they call there. Type yes if these are test systems: ") != "yes":
         raise CommandError("Nothing was started.", returncode=2)
 
 
 @contextmanager
-def _stack(asked: Asked) -> Iterator[Path]:
+def _stack(options: CrashTest) -> Iterator[Path]:
     """Provide a temporary folder with its own database, workers and, if tools answer later, a web process."""
     from durableagents.dev.embedded import Server
 
     folder = Path(tempfile.mkdtemp(prefix="durableagents-crashtest-"))
     server, children = Server(folder), []
     try:
-        (folder / "asked.json").write_text(json.dumps(asked.as_json()))
+        (folder / "options.json").write_text(json.dumps(options.as_json()))
         (folder / "points").mkdir()
         server.prepare()
         server.start()
-        env = _environment(folder, asked)
+        env = _environment(folder, options)
         _run(["migrate", "--noinput", "--verbosity=0"], {**env, "DURABLEAGENTS_DB_ROLE": "owner"}, MIGRATE_SECONDS)
         argvs = {"worker": ["worker"]}
-        if any(tool.answers_later for tool in registry.find(asked.agent).all_tools()):
+        if any(tool.answers_later for tool in registry.find(options.agent).all_tools()):
             argvs["web"] = ["web"]
         for name, argv in argvs.items():
             command = [sys.executable, "manage.py", *argv]
@@ -171,15 +185,15 @@ def _stack(asked: Asked) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _environment(folder: Path, asked: Asked) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+def _environment(folder: Path, options: CrashTest) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
     return kept | {
         "DJANGO_SETTINGS_MODULE": "durableagents.settings",
         "DURABLEAGENTS_DATA": str(folder),
         "PORT": str(_free_port()),
         "DURABLEAGENTS_FAILPOINT_DIR": str(folder / "points"),
         "DURABLEAGENTS_CALL_RECORD": str(folder / "calls.jsonl"),
-        "DURABLEAGENTS_WORKERS": str(asked.workers),
+        "DURABLEAGENTS_WORKERS": str(options.workers),
         "DURABLEAGENTS_SLOTS": "1",
         "DURABLEAGENTS_DRAIN_SECONDS": "2",
         "PYTHONUNBUFFERED": "1",
@@ -187,32 +201,32 @@ def _environment(folder: Path, asked: Asked) -> dict[str, str]:
 
 
 def _free_port() -> int:
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        return int(door.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
-def _told(folder: Path, asked: Asked) -> dict[str, Any]:
+def _run_inside(folder: Path, options: CrashTest) -> dict[str, Any]:
     """Return the inner process's result. Raises CommandError with code 2 and its line."""
-    _run(["crashtest", "--inside", str(folder)], _environment(folder, asked), None)
-    told: dict[str, Any] = json.loads((folder / "told.json").read_text())
-    if problem := told.get("problem"):
+    _run(["crashtest", "--inside", str(folder)], _environment(folder, options), None)
+    result: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    if problem := result.get("problem"):
         raise CommandError(problem, returncode=2)
-    told["about"]["command"] = without_secrets(" ".join(sys.argv[1:]))
-    return told
+    result["about"]["command"] = without_secrets(" ".join(sys.argv[1:]))
+    return result
 
 
 def _inside(folder: Path) -> None:
-    """Run in the private stack: its folder has the parameters and takes the result."""
-    if folder != settings.DURABLEAGENTS.data or not (folder / "asked.json").exists():
-        raise CommandError("--inside is for the command itself", returncode=2)
-    from durableagents.crashtest.inside import crashtest
+    """Run inside the private stack, whose folder holds the parameters and takes the result."""
+    if folder != settings.DURABLEAGENTS.data or not (folder / "options.json").exists():
+        raise CommandError("--inside is reserved for the command itself", returncode=2)
+    from durableagents.contrib.certify.crashtest.inside import run_crash_test
 
     try:
-        told = crashtest(Asked(**json.loads((folder / "asked.json").read_text())))
+        result = run_crash_test(CrashTest(**json.loads((folder / "options.json").read_text())))
     except EnvironmentProblem as problem:
-        told = {"problem": str(problem)}
-    (folder / "told.json").write_text(json.dumps(told, default=str))
+        result = {"problem": str(problem)}
+    (folder / "result.json").write_text(json.dumps(result, default=str))
 
 
 def _run(argv: list[str], env: dict[str, str], seconds: float | None) -> None:
@@ -224,7 +238,7 @@ def _run(argv: list[str], env: dict[str, str], seconds: float | None) -> None:
         raise CommandError(f"{argv[0]} failed in the private stack: {last}", returncode=2)
 
 
-def _words(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 

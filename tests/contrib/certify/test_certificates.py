@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import replace
 from datetime import timedelta
@@ -11,18 +12,22 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
+from durableagents.checks import check_certification
+from durableagents.contrib.certify.certificates import CachedCertificates
+from durableagents.contrib.certify.models import Probe
 from durableagents.identity.auth import issue_key
 from ledger import events as e
 from ledger.clock import database_now
-from runs.certification import results
-from runs.certification.known import KnownProbes
+from runs import features
 from runs.engine.fingerprint import tool_digest
 from runs.engine.tools import Tool
-from runs.models import Probe, Run
+from runs.models import Run
 from runs.services import lifecycle
 from tests.integration.runs.stage import Stage, calling, events, kinds, output, problems
 from tests.tampering import tamper
 from tests.world import OLGA, Outside, Toolbox
+
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def found(tool: Tool, verdict: str, agent: str, *, days: float = 90, at: Any = None) -> Probe:
@@ -41,14 +46,15 @@ def found(tool: Tool, verdict: str, agent: str, *, days: float = 90, at: Any = N
         at=now,
         expires_at=now + timedelta(days=days),
     )
-    results.keep(row)
+    row.seal()
+    row.save(force_insert=True)
     return row
 
 
 class Knowing:
     def __init__(self, stage: Stage, policy: str) -> None:
         self.stage = stage
-        known = KnownProbes(stage.wait(stage.connected()))
+        known = CachedCertificates(stage.wait(stage.connected()))
         known.policy = policy  # type: ignore[assignment]
         plain = type(stage).runtime.fget  # type: ignore[attr-defined]
         stage.__class__ = type(
@@ -117,6 +123,17 @@ def test_while_the_database_is_away_nobody_guesses(stage: Stage, tools: Toolbox)
     known._pool = Away(known._pool)  # type: ignore[assignment]
     found(tools.order, "honours_keys", "orders")
     assert stage.wait(known.standing("orders", tools.order)).word == "certified"
+
+
+def test_without_the_app_no_tool_is_certified(tools: Toolbox, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(features.installed, "certify")
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"uncertified_tools": "refuse"})
+    certificates = features.worker_certificates(None)  # type: ignore[arg-type]
+    assert certificates.policy == "refuse"
+    assert asyncio.run(certificates.standing("orders", tools.order)).word == "not_probed"
+    assert features.certificate_reader()("orders", tools.order) is None
+    (warning,) = check_certification()
+    assert "no app certifies tools" in warning.msg
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from durableagents.crashtest import report
-from durableagents.crashtest.effects import Effect, left_in
-from durableagents.crashtest.report import Entry, Told, has_happened, judge, of_run
+from durableagents.contrib.certify.crashtest import report
+from durableagents.contrib.certify.crashtest.effects import Effect, effects_of_calls
+from durableagents.contrib.certify.crashtest.report import CaseResult, Entry, effects_of_run, find_effect, judge
 from tests.cases import each_case
 
 
@@ -36,7 +36,7 @@ def judged(
     killed: bool = True,
     expected: dict[str, int] | None = None,
 ) -> str:
-    told = Told("order", "CP4", "r", state=state, was_killed=killed, asked=list(asked))
+    told = CaseResult("order", "CP4", "r", state=state, was_killed=killed, asked=list(asked))
     judge(told, entries, effects, ends="completed", expected=Counter(expected or {}))
     return told.verdict
 
@@ -74,7 +74,7 @@ DONE = ("pending", "committed")
 def test_what_was_done_is_held_against_what_is_on_record(
     entries: list[Entry], effects: list[Effect], verdict: str
 ) -> None:
-    expected = Counter(tool for tool, _ in of_run("r", entries, effects))  # so that the record alone is the measure
+    expected = Counter(tool for tool, _ in effects_of_run("r", entries, effects))
     assert judged(entries, effects, expected=expected) == verdict
 
 
@@ -91,11 +91,11 @@ def test_the_record_alone_does_not_acquit() -> None:
 
 def test_who_is_asked_about_a_call_finds_its_own_effect_and_no_others() -> None:
     entries = keyed("pending") + unkeyed(*DONE) + unkeyed("pending", slot="n")
-    mine = of_run("r", entries, [order(), MAIL])
-    assert has_happened("a", 0, entries, mine) is not None
-    assert has_happened("n", 0, entries, mine) is None, "the one mail is the one that is accounted for"
-    assert has_happened("n", 0, entries, of_run("r", entries, [MAIL, MAIL])) is not None
-    assert has_happened("a", 0, entries, of_run("r", entries, [MAIL])) is None
+    mine = effects_of_run("r", entries, [order(), MAIL])
+    assert find_effect("a", 0, entries, mine) is not None
+    assert find_effect("n", 0, entries, mine) is None, "the one mail is the one that is accounted for"
+    assert find_effect("n", 0, entries, effects_of_run("r", entries, [MAIL, MAIL])) is not None
+    assert find_effect("a", 0, entries, effects_of_run("r", entries, [MAIL])) is None
 
 
 def line(what: str, key: str | None = "k", slot: str = "s", **more: Any) -> dict[str, Any]:
@@ -103,13 +103,13 @@ def line(what: str, key: str | None = "k", slot: str = "s", **more: Any) -> dict
 
 
 def test_without_a_record_of_the_other_side_what_left_counts() -> None:
-    assert len(list(left_in([line("left"), line("left"), line("done", result={"n": 1})]))) == 1, (
+    assert len(list(effects_of_calls([line("left"), line("left"), line("done", result={"n": 1})]))) == 1, (
         "as if it were honoured"
     )
-    assert [x.result for x in left_in([line("left"), line("done", result={"n": 1})])] == [{"n": 1}]
-    assert len(list(left_in([line("left", None), line("left", None)]))) == 2, "each without a key is its own"
-    assert list(left_in([line("left"), line("raised", error="NotSent: refused")])) == []
-    assert len(list(left_in([line("left"), line("raised", error="TransportError: cut")]))) == 1
+    assert [x.result for x in effects_of_calls([line("left"), line("done", result={"n": 1})])] == [{"n": 1}]
+    assert len(list(effects_of_calls([line("left", None), line("left", None)]))) == 2, "each without a key is its own"
+    assert list(effects_of_calls([line("left"), line("raised", error="NotSent: refused")])) == []
+    assert len(list(effects_of_calls([line("left"), line("raised", error="TransportError: cut")]))) == 1
 
 
 def test_a_test_in_which_nothing_was_killed_proves_nothing() -> None:

@@ -30,14 +30,15 @@ from durableagents import (
     TransportError,
     tool,
 )
+from durableagents.contrib.certify import certificates, probing
+from durableagents.contrib.certify.models import Probe
+from durableagents.contrib.certify.probing import ProbeRequest
 from ledger.actors import Actor
 from ledger.models import ActRecord
 from runs import failpoints
-from runs.certification import probing, results
-from runs.certification.probing import Asked
 from runs.engine.agents import registry
+from runs.engine.certification import Standing
 from runs.engine.tools import Tool
-from runs.models import Probe
 from tests.world import only_for_now
 
 pytestmark = pytest.mark.django_db
@@ -107,12 +108,13 @@ def _agents() -> Iterator[None]:
 
 
 def probe(**more: Any) -> tuple[Probe | None, Any]:
-    asked = Asked("place_order", more.pop("agent", ""), more.pop("input", {"item": "chair"}), **more)
+    asked = ProbeRequest("place_order", more.pop("agent", ""), more.pop("input", {"item": "chair"}), **more)
     return probing.probe(probing.prepare(asked), by=SHELL, pause=0.0)
 
 
-def stands(made: Tool, agent: str = "shopper") -> str:
-    return results.standing_of(results.newest(), agent, made).word
+def standing(made: Tool, elapsed: float = 0.0) -> Standing:
+    result = certificates.newest_result(certificates.read_results(), "shopper", made)
+    return certificates.standing_of(result, made, elapsed=elapsed)
 
 
 # --- verdicts ---
@@ -121,12 +123,12 @@ def stands(made: Tool, agent: str = "shopper") -> str:
 def test_one_effect_for_two_calls_is_a_certificate() -> None:
     shop = Shop()
     made = agent_with(shop)
-    assert stands(made) == "not_probed"
+    assert standing(made).word == "not_probed"
     row, seen = probe(conflict={"item": "table"})
     assert row is not None and row.verdict == "honours_keys" and "N-0" in row.told
-    assert seen.calls["conflict"].what == "key rejected"
+    assert seen.calls["conflict"].outcome == "key rejected"
     assert len(set(shop.calls)) == 1 and shop.calls[0].startswith("probe-") and len(shop.effects) == 1
-    assert stands(made) == "certified" and (row.expires_at - row.at).days == 90
+    assert standing(made).word == "certified" and (row.expires_at - row.at).days == 90
     assert row.evidence["calls"]["first"]["digest"] != "" and row.by == "os:olga"
 
 
@@ -135,10 +137,10 @@ def test_two_effects_under_one_key_are_found_and_outlast_a_change_of_the_tool() 
     made = agent_with(shop)
     row, _ = probe()
     assert row is not None and row.verdict == "ignores_keys" and "N-0 and N-1" in row.told
-    assert stands(made) == "ignores_keys"
+    assert standing(made).word == "ignores_keys"
     registry.remove("shopper@1.0.0")
     changed = agent_with(shop, timeout=6)
-    now = results.standing_of(results.newest(), "shopper", changed)
+    now = standing(changed)
     assert (now.word, now.found, now.is_unsafe, now.is_certified) == ("changed", "ignores_keys", True, False)
 
 
@@ -146,7 +148,7 @@ def test_the_same_answer_twice_proves_nothing_where_nothing_in_it_names_the_effe
     """Neither an echo of the request nor an answer without an id."""
     made = agent_with(Shop("echoes"))
     row, _ = probe()
-    assert row is not None and row.verdict == "unclear" and "--control" in row.told and stands(made) == "unclear"
+    assert row is not None and row.verdict == "unclear" and "--control" in row.told and standing(made).word == "unclear"
     row, _ = probe(has_control=True)
     assert row is not None and row.verdict == "unclear", "another effect has the same name"
 
@@ -154,10 +156,10 @@ def test_the_same_answer_twice_proves_nothing_where_nothing_in_it_names_the_effe
 def test_a_control_under_another_key_shows_that_effects_differ() -> None:
     shop = Shop("no body")
     made = agent_with(shop, external_id=None)
-    assert probe()[1].verdict == "unclear" and stands(made) == "unclear"
+    assert probe()[1].verdict == "unclear" and standing(made).word == "unclear"
     row, seen = probe(has_control=True)
     assert row is not None and row.verdict == "honours_keys" and len(seen.calls) == 3
-    assert stands(made) == "certified", "the newest counts"
+    assert standing(made).word == "certified", "the newest counts"
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_its_hook_is_asked_whether_it_finds_what_was_done(said: Any, verdict: st
     made = agent_with(Shop(), reconcile=ask)
     row, _ = probe()
     assert row is not None and row.verdict == verdict
-    assert stands(made) == ("certified" if verdict == "honours_keys" else "hook_denies")
+    assert standing(made).word == ("certified" if verdict == "honours_keys" else "hook_denies")
 
 
 def test_a_call_that_answers_later_is_compared_by_its_receipt() -> None:
@@ -208,7 +210,7 @@ def test_an_other_side_that_is_still_busy_is_asked_again(trouble: Exception) -> 
 
     shop = Busy()
     made = agent_with(shop)
-    assert probe()[1].verdict == "honours_keys" and stands(made) == "certified" and len(shop.calls) == 3
+    assert probe()[1].verdict == "honours_keys" and standing(made).word == "certified" and len(shop.calls) == 3
 
 
 def test_one_that_never_answers_the_repeat_leaves_it_open() -> None:
@@ -218,7 +220,7 @@ def test_one_that_never_answers_the_repeat_leaves_it_open() -> None:
             return super().order(args, call)
 
     made = agent_with(Gone())
-    assert probe()[1].verdict == "unclear" and stands(made) == "unclear"
+    assert probe()[1].verdict == "unclear" and standing(made).word == "unclear"
 
 
 @pytest.mark.parametrize(
@@ -236,7 +238,9 @@ def test_a_first_call_that_comes_to_nothing_says_nothing_and_nothing_more_is_sen
     shop.troubles = [trouble]
     made = agent_with(shop)
     row, seen = probe()
-    assert row is None and len(shop.calls) == 1 and stands(made) == "not_probed" and "says nothing" in seen.told
+    assert (
+        row is None and len(shop.calls) == 1 and standing(made).word == "not_probed" and "says nothing" in seen.finding
+    )
     assert [x.action for x in ActRecord.objects.order_by("pk")][-2:] == ["probe", "probe_done"]
 
 
@@ -263,10 +267,9 @@ def test_a_certificate_ends(settings: Any) -> None:
     made = agent_with(Shop())
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"probe_days": 0.2 / 86_400})
     probe()
-    found = results.newest()
-    assert results.standing_of(found, "shopper", made, elapsed=0.3).word == "expired"
+    assert standing(made, elapsed=0.3).word == "expired"
     time.sleep(0.25)
-    now = results.standing_of(results.newest(), "shopper", made)
+    now = standing(made)
     assert (now.word, now.found, now.is_certified, now.is_unsafe) == ("expired", "certified", False, False)
 
 
@@ -275,7 +278,7 @@ def test_a_changed_tool_is_not_certified_any_more_and_one_that_is_back_is() -> N
     probe()
     registry.remove("shopper@1.0.0")
     changed = agent_with(Shop(), timeout=6)
-    assert stands(changed) == "changed" and stands(made) == "certified"
+    assert standing(changed).word == "changed" and standing(made).word == "certified"
 
 
 def test_a_row_that_nobody_here_wrote_certifies_nothing() -> None:
@@ -285,7 +288,7 @@ def test_a_row_that_nobody_here_wrote_certifies_nothing() -> None:
     forged = Probe.objects.get(pk=row.pk)
     forged.pk, forged.verdict = None, "honours_keys"
     forged.save(force_insert=True)
-    assert stands(made) == "not_probed"
+    assert standing(made).word == "not_probed"
 
 
 # --- tools that can't be probed ---
@@ -294,7 +297,9 @@ def test_a_row_that_nobody_here_wrote_certifies_nothing() -> None:
 def refusal(**more: Any) -> str:
     with pytest.raises(Exception) as refused:
         probing.prepare(
-            Asked(more.pop("tool", "place_order"), more.pop("agent", ""), more.pop("input", {"item": "a"}), **more)
+            ProbeRequest(
+                more.pop("tool", "place_order"), more.pop("agent", ""), more.pop("input", {"item": "a"}), **more
+            )
         )
     return str(refused.value.detail)  # type: ignore[attr-defined]
 
@@ -324,8 +329,8 @@ def test_a_tool_without_a_key_has_nothing_to_probe(replay_class: ReplayClass) ->
 
 def test_people_who_would_be_asked_are_passed_only_on_the_record() -> None:
     agent_with(Shop(), gate=Gate("finance_po", "dear ones", when=lambda args: args.amount > 9))
-    assert "put to finance_po" in refusal(input={"item": "a", "amount": 10})
-    assert "put to finance_po" in refusal(conflict={"item": "a", "amount": 10})
+    assert "needs an approval of finance_po" in refusal(input={"item": "a", "amount": 10})
+    assert "needs an approval of finance_po" in refusal(conflict={"item": "a", "amount": 10})
     row, _ = probe(input={"item": "a", "amount": 10}, is_past_gate=True)
     assert row is not None
     assert ActRecord.objects.get(action="probe").after["past_gate"] == "finance_po"
@@ -352,10 +357,8 @@ def given(tmp_path: Path, value: Any) -> str:
 def test_the_command_tells_what_it_saw_on_one_page(tmp_path: Path) -> None:
     agent_with(Shop())
     told, code = run("place_order", "--input", given(tmp_path, {"item": "a"}), "--yes")
-    assert code == 0 and "REALLY" not in told and "really calls the other side" in told
-    assert (
-        "verdict\thonours keys\ttwo calls under one key were one effect: N-0" in told and "is certified until" in told
-    )
+    assert code == 0 and "REALLY" not in told and "really calls the upstream system" in told
+    assert "verdict\thonours keys\ttwo calls under one key had one effect: N-0" in told and "is certified until" in told
     listed, _ = run("--list")
     assert "place_order\tshopper@1.0.0\tcertified\tuntil 20" in listed
 

@@ -1,4 +1,4 @@
-"""Crash test reports, for people to sign and for programs."""
+"""Verdicts and reports of crash tests, for people to sign and for programs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from durableagents.crashtest.effects import Effect
+from durableagents.contrib.certify.crashtest.effects import Effect
 
 Verdict = Literal["once", "asked", "doubled", "lost", "not reached"]
 BAD: frozenset[Verdict] = frozenset({"doubled", "lost"})
@@ -15,7 +15,7 @@ BAD: frozenset[Verdict] = frozenset({"doubled", "lost"})
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A fact of the ledger, with a reconciliation's verdict."""
+    """A fact of the ledger, with the verdict of a reconciliation."""
 
     slot: str
     attempt: int
@@ -26,7 +26,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Told:
+class CaseResult:
     """One run of the matrix: crash point, end and verdict."""
 
     tool: str
@@ -47,32 +47,32 @@ class Told:
 
 
 def judge(
-    told: Told, entries: Sequence[Entry], effects: Iterable[Effect], *, ends: str, expected: Counter[str]
+    result: CaseResult, entries: Sequence[Entry], effects: Iterable[Effect], *, ends: str, expected: Counter[str]
 ) -> None:
     """Judge what a run doubled or lost, by an undisturbed run's end (`ends`) and effects by tool (`expected`)."""
-    mine = of_run(told.run, entries, effects)
-    told.effects = dict(Counter(tool for tool, _ in mine))
+    mine = effects_of_run(result.run, entries, effects)
+    result.effects = dict(Counter(tool for tool, _ in mine))
     doubled, lost = _by_call(entries, mine)
-    for tool in sorted(expected.keys() | told.effects.keys()):
-        much, should = told.effects.get(tool, 0), expected[tool]
-        if much > should and not any(tool in words for words in doubled):
-            doubled.append(f"{tool} had {much} effects, and {should} where nobody died")
-        if much < should and told.state == ends and not any(tool in words for words in lost):
-            lost.append(f"{tool} had {much} effects, and {should} where nobody died")
-    if told.state != ends:
-        lost.append(f"the run is {told.state or 'nowhere'}, and {ends} where nobody died")
-    told.problems += [*doubled, *lost]
+    for tool in sorted(expected.keys() | result.effects.keys()):
+        count, wanted = result.effects.get(tool, 0), expected[tool]
+        if count > wanted and not any(tool in text for text in doubled):
+            doubled.append(f"{tool} had {count} effects, and {wanted} in the undisturbed run")
+        if count < wanted and result.state == ends and not any(tool in text for text in lost):
+            lost.append(f"{tool} had {count} effects, and {wanted} in the undisturbed run")
+    if result.state != ends:
+        lost.append(f"the run is {result.state or 'missing'}, the undisturbed run {ends}")
+    result.problems += [*doubled, *lost]
     if doubled:
-        told.verdict = "doubled"
-    elif lost or told.problems:
-        told.verdict = "lost"
-    elif not told.was_killed and told.point:
-        told.verdict = "not reached"
+        result.verdict = "doubled"
+    elif lost or result.problems:
+        result.verdict = "lost"
+    elif not result.was_killed and result.point:
+        result.verdict = "not reached"
     else:
-        told.verdict = "asked" if told.asked else "once"
+        result.verdict = "asked" if result.asked else "once"
 
 
-def of_run(run: str, entries: Sequence[Entry], effects: Iterable[Effect]) -> list[tuple[str, Effect]]:
+def effects_of_run(run: str, entries: Sequence[Entry], effects: Iterable[Effect]) -> list[tuple[str, Effect]]:
     """Return a run's effects, each with its tool."""
     keys = {entry.key: entry.tool for entry in entries if entry.key}
     found = []
@@ -84,9 +84,7 @@ def of_run(run: str, entries: Sequence[Entry], effects: Iterable[Effect]) -> lis
     return found
 
 
-def has_happened(
-    slot: str, attempt: int, entries: Sequence[Entry], mine: Sequence[tuple[str, Effect]]
-) -> Effect | None:
+def find_effect(slot: str, attempt: int, entries: Sequence[Entry], mine: Sequence[tuple[str, Effect]]) -> Effect | None:
     """Return the effect of a call with unknown outcome: by key, or without one, any beyond those accounted for."""
     call = next(each for each in entries if (each.slot, each.attempt, each.fact) == (slot, attempt, "pending"))
     if call.key is not None:
@@ -113,51 +111,51 @@ def _by_call(entries: Sequence[Entry], mine: Sequence[tuple[str, Effect]]) -> tu
         if not keys:
             unkeyed[tool] += is_done
             continue
-        much = sum(by_key[key] for key in keys)
-        if much > 1:
-            doubled.append(f"{tool} at {slot} had {much} effects")
-        if much == 0 and is_done:
-            lost.append(f"{tool} at {slot} is on record as done, and nothing was done")
+        count = sum(by_key[key] for key in keys)
+        if count > 1:
+            doubled.append(f"{tool} at {slot} had {count} effects")
+        if count == 0 and is_done:
+            lost.append(f"{tool} at {slot} is recorded as done, but had no effect")
     for tool, done in sorted(unkeyed.items()):
-        much = sum(1 for each, effect in mine if each == tool and effect.key is None)
-        if much > done:
-            doubled.append(f"{tool} had {much} effects, and {done} are on record")
-        if much < done:
-            lost.append(f"{tool} had {much} effects, and {done} are on record")
+        count = sum(1 for each, effect in mine if each == tool and effect.key is None)
+        if count > done:
+            doubled.append(f"{tool} had {count} effects, and {done} are recorded")
+        if count < done:
+            lost.append(f"{tool} had {count} effects, and {done} are recorded")
     return doubled, lost
 
 
 _CELLS = {"once": "once", "asked": "asked a person", "doubled": "**DOUBLED**", "lost": "**LOST**", "not reached": "–"}
 
 
-def is_passed(told: dict[str, Any]) -> bool:
-    """Return whether something was tried and nothing was doubled or lost."""
-    cases = told["cases"]
+def is_passed(report: dict[str, Any]) -> bool:
+    """Return whether something was tried, and nothing doubled or lost."""
+    cases = report["cases"]
     tried = [case for case in cases if case["verdict"] != "not reached"]
     return bool(tried) and not any(case["verdict"] in BAD for case in cases)
 
 
-def markdown(told: dict[str, Any]) -> str:
+def markdown(report: dict[str, Any]) -> str:
     """Return the report for people."""
-    cases, about = told["cases"], told["about"]
+    cases, about = report["cases"], report["about"]
     points = list(dict.fromkeys(case["point"] for case in cases))
     tools = list(dict.fromkeys(case["tool"] for case in cases))
     bad = [case for case in cases if case["verdict"] in BAD]
     asked = sum(case["verdict"] == "asked" for case in cases)
     tried = sum(case["verdict"] != "not reached" for case in cases)
-    words = (
+    summary = (
         f"{tried} kills: {sum(case['verdict'] == 'doubled' for case in cases)} doubled, "
         f"{sum(case['verdict'] == 'lost' for case in cases)} lost, {asked} asked a person"
     )
     lines = [
         f"# Crash test of {about['agent']}",
         "",
-        f"**{_verdict(told)}.** {words}.",
+        f"**{_verdict(report)}.** {summary}.",
         "",
         *_table(("what", "which"), about.items()),
         "",
-        "Rows are tools, columns where the worker was killed (docs/step-protocol.md). *once*: the effect is there once."
-        " *asked a person*: nobody could tell, and nothing was repeated unasked. –: the run doesn't come there.",
+        "Rows are tools, columns where the worker was killed (docs/step-protocol.md). *once*: the effect exists once."
+        " *asked a person*: the outcome was unknown, and nothing was repeated unasked. –: the run doesn't get there.",
         "",
         *_table(
             ("tool", *points),
@@ -167,12 +165,12 @@ def markdown(told: dict[str, Any]) -> str:
             ),
         ),
     ]
-    if missing := told.get("uncovered"):
+    if missing := report.get("uncovered"):
         lines += [
             "",
             "## What this test leaves out",
             "",
-            "Nobody was killed in runs that these runs started or went on as. Test their agents by themselves:",
+            "No worker was killed in child runs and continuations of these runs. Test their agents separately:",
             "",
             *(f"- {each}" for each in missing),
         ]
@@ -182,7 +180,7 @@ def markdown(told: dict[str, Any]) -> str:
     notes = [f"- {_where(case)}: {note}" for case in cases for note in case["notes"]]
     if notes:
         lines += ["", "## Notes", "", *notes]
-    lines += ["", "## Runs", "", *_runs([told["calm"], *cases])]
+    lines += ["", "## Runs", "", *_runs([report["calm"], *cases])]
     lines += [
         "",
         "Read and accepted:",
@@ -210,10 +208,10 @@ def _runs(cases: list[dict[str, Any]]) -> list[str]:
     )
 
 
-def _verdict(told: dict[str, Any]) -> str:
-    if not is_passed(told):
+def _verdict(report: dict[str, Any]) -> str:
+    if not is_passed(report):
         return "NOT PASSED"
-    return "Passed, but tools were left out" if told.get("uncovered") else "Passed"
+    return "Passed, but tools were left out" if report.get("uncovered") else "Passed"
 
 
 def _cell(cases: list[dict[str, Any]], tool: str, point: str) -> str:
@@ -222,15 +220,15 @@ def _cell(cases: list[dict[str, Any]], tool: str, point: str) -> str:
 
 
 def _where(case: dict[str, Any]) -> str:
-    return f"{case['tool'] or 'the run'} at {case['point']}" if case["point"] else "nobody killed"
+    return f"{case['tool'] or 'the run'} at {case['point']}" if case["point"] else "undisturbed"
 
 
 def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {much}" for name, much in sorted(counts.items())) or "–"
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "–"
 
 
 def _table(head: tuple[str, ...], rows: Iterable[Iterable[Any]]) -> list[str]:
-    made = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    return made + [
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    return lines + [
         f"| {' | '.join(str(each).replace('|', '/').replace(chr(10), ' ') for each in row)} |" for row in rows
     ]

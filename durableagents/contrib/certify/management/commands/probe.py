@@ -10,13 +10,13 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from durableagents.contrib.certify import certificates, probing
+from durableagents.contrib.certify.models import Probe
+from durableagents.contrib.certify.observing import Observation
+from durableagents.contrib.certify.probing import PreparedProbe, ProbeRequest
 from ledger.errors import DurableAgentsError
-from runs.certification import probing, results
-from runs.certification.observing import Observation
-from runs.certification.probing import Asked, Prepared
 from runs.engine.agents import registry
 from runs.management.shell import operator
-from runs.models import Probe
 
 
 class Command(BaseCommand):
@@ -38,14 +38,13 @@ class Command(BaseCommand):
         parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
 
     def handle(self, *, tool: str | None, **given: Any) -> None:
-        """One page of what was seen. Raises CommandError: code 2 for what can't be probed, 1 for what isn't
-        certified by it."""
+        """Print the finding. Raises CommandError: code 2 for what can't be probed, 1 for what isn't certified."""
         if given["list"]:
             self._list()
             return
         if not tool or not given["input"]:
             raise CommandError("name a tool and give --input FILE, or --list", returncode=2)
-        asked = Asked(
+        request = ProbeRequest(
             tool,
             given["agent"],
             _json("--input", given["input"]),
@@ -54,20 +53,20 @@ class Command(BaseCommand):
             given["past_gate"],
         )
         try:
-            ready = probing.prepare(asked)
+            ready = probing.prepare(request)
         except DurableAgentsError as refused:
             fixes = "; ".join(str(each["fix"]) for each in refused.extra.get("errors", ()))
             raise CommandError(f"{refused.detail} {fixes}".strip(), returncode=2) from None
         self._warn(ready)
-        if not given["yes"] and not self._is_meant():
+        if not given["yes"] and not self._is_confirmed():
             raise CommandError("Nothing was sent.", returncode=2)
         by = operator()
-        row, seen = probing.probe(ready, by=by)
-        self._tell(ready, row, seen)
+        row, observation = probing.probe(ready, by=by)
+        self._print(ready, row, observation)
         if row is None or row.verdict != Probe.Verdict.HONOURS:
             raise CommandError("Not certified.", returncode=1)
 
-    def _warn(self, ready: Prepared) -> None:
+    def _warn(self, ready: PreparedProbe) -> None:
         plan = ready.plan
         more = [
             words
@@ -79,39 +78,50 @@ class Command(BaseCommand):
         ]
         where = f" ({plan.tool.system})" if plan.tool.system else ""
         self.stdout.write(
-            f"This really calls the other side of {plan.tool.name}{where}: twice under one key"
-            f"{''.join(f', {each}' for each in more)}. What it does there stays done."
+            f"This really calls the upstream system of {plan.tool.name}{where}: twice under one key"
+            f"{''.join(f', {each}' for each in more)}. Its effects there are not undone."
         )
         if ready.past_gate:
-            self.stdout.write(f"In a run {ready.past_gate} would be asked first. That you went past it is on record.")
+            self.stdout.write(
+                f"In a run, {ready.past_gate} would be asked first. It is recorded that you passed by it."
+            )
 
-    def _is_meant(self) -> bool:
+    def _is_confirmed(self) -> bool:
         if not sys.stdin.isatty():
-            raise CommandError("Say --yes: nobody is here to be asked. Nothing was sent.", returncode=2)
-        return input("Type yes to go on: ").strip() == "yes"
+            raise CommandError(
+                "There is no terminal to ask for confirmation: add --yes. Nothing was sent.", returncode=2
+            )
+        return input("Type yes to continue: ").strip() == "yes"
 
-    def _tell(self, ready: Prepared, row: Probe | None, seen: Observation) -> None:
-        for name, call in seen.calls.items():
+    def _print(self, ready: PreparedProbe, row: Probe | None, observation: Observation) -> None:
+        for name, call in observation.calls.items():
             effect = "" if call.effect is None else f"\t{call.effect if isinstance(call.effect, str) else '(no name)'}"
-            self.stdout.write(f"{name}\t{ready.keys[name]}\t{call.what}{effect}\t{call.said}".rstrip())
-        if seen.hook:
-            self.stdout.write(f"hook\t{seen.hook}")
-        self.stdout.write(f"verdict\t{'none' if row is None else row.verdict.replace('_', ' ')}\t{seen.told}")
+            self.stdout.write(f"{name}\t{ready.keys[name]}\t{call.outcome}{effect}\t{call.text}".rstrip())
+        if observation.hook:
+            self.stdout.write(f"hook\t{observation.hook}")
+        self.stdout.write(f"verdict\t{'none' if row is None else row.verdict.replace('_', ' ')}\t{observation.finding}")
         if row is not None and row.verdict == Probe.Verdict.HONOURS:
             self.stdout.write(f"{row.tool} of {row.agent}@{row.version} is certified until {row.expires_at:%Y-%m-%d}.")
 
     def _list(self) -> None:
-        """One line for each keyed tool of each agent."""
-        found = results.newest()
+        """Print one line for each keyed tool of each agent."""
+        results = certificates.read_results()
         for agent in registry.agents():
             for tool in agent.all_tools():
                 if tool.is_pure or tool.is_unsafe:
                     continue
-                stands, newest = results.standing_of(found, agent.name, tool), results.about(found, agent.name, tool)
-                until = f"until {stands.until:%Y-%m-%d}" if stands.is_certified and stands.until else ""
+                newest = certificates.newest_result(results, agent.name, tool)
+                standing = certificates.standing_of(newest, tool)
+                until = f"until {standing.until:%Y-%m-%d}" if standing.is_certified and standing.until else ""
                 self.stdout.write(
                     "\t".join(
-                        (tool.name, agent.graph_id, stands.word.replace("_", " "), until, newest.told if newest else "")
+                        (
+                            tool.name,
+                            agent.graph_id,
+                            standing.word.replace("_", " "),
+                            until,
+                            newest.probe.told if newest else "",
+                        )
                     ).rstrip()
                 )
 

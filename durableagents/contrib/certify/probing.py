@@ -1,5 +1,4 @@
-"""A probe, from what is asked to what is on record: that it begins is an act on record before anything leaves, and what
-it found is another."""
+"""Probes of tools: checked, announced on record before anything is sent, made, and recorded with their finding."""
 
 from __future__ import annotations
 
@@ -16,6 +15,8 @@ from django.conf import settings
 from django.db import transaction
 from pydantic import BaseModel, ValidationError
 
+from durableagents.contrib.certify.models import Probe
+from durableagents.contrib.certify.observing import PAUSE_SECONDS, Observation, ProbePlan, observe
 from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
@@ -23,20 +24,17 @@ from ledger.errors import InvalidInput
 from ledger.scrubbing import scrubbed, scrubbed_error
 from ledger.web import misfit
 from runs import failpoints, features
-from runs.certification import results
-from runs.certification.observing import PAUSE_SECONDS, Observation, Plan, observe
 from runs.engine.agents import Agent, registry
 from runs.engine.canonical import digest_of, plain, printable
 from runs.engine.fingerprint import tool_digest
 from runs.engine.secrets import NoSecrets, SecretUnavailable, with_secrets
 from runs.engine.tools import Tool, ToolCall
-from runs.models import Probe
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A requested probe: `input` and `conflict` as plain data; `is_past_gate` if the person accepts that no gate is
-    asked."""
+class ProbeRequest:
+    """A requested probe. `input` and `conflict` are plain data; `is_past_gate` if the caller accepts that no gate is
+    request."""
 
     tool: str
     agent: str
@@ -47,39 +45,39 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A probe that can be made: nothing was sent yet."""
+class PreparedProbe:
+    """A checked probe, of which nothing was sent yet. `past_gate` is the queue that it passes by, or empty."""
 
     agent: Agent
-    plan: Plan
+    plan: ProbePlan
     keys: dict[str, str]
     past_gate: str
 
 
-def prepare(asked: Asked) -> Prepared:
-    """Check everything that can be without sending. Raises InvalidInput by the field that is wrong, UnknownAgent,
+def prepare(request: ProbeRequest) -> PreparedProbe:
+    """Check everything that can be checked without sending. Raises InvalidInput with the wrong field, UnknownAgent,
     UnknownVersion."""
     if failpoints.driven():
         raise _wrong("tool", "is called inside a run", "probe from a shell: a run's calls are on its own record")
-    agent, tool = find(asked.tool, asked.agent)
+    agent, tool = find(request.tool, request.agent)
     if tool.is_pure or tool.is_unsafe:
         raise _wrong("tool", f"is {tool.replay_class}, so it sends no key", "only keyed tools can be probed")
-    args = _fitting("input", tool, asked.input)
-    conflict = None if asked.conflict is None else _fitting("conflict", tool, asked.conflict)
+    args = _validated("input", tool, request.input)
+    conflict = None if request.conflict is None else _validated("conflict", tool, request.conflict)
     if conflict is not None and plain(conflict) == plain(args):
         raise _wrong("conflict", "is the same body", "give another body of the same kind")
     queue = "" if tool.gate is None or not any(map(tool.gate.is_needed, (args, conflict or args))) else tool.gate.queue
-    if queue and not asked.is_past_gate:
-        fix = "give an input that nobody is asked about, or say --past-gate: it goes on the record"
-        raise _wrong("input", f"would be put to {queue} first", fix)
+    if queue and not request.is_past_gate:
+        fix = "give an input that needs no approval, or add --past-gate, which is recorded"
+        raise _wrong("input", f"needs an approval of {queue} first", fix)
     key, other = f"probe-{uuid4().hex}", f"probe-{uuid4().hex}"
     keys = {"first": key, "repeat": key, "control": other, "conflict": key}
     calls = asyncio.run(_with_secrets(tool, [args, conflict], {name: _call(tool, each) for name, each in keys.items()}))
-    return Prepared(agent, Plan(tool, args, calls, conflict, asked.has_control), keys, queue)
+    return PreparedProbe(agent, ProbePlan(tool, args, calls, conflict, request.has_control), keys, queue)
 
 
 def find(name: str, agent: str) -> tuple[Agent, Tool]:
-    """The tool that is meant. Raises InvalidInput where there is none, or several that differ."""
+    """Return the tool of this name and an agent that has it. Raises InvalidInput if none or different ones exist."""
     agents = [registry.find(agent)] if agent else registry.agents()
     having = [(each, tool) for each in agents if (tool := each.tool(name)) is not None]
     if not having:
@@ -89,16 +87,15 @@ def find(name: str, agent: str) -> tuple[Agent, Tool]:
         raise _wrong(
             "agent",
             f"several agents have a tool {name!r}, and they differ",
-            f"say which: {', '.join(each.graph_id for each, _ in having)}",
+            f"name one: {', '.join(each.graph_id for each, _ in having)}",
         )
     return having[0]
 
 
-def probe(ready: Prepared, *, by: Actor, pause: float = PAUSE_SECONDS) -> tuple[Probe | None, Observation]:
-    """Make the calls, and put on record what was seen. No row where the first call came to nothing: then nothing is
-    known."""
+def probe(ready: PreparedProbe, *, by: Actor, pause: float = PAUSE_SECONDS) -> tuple[Probe | None, Observation]:
+    """Make the calls and record the finding. Returns no row if the first call failed, since that says nothing."""
     tool, subject = ready.plan.tool, f"tool {ready.plan.tool.name} of {ready.agent.graph_id}"
-    begun = {
+    facts = {
         "tool": tool.name,
         "agent": ready.agent.graph_id,
         "made_of": tool_digest(tool),
@@ -106,27 +103,27 @@ def probe(ready: Prepared, *, by: Actor, pause: float = PAUSE_SECONDS) -> tuple[
         "body": digest_of(plain(ready.plan.args)),
         "past_gate": ready.past_gate,
     }
-    why = "a probe calls the other side twice under one key"
-    acted("probe", by=by, subject=subject, justification=why, after=begun)  # committed before anything leaves
-    seen = asyncio.run(observe(ready.plan, pause))
-    evidence = printable(scrubbed(seen.evidence(ready.keys)))
-    told = printable(scrubbed_error(seen.told))[:2000]
+    why = "a probe calls the upstream system twice under one key"
+    acted("probe", by=by, subject=subject, justification=why, after=facts)  # committed before anything leaves
+    observation = asyncio.run(observe(ready.plan, pause))
+    evidence = printable(scrubbed(observation.evidence(ready.keys)))
+    finding = printable(scrubbed_error(observation.finding))[:2000]
     with transaction.atomic():
-        row = _kept(ready, seen, evidence, told, by) if seen.calls["first"].is_answered else None
+        row = _store(ready, observation, evidence, finding, by) if observation.calls["first"].is_answered else None
         after = {"verdict": row.verdict if row else None, "evidence_digest": digest_of(evidence), "keys": ready.keys}
-        acted("probe_done", by=by, subject=subject, justification=told[:500], after=after)
-    return row, seen
+        acted("probe_done", by=by, subject=subject, justification=finding[:500], after=after)
+    return row, observation
 
 
-def _kept(ready: Prepared, seen: Observation, evidence: dict[str, Any], told: str, by: Actor) -> Probe:
+def _store(ready: PreparedProbe, observation: Observation, evidence: dict[str, Any], finding: str, by: Actor) -> Probe:
     now = database_now()
     row = Probe(
         tool=ready.plan.tool.name,
         agent=ready.agent.name,
         version=ready.agent.version,
         made_of=tool_digest(ready.plan.tool),
-        verdict=seen.verdict,
-        told=told,
+        verdict=observation.verdict,
+        told=finding,
         evidence=evidence,
         evidence_digest=digest_of(evidence),
         by=by.ref,
@@ -134,7 +131,8 @@ def _kept(ready: Prepared, seen: Observation, evidence: dict[str, Any], told: st
         at=now,
         expires_at=now + timedelta(days=settings.DURABLEAGENTS.probe_days),
     )
-    results.keep(row)
+    row.seal()
+    row.save(force_insert=True)
     return row
 
 
@@ -143,7 +141,7 @@ async def _with_secrets(tool: Tool, args: object, calls: Mapping[str, ToolCall])
     try:
         return {name: await with_secrets(store, tool, args, call) for name, call in calls.items()}
     except SecretUnavailable as error:
-        raise _wrong("tool", f"uses a secret that can't be read: {error}", "mend its source") from None
+        raise _wrong("tool", f"uses a secret that can't be read: {error}", "repair its source") from None
 
 
 def _call(tool: Tool, key: str) -> ToolCall:
@@ -151,9 +149,9 @@ def _call(tool: Tool, key: str) -> ToolCall:
     return ToolCall(key, "", tool.name, "probe", 0, key, url, tool.timeout)
 
 
-def _fitting(field: str, tool: Tool, given: Any) -> BaseModel:
+def _validated(field: str, tool: Tool, value: Any) -> BaseModel:
     try:
-        return tool.input.model_validate_json(json.dumps(given))
+        return tool.input.model_validate_json(json.dumps(value))
     except ValidationError as error:
         (where, problem), *_ = misfit.problems(error)
         raise _wrong(field, f"{where or 'it'}: {problem}", f"an input of {tool.name}") from None

@@ -1,5 +1,5 @@
-"""Read outside effects from the upstream's own record (a file, an address, a function), or else from calls that left
-the workers."""
+"""Outside effects, read from the upstream's own record (a file, an address, a function), or else from the calls that
+left the workers; and the parameters of a crash test."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import httpx
 
+from durableagents.contrib.certify import call_record
 from durableagents.env import EnvironmentProblem
 from ledger.redacted import masked_key
-from runs.certification import observing
 
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s'\"<>|]+")
 _SECRET = re.compile(
     r"pass|pwd|secret|token|key|auth|cred|sig|session|jwt|bearer|code|access|api|private|hash", re.IGNORECASE
 )
-_LONGEST_PLAIN = 24  # a longer value may be a secret whatever its name
+_MAX_PLAIN = 24  # longer values are hidden, since they may be secret under any name
 HIDDEN = "***"
 
 
 def without_secrets(text: str) -> str:
-    """Return a text with credentials and possible secrets in its URLs hidden."""
-    return _ADDRESS.sub(lambda found: _shown(found.group()), text)
+    """Return a text in which credentials and possible secrets in URLs are hidden."""
+    return _ADDRESS.sub(lambda match: _masked(match.group()), text)
 
 
-def is_here(address: str) -> bool:
+def is_loopback(address: str) -> bool:
     """Return whether a URL is on this host."""
     try:
         split = urlsplit(address)
@@ -44,41 +44,41 @@ def is_here(address: str) -> bool:
         return False
 
 
-def _shown(address: str) -> str:
+def _masked(address: str) -> str:
     try:
         split = urlsplit(address)
-        place = _place(split)
+        host = _host(split)
     except ValueError:
         return f"{address.partition('://')[0]}://{HIDDEN}"
-    query = "&".join(map(_part, split.query.split("&")))
-    return f"{split.scheme}://{place}{split.path}{f'?{query}' if query else ''}{f'#{HIDDEN}' if split.fragment else ''}"
+    query = "&".join(map(_masked_part, split.query.split("&")))
+    return f"{split.scheme}://{host}{split.path}{f'?{query}' if query else ''}{f'#{HIDDEN}' if split.fragment else ''}"
 
 
-def _place(split: SplitResult) -> str:
-    """Return the part after the last @: anything before it is user and password."""
-    _, at, place = split.netloc.rpartition("@")
+def _host(split: SplitResult) -> str:
+    """Return the host and port, with user and password hidden. Raises ValueError."""
+    _, at, host = split.netloc.rpartition("@")
     if split.port == 0:  # a non-numeric port raises ValueError: it may be part of a password
         raise ValueError
-    return f"{HIDDEN}@{place}" if at else place
+    return f"{HIDDEN}@{host}" if at else host
 
 
-def _part(part: str) -> str:
-    """Return a query's part with its value hidden if secret; nameless parts are hidden."""
+def _masked_part(part: str) -> str:
+    """Return a part of a query with its value hidden if it may be secret; parts without a name are hidden."""
     name, equals, value = part.partition("=")
-    if part and (not equals or len(name) > _LONGEST_PLAIN):
+    if part and (not equals or len(name) > _MAX_PLAIN):
         return HIDDEN
-    return f"{name}={HIDDEN}" if _SECRET.search(unquote(name)) or len(value) > _LONGEST_PLAIN else part
+    return f"{name}={HIDDEN}" if _SECRET.search(unquote(name)) or len(value) > _MAX_PLAIN else part
 
 
 # Crash points of a tool's call, and those outside any call.
-AT_TOOL = ("CP1", "CP2", "CP3", "CP4", "CP6")
-AT_RUN = ("CP0", "CP5", "CP7", "CP8", "CP9")
-THE_RUN = ""  # the tool of a case outside any call
+TOOL_POINTS = ("CP1", "CP2", "CP3", "CP4", "CP6")
+RUN_POINTS = ("CP0", "CP5", "CP7", "CP8", "CP9")
+NO_TOOL = ""  # the tool of a case outside any call
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The test's parameters. `answers` are people's: `approve` (true), `answers`, `signals`, and `receipts` by tool."""
+class CrashTest:
+    """Parameters of a test. `answers` is what people do: `approve` (true), `answers`, `signals`, `receipts` by tool."""
 
     agent: str
     input: Any
@@ -95,7 +95,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run and its crash point; without one, the undisturbed run."""
+    """One run and its crash point; without a point it is the undisturbed run."""
 
     tool: str
     point: str
@@ -105,16 +105,16 @@ class Case:
         return f"{self.point}{f'@{self.tool}' if self.tool else ''}/{run_id}:kill:1"
 
 
-def filled(value: Any, case: str) -> Any:
-    """Return a run's input, with `{case}` in texts replaced, for what must not be ordered twice."""
+def fill_case(value: Any, case: str) -> Any:
+    """Return a run's input with `{case}` in texts replaced by the name of the case."""
     if isinstance(value, dict):
-        return {name: filled(each, case) for name, each in value.items()}
+        return {name: fill_case(each, case) for name, each in value.items()}
     if isinstance(value, list):
-        return [filled(each, case) for each in value]
+        return [fill_case(each, case) for each in value]
     return value.replace("{case}", case) if isinstance(value, str) else value
 
 
-LONGEST_ANSWER_SECONDS = 10.0
+READ_TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +137,19 @@ class Source:
     def read(self) -> list[Effect]:
         """Return all present effects. Raises EnvironmentProblem in one line."""
         if not self.where:
-            return list(left_in(observing.read(self.record)))
+            return list(effects_of_calls(call_record.read(self.record)))
         try:
-            return [effect for row in _rows(self._given()) if (effect := _effect(row)) is not None]
+            return [effect for row in _rows(self._read()) if (effect := _effect(row)) is not None]
         except EnvironmentProblem:
             raise
         except Exception as error:
             raise EnvironmentProblem(without_secrets(f"--effects {self.where} can't be read: {error}")) from error
 
-    def _given(self) -> Any:
+    def _read(self) -> Any:
         if self.where.startswith(("http://", "https://")):
-            answer = httpx.get(self.where, timeout=LONGEST_ANSWER_SECONDS, trust_env=False)
-            answer.raise_for_status()
-            return answer.json()
+            response = httpx.get(self.where, timeout=READ_TIMEOUT_SECONDS, trust_env=False)
+            response.raise_for_status()
+            return response.json()
         module, colon, name = self.where.partition(":")
         if colon and "/" not in self.where:
             return getattr(importlib.import_module(module), name)()
@@ -160,18 +160,21 @@ class Source:
         return [json.loads(line) for line in text.splitlines() if line] if path.suffix == ".jsonl" else json.loads(text)
 
 
-def _rows(given: Any) -> list[dict[str, Any]]:
-    if isinstance(given, dict):
-        given = next((value for value in given.values() if isinstance(value, list)), given)
-    if not isinstance(given, list) or not all(isinstance(row, dict) for row in given):
-        raise EnvironmentProblem("the effects are no list of objects, each with a key or a run")
-    return given
+def _rows(record: Any) -> list[dict[str, Any]]:
+    if isinstance(record, dict):
+        record = next((value for value in record.values() if isinstance(value, list)), record)
+    if not isinstance(record, list) or not all(isinstance(row, dict) for row in record):
+        raise EnvironmentProblem("--effects must be a list of objects, each with a key or a run")
+    return record
 
 
 def _effect(row: dict[str, Any]) -> Effect | None:
     if row.get("executed") is False:
         return None
-    first = lambda *names: next((row[name] for name in names if row.get(name) is not None), None)  # noqa: E731
+
+    def first(*names: str) -> Any:
+        return next((row[name] for name in names if row.get(name) is not None), None)
+
     tool, key, run = first("tool", "operation"), first("key", "idempotency_key"), first("run", "run_id")
     return Effect(
         str(tool or ""),
@@ -181,19 +184,20 @@ def _effect(row: dict[str, Any]) -> Effect | None:
     )
 
 
-def left_in(lines: Iterable[dict[str, Any]]) -> Iterable[Effect]:
-    """Return one effect per key, as if honoured, and one per call without; raised calls had none, unless unknown."""
-    seen: dict[tuple[str, str], Effect] = {}
+def effects_of_calls(lines: Iterable[dict[str, Any]]) -> Iterable[Effect]:
+    """Return one effect for each key, as if keys were honoured, and one for each call without a key. Calls that raised
+    NotSent or BusinessFailure had none."""
+    effects: dict[tuple[str, str], Effect] = {}
     for n, line in enumerate(lines):
         name = line["key"] or f"{line['run']} {line['slot']} {line['attempt']}"
         if line["what"] == "left":
             number = "" if line["key"] else str(n)
-            seen[name, number] = Effect(line["tool"], line["key"], line["run"])
+            effects[name, number] = Effect(line["tool"], line["key"], line["run"])
         elif line["what"] == "done":
-            mine = [at for at in seen if at[0] == name]
-            if mine:
-                seen[mine[-1]] = Effect(line["tool"], line["key"], line["run"], line.get("result"))
+            same = [at for at in effects if at[0] == name]
+            if same:
+                effects[same[-1]] = Effect(line["tool"], line["key"], line["run"], line.get("result"))
         elif line["what"] == "raised" and str(line.get("error", "")).startswith(("NotSent", "BusinessFailure")):
-            for at in [at for at in seen if at[0] == name and seen[at].result is None][-1:]:
-                del seen[at]
-    return seen.values()
+            for at in [at for at in effects if at[0] == name and effects[at].result is None][-1:]:
+                del effects[at]
+    return effects.values()
