@@ -60,6 +60,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.seals",
     "durableagents.contrib.retention",
     "durableagents.contrib.evidence",
+    "durableagents.contrib.replay",
     "durableagents.contrib.reports",
     "durableagents.contrib.metrics",
     "durableagents.contrib.restore_hold",

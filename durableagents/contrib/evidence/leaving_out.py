@@ -15,10 +15,10 @@ from uuid import UUID
 from django.conf import settings
 
 from durableagents.contrib.evidence.verify import left_out_digest
+from durableagents.contrib.replay.redaction import SHORTEST, Redaction
 from ledger.api.present import masked
 from ledger.errors import InvalidInput
 from ledger.web.seeing.payloads import is_open
-from runs.engine.recordings.redaction import SHORTEST, Redaction
 
 MAX_PATHS = 50
 # Private values that are looked for in all texts.

@@ -9,8 +9,8 @@ from durableagents import ReplayClass
 from durableagents.testing import Harness, StoryProblem, calls, says
 from tests.cases import each_case
 from tests.contrib.pydantic_ai.samples import calling, thinking
+from tests.contrib.replay.test_replays import difference, on_file
 from tests.unit.engine.conftest import _agents_of_this_test
-from tests.unit.testing.test_replays import difference, on_file
 
 __all__ = ["_agents_of_this_test"]
 

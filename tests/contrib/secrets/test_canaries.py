@@ -31,6 +31,7 @@ from durableagents import (
     TransportError,
     tool,
 )
+from durableagents.contrib.replay.exporting import Wish, export
 from durableagents.contrib.secrets import logs
 from durableagents.identity.auth import issue_key
 from durableagents.secret_sources import read_source
@@ -42,7 +43,6 @@ from ledger.verification.runs import verify
 from runs.connections import dsn
 from runs.engine.errors import DefinitionError
 from runs.models import Checkpoint
-from runs.queries.recordings.folder import Wish, export
 from tests.integration.api.conftest import Api, person
 from tests.integration.runs.stage import Stage, events, facts, fresh, kinds
 from tests.unit.engine.story import Story

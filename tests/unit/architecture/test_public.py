@@ -7,11 +7,12 @@ from typing import Any
 
 import durableagents
 import durableagents.contrib.pydantic_ai
+import durableagents.contrib.replay
 import durableagents.testing
 from tests.cases import each_case
 
 PUBLIC = {name: getattr(durableagents, name) for name in durableagents.__all__}
-for module in (durableagents.testing, durableagents.contrib.pydantic_ai):
+for module in (durableagents.testing, durableagents.contrib.pydantic_ai, durableagents.contrib.replay):
     PUBLIC |= {name: getattr(module, name) for name in module.__all__}
 
 

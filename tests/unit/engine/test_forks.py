@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from durableagents import Agent, Context, End, Rejected
+from durableagents.contrib.replay.redaction import Redaction
 from ledger import events as e
 from runs.engine.budget import Caps
 from runs.engine.forks import FORK, OPEN, Evidence, Place, evidence_of
 from runs.engine.journal import Snapshot
 from runs.engine.memory import MemoryJournal
 from runs.engine.recordings.recording import recordings_of
-from runs.engine.recordings.redaction import Redaction
 from runs.engine.recordings.replaying import replay
 from tests.unit.engine.mortal import Death, mortal
 from tests.unit.engine.story import HASHER, Story

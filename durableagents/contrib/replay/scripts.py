@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from durableagents.contrib.replay.files import BadRecording
 from ledger import events as e
 from ledger.kinds import CONTENT_REFUSED, NEVER_SENT
 from runs.engine.agents import Agent
 from runs.engine.checkpoints.position import REPLAYED
-from runs.engine.recordings.recording import BadRecording
 from runs.engine.tape import payload_of
 from runs.engine.tools import ReplayClass
 

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from durableagents import Context, End, TransportError
-from durableagents.testing import CheckpointDiffers, Harness, answers, calls, replay_checkpoint, replay_checkpoints
+from durableagents.contrib.replay import CheckpointDiffers, replay_checkpoint, replay_checkpoints
+from durableagents.contrib.replay.files import BadRecording, dumped, parsed, text_of
+from durableagents.testing import Harness, answers, calls
 from runs.engine.agents import Agent
 from runs.engine.migration import Formats, UnknownFormat
-from runs.engine.recordings.recording import BadRecording, Recording, dumped, parsed, recordings_of, text_of
+from runs.engine.recordings.recording import Recording, recordings_of
 from runs.engine.recordings.replaying import replay
 from tests.cases import each_case
-from tests.integration.testing.desk import Letter, Order, Refund, clerk, desk, look_up, post, refund
 from tests.unit.engine.conftest import _agents_of_this_test
+from tests.unit.testing.desk import Letter, Order, Refund, clerk, desk, look_up, post, refund
 from tests.world import Notes, agent_of
 
 __all__ = ["_agents_of_this_test"]

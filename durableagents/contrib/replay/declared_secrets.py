@@ -6,13 +6,15 @@ from collections.abc import Iterable, Iterator
 
 from django.db import connection
 
+from durableagents.contrib.replay.files import BadRecording
+from durableagents.contrib.replay.redaction import Secrets
 from ledger import events as e
 from ledger.codec import read_clear
-from runs.engine.agents import registry
+from ledger.redacted import pattern_of
+from runs.engine.agents import Agent, registry
 from runs.engine.errors import UnknownAgent, UnknownVersion
-from runs.engine.recordings.recording import BadRecording, Recording
-from runs.engine.recordings.redaction import Secrets
-from runs.queries.secret_fields import secrets_of
+from runs.engine.recordings.recording import Recording
+from runs.queries.secret_fields import KEYS_SUFFIX, models_of, secret_paths
 
 # Runs that may have contributed to a run's record: its origins, parents, predecessors, continuations and their
 # children; and their migrations. Not forks made of it.
@@ -36,7 +38,7 @@ def declared_secrets(recording: Recording) -> Secrets:
 
 def all_secrets(versions: Iterable[str]) -> Secrets:
     """Return the secrets these versions (name@version) declare. Raises BadRecording for one not installed here."""
-    every = [_secrets_of(graph_id) for graph_id in versions]
+    every = [_secrets_of_version(graph_id) for graph_id in versions]
     return Secrets(
         frozenset().union(*(each.fields for each in every)),
         frozenset().union(*(each.keys for each in every)),
@@ -45,7 +47,7 @@ def all_secrets(versions: Iterable[str]) -> Secrets:
     )
 
 
-def _secrets_of(graph_id: str) -> Secrets:
+def _secrets_of_version(graph_id: str) -> Secrets:
     try:
         return secrets_of(registry.find(graph_id))
     except (UnknownAgent, UnknownVersion):
@@ -82,3 +84,16 @@ def _named(event: e.Event) -> Iterator[str]:
             yield from (event.of, event.to)
         case e.ChildStarted() | e.ChildEnded() | e.RunHandedOff():
             yield event.agent
+
+
+def secrets_of(agent: Agent) -> Secrets:
+    """Return an agent's secret fields by the last names of their paths: any recorded field of that name may be one."""
+    every = [path for _, model in models_of(agent) for path in secret_paths(model)]
+    last = [(path.removesuffix(KEYS_SUFFIX).rpartition(".")[2].lower(), path.endswith(KEYS_SUFFIX)) for path in every]
+    named = [(name.replace("[]", ""), name.count("[]"), is_key) for name, is_key in last]
+    return Secrets(
+        frozenset(name for name, _, is_key in named if name and not is_key),
+        frozenset((name, within) for name, within, is_key in named if name and is_key),
+        any(not name for name, _, _ in named),
+        frozenset(pattern_of(path) for tool in agent.all_tools() for path in tool.redact),
+    )

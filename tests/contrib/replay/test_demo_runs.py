@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from durableagents.contrib.replay.scripts import Told, proven
 from durableagents.demo import customer_refund, mail_before_gate, vendor_onboard, warehouse
 from durableagents.testing import Harness
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.memory import MemoryRun
-from runs.engine.recordings.scripts import Told, proven
 from tests.integration.demo.onboarding import Onboarding
 from tests.system.sandbox.harness import Receiver, Sandbox
 from tests.unit.engine.story import Story

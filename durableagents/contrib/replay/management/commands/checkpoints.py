@@ -12,10 +12,10 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
+from durableagents.contrib.replay.exporting import MODES, NotWritten, Wish, export
+from durableagents.contrib.replay.files import ENCRYPTED, key_of
+from durableagents.contrib.replay.redaction import Redaction
 from ledger.clock import database_now
-from runs.engine.recordings.recording import ENCRYPTED, key_of
-from runs.engine.recordings.redaction import Redaction
-from runs.queries.recordings.folder import MODES, NotWritten, Wish, export
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 MOST = 5_000

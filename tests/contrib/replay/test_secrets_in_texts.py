@@ -10,18 +10,19 @@ from pydantic import BaseModel, Field
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from durableagents import Assistant, Context, End, ReplayClass, ToolCall, tool
-from durableagents.testing import replay_checkpoints
+from durableagents.contrib.replay import replay_checkpoints
+from durableagents.contrib.replay.declared_secrets import secrets_of
+from durableagents.contrib.replay.exporting import Wish, export
+from durableagents.contrib.replay.files import text_of
+from durableagents.contrib.replay.redaction import Redaction, Secrets
 from ledger.clock import database_now
 from runs.engine.agents import Agent
 from runs.engine.errors import Rejected
-from runs.engine.recordings.recording import Recording, text_of
-from runs.engine.recordings.redaction import Redaction, Secrets
-from runs.queries.recordings.folder import Wish, export
-from runs.queries.secret_fields import secrets_of
+from runs.engine.recordings.recording import Recording
 from tests.cases import each_case
+from tests.contrib.replay.test_export import recording_of
 from tests.integration.runs.stage import Stage, fresh
 from tests.integration.runs.test_forks import AGAIN, NO, TAKE, asked, fork, say
-from tests.integration.testing.test_export import recording_of
 from tests.world import Done, Notes, agent_of
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -11,17 +11,18 @@ from django.test.utils import CaptureQueriesContext
 from pydantic import BaseModel
 
 from durableagents import Context, End
-from durableagents.testing import CheckpointDiffers, replay_checkpoint, replay_checkpoints
-from durableagents.testing.replays import checkpoint_files
+from durableagents.contrib.replay import CheckpointDiffers, replay_checkpoint, replay_checkpoints
+from durableagents.contrib.replay.checkpoints import checkpoint_files
+from durableagents.contrib.replay.exporting import INDEX, NotWritten, Wish, export
+from durableagents.contrib.replay.files import text_of
+from durableagents.contrib.replay.redaction import Redaction
 from ledger import events as e
 from ledger.clock import database_now
 from runs.engine.agents import Agent, registry
 from runs.engine.canonical import callback_token
-from runs.engine.recordings.recording import Recording, text_of
-from runs.engine.recordings.redaction import Redaction
+from runs.engine.recordings.recording import Recording
 from runs.journal.digests import call_secret
 from runs.models import Run
-from runs.queries.recordings.folder import INDEX, NotWritten, Wish, export
 from tests.integration.runs.stage import Stage, events
 from tests.integration.runs.stories import everything, through
 from tests.tampering import tamper
@@ -105,7 +106,7 @@ def test_it_reads_by_index_and_writes_nothing(stage: Stage, tools: Toolbox, tmp_
     # One for each known version, and a few for each file.
     assert len(made.captured_queries) <= 3 + len(registry.agents()) + 5 * 2
     assert Run.objects.values_list("state", "updated_at").get() == before
-    from runs.queries.recordings.folder import _NEWEST
+    from durableagents.contrib.replay.exporting import _NEWEST
 
     with connection.cursor() as cursor:
         cursor.execute("SET enable_seqscan = off")

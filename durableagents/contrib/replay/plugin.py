@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from durableagents.testing.replays import CheckpointDiffers, checkpoint_files, replay_checkpoint
+from durableagents.contrib.replay.checkpoints import CheckpointDiffers, checkpoint_files, replay_checkpoint
 
 _DIRECTORY = "checkpoints"
 

@@ -12,13 +12,13 @@ from django.db import connection
 from pydantic import BaseModel, Field
 
 from durableagents import Agent, Context, End, Handoff, Renew
+from durableagents.contrib.replay import declared_secrets
+from durableagents.contrib.replay.exporting import NotWritten, Wish, export
+from durableagents.contrib.replay.files import BadRecording
+from durableagents.contrib.replay.reading import told_as_test
 from ledger.clock import database_now
 from runs.engine.agents import registry
-from runs.engine.recordings.recording import BadRecording
 from runs.models import Run
-from runs.queries.recordings import kin
-from runs.queries.recordings.folder import NotWritten, Wish, export
-from runs.queries.recordings.reading import told_as_test
 from runs.services import lifecycle, signals
 from runs.services.forks import forking
 from runs.services.forks.forking import Wanted
@@ -270,7 +270,7 @@ def test_a_family_is_found_by_index(stage: Stage) -> None:
     run, _ = by_its_parent(stage)
     with connection.cursor() as cursor:
         cursor.execute("SET enable_seqscan = off")
-        cursor.execute(f"EXPLAIN {kin._KIN}", [run.pk, run.pk])
+        cursor.execute(f"EXPLAIN {declared_secrets._KIN}", [run.pk, run.pk])
         plan = "\n".join(row[0] for row in cursor.fetchall())
         cursor.execute("SET enable_seqscan = on")
     assert "Seq Scan" not in plan and "runs_run_children" in plan, plan

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from durableagents import Agent, Context, End
+from durableagents.contrib.replay.files import BadRecording
+from durableagents.contrib.replay.reading import told_as_test
 from ledger import events as e
-from runs.engine.recordings.recording import BadRecording
 from runs.models import Run
-from runs.queries.recordings.reading import told_as_test
 from runs.services import lifecycle, signals
 from runs.services.migrating import acts
 from runs.services.migrating.asked import MigrateBody
+from tests.contrib.replay.test_to_test import run as tell
 from tests.integration.runs.stage import Stage, events
-from tests.integration.testing.test_to_test import run as tell
 from tests.world import OLGA, SHOP, Asked, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db(transaction=True)

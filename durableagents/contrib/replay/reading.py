@@ -8,6 +8,10 @@ from uuid import UUID
 from django.db import connection
 from psycopg.rows import TupleRow
 
+from durableagents.contrib.replay.declared_secrets import declared_secrets
+from durableagents.contrib.replay.files import FULL, BadRecording
+from durableagents.contrib.replay.redaction import Redaction, without_keys
+from durableagents.contrib.replay.scripts import Told, as_one_version, proven
 from ledger import events as e
 from ledger.erasure import erased
 from ledger.errors import NotFound
@@ -15,12 +19,9 @@ from runs.engine.agents import registry
 from runs.engine.checkpoints.position import REENTERED, position_of, version_of
 from runs.engine.errors import JournalBroken, UnknownAgent, UnknownVersion
 from runs.engine.journal import Snapshot
-from runs.engine.recordings.recording import FULL, BadRecording, Recording, needed
-from runs.engine.recordings.redaction import Redaction, without_keys
-from runs.engine.recordings.scripts import Told, as_one_version, proven
+from runs.engine.recordings.recording import Recording, needed
 from runs.journal.reader import EVENTS, Cut, checked, earlier_of, newest_sound, read
 from runs.models import Run
-from runs.queries.recordings.kin import declared_secrets
 
 _CUT = """
     SELECT seq, generation, node, visit, fingerprint, state, checksum, schema_version FROM runs_checkpoint

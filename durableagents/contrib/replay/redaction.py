@@ -13,9 +13,10 @@ from functools import partial
 from math import isfinite
 from typing import Any, NamedTuple
 
+from durableagents.contrib.replay.files import FULL, REDACTED, BadRecording, event_as_data, event_of, text_of
 from ledger import events as e
 from ledger.redacted import Pattern, matches, pattern_of
-from runs.engine.recordings.recording import FULL, REDACTED, BadRecording, Recording, event_as_data, event_of, text_of
+from runs.engine.recordings.recording import Recording
 
 # Fields with these names hold secrets, however spelled (`apiKey`, `x-api-key`).
 _SECRET = frozenset({"passwd", "passphrase", "authorization", "cookie", "credential", "credentials"})

@@ -16,12 +16,13 @@ from uuid import UUID
 from django.db import connection
 from pydantic import ValidationError
 
+from durableagents.contrib.replay.declared_secrets import declared_secrets
+from durableagents.contrib.replay.files import ENCRYPTED, FULL, REDACTED, BadRecording, sealed, text_of
+from durableagents.contrib.replay.reading import visit_of
+from durableagents.contrib.replay.redaction import Redaction, without_keys
 from runs.engine.agents import registry
-from runs.engine.recordings.recording import ENCRYPTED, FULL, REDACTED, BadRecording, Recording, sealed, text_of
-from runs.engine.recordings.redaction import Redaction, without_keys
+from runs.engine.recordings.recording import Recording
 from runs.models import ENDED, AgentVersion, State
-from runs.queries.recordings.kin import declared_secrets
-from runs.queries.recordings.reading import visit_of
 
 # Per version the newest runs in each state with their newest visits: all active runs, and ended ones started since.
 _NEWEST = """

@@ -9,13 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, Secret, SecretByte
 from typing_extensions import TypedDict
 
 from durableagents import Context, End
-from runs.engine.recordings.recording import BadRecording, text_of
-from runs.engine.recordings.redaction import Redaction, Secrets
-from runs.queries.recordings import kin
-from runs.queries.recordings.folder import INDEX, WHAT, NotWritten, _take_its_name
-from runs.queries.secret_fields import secret_paths, secrets_of
+from durableagents.contrib.replay import declared_secrets
+from durableagents.contrib.replay.declared_secrets import secrets_of
+from durableagents.contrib.replay.exporting import INDEX, WHAT, NotWritten, _take_its_name
+from durableagents.contrib.replay.files import BadRecording, text_of
+from durableagents.contrib.replay.redaction import Redaction, Secrets
+from runs.queries.secret_fields import secret_paths
 from tests.cases import each_case
-from tests.integration.testing.test_export import recording_of
+from tests.contrib.replay.test_export import recording_of
 from tests.world import agent_of, only_for_now
 
 T = TypeVar("T")
@@ -219,4 +220,4 @@ def test_where_the_name_is_taken_meanwhile_nothing_is_overwritten_and_it_says_wh
 
 def test_a_version_that_is_not_installed_is_no_reason_to_leave_it_as_it_is() -> None:
     with pytest.raises(BadRecording, match=r"nobodys@1\.0\.0 is not installed here, so nobody can say what"):
-        kin.all_secrets(["nobodys@1.0.0"])
+        declared_secrets.all_secrets(["nobodys@1.0.0"])

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from durableagents.contrib.replay.files import BadRecording, opened, small, text_of
 from durableagents.testing.clock import to_its_end
 from runs.engine.agents import Agent, registry
 from runs.engine.errors import UnknownAgent, UnknownVersion
-from runs.engine.recordings.recording import BadRecording, Recording, opened, small, text_of
+from runs.engine.recordings.recording import Recording
 from runs.engine.recordings.replaying import replay
 
 SUFFIXES = (".json", ".sealed")

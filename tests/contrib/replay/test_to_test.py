@@ -12,18 +12,20 @@ from uuid import uuid4
 import pytest
 from django.core.management import call_command
 
+from durableagents.contrib.replay.files import BadRecording
+from durableagents.contrib.replay.scripts import Told, as_test, proven
 from durableagents.testing import Harness, StoryProblem, answers, calls
 from ledger import events as e
 from runs.engine.agents import Agent
-from runs.engine.recordings.recording import BadRecording
-from runs.engine.recordings.scripts import Told, as_test, proven
 from runs.services import lifecycle
 from tests.cases import each_case
+from tests.contrib.replay.test_replays import STORIES
 from tests.integration.runs.stage import Stage
-from tests.integration.testing.desk import desk
 from tests.tampering import tamper
-from tests.unit.testing.test_replays import STORIES
+from tests.unit.testing.desk import desk
 from tests.world import SHOP, only_for_now
+
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def told(story: Harness) -> Told:
@@ -122,7 +124,7 @@ TOLD = [each for each in STORIES if each.__name__ not in ("<lambda>", "refused")
 def test_a_run_is_told_again_as_it_was(tell: Callable[[], Harness]) -> None:
     text = proven(told(tell()))
     run(text)
-    assert "from tests.integration.testing.desk import desk as agent" in text
+    assert "from tests.unit.testing.desk import desk as agent" in text
     compile(text, "a test", "exec")
 
 
@@ -150,7 +152,7 @@ def test_code_that_does_otherwise_is_told_from_it_in_words() -> None:
 def changed(order: list[int], usd: int = 250) -> Agent:
     from durableagents import Context, End
     from runs.engine.agents import registry
-    from tests.integration.testing.desk import Case, Letter, Order, Refund, Wish, look_up, post, refund
+    from tests.unit.testing.desk import Case, Letter, Order, Refund, Wish, look_up, post, refund
 
     registry.remove("desk-changed@1.0.0")
     made = Agent(
@@ -238,11 +240,11 @@ def test_the_command_writes_a_test_of_a_run_of_the_database(stage: Stage, tmp_pa
     run(text)
     assert "key:shop" not in text and "'is': 'uuid'" in text and str(made.id) in text
     code, _, err = command("to-test", str(made.id), "--out", str(target), capsys=capsys)
-    assert code == 2 and "is there already" in err and target.read_text() == text
+    assert code == 2 and "exists already" in err and target.read_text() == text
     code, out, _ = command("to-test", str(made.id), "--redact", "order_id", capsys=capsys)
     assert code == 0 and "A-2" not in out
     run(out)
-    for wrong, words in ((str(uuid4()), "no run"), ("what", "no test can be made of 'what'")):
+    for wrong, words in ((str(uuid4()), "no run"), ("what", "isn't a run id")):
         code, _, err = command("to-test", wrong, capsys=capsys)
         assert code == 2 and words in err.lower()
     tamper("UPDATE ledger_event SET sealed = NULL WHERE run_id = %s AND kind = 'ToolRead'", made.id)
