@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from durableagents.contrib.replay.files import BadRecording, opened, small, text_of
+from durableagents.contrib.replay.files import InvalidRecording, cut_after, file_text, load_file
 from durableagents.testing.clock import to_its_end
 from runs.engine.agents import Agent, registry
 from runs.engine.errors import UnknownAgent, UnknownVersion
@@ -50,7 +50,7 @@ def replay_checkpoints(
     """
     files = checkpoint_files(directory)
     if not files:
-        raise CheckpointDiffers(f"{directory}: there is no checkpoint; `manage.py checkpoints export` writes them")
+        raise CheckpointDiffers(f"{directory}: there is no checkpoint: `manage.py checkpoints export` writes them")
     done, problems = [], []
     for file in files:
         try:
@@ -74,8 +74,8 @@ def replay_checkpoint(
     CheckpointDiffers."""
     path = Path(file)
     try:
-        recording = opened(path.read_bytes(), key)
-    except (BadRecording, OSError) as error:
+        recording = load_file(path.read_bytes(), key)
+    except (InvalidRecording, OSError) as error:
         raise CheckpointDiffers(f"{path.name}: {error}") from None
     agent = _agent(path.name, recording, tuple(agents), newest=newest)
     found = to_its_end(replay(recording, agent))
@@ -108,13 +108,13 @@ def _agent(file: str, recording: Recording, agents: Sequence[Agent], *, newest: 
     except (StopIteration, UnknownAgent, UnknownVersion):
         pass
     known = ", ".join(sorted(by_id)) or "none: import their modules first"
-    raise CheckpointDiffers(f"{file}: {recording.graph_id} is not here, and runs of it are under way; here are {known}")
+    raise CheckpointDiffers(f"{file}: {recording.graph_id} is not installed here; installed are {known}")
 
 
 def _dumped(folder: Path, recording: Recording, slot: str, words: str) -> Path:
     """Write a reduced file with the difference."""
     folder.mkdir(parents=True, exist_ok=True)
-    cut = replace(small(recording, slot), notes=(*recording.notes, words))
+    cut = replace(cut_after(recording, slot), notes=(*recording.notes, words))
     target = folder / f"{recording.name.replace('@', '-')}.json"
-    target.write_text(text_of(cut))
+    target.write_text(file_text(cut))
     return target

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.conf import settings
 
 from durableagents.contrib.replay.files import FULL, REDACTED
-from durableagents.contrib.replay.reading import told_as_test
+from durableagents.contrib.replay.reading import make_test
 from ledger.errors import InvalidInput
 from runs.features import RunCommand
 
@@ -28,7 +28,7 @@ def _lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
     out = options["out"]
     try:
         paths = (*settings.DURABLEAGENTS.redact, *options["redact"])
-        text = told_as_test(run_id, paths=paths, salt=token_bytes(16), payloads=options["payloads"])
+        text = make_test(run_id, paths=paths, salt=token_bytes(16), payloads=options["payloads"])
         if out is None:
             yield text
             return
@@ -38,7 +38,7 @@ def _lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
         raise InvalidInput(f"{out} exists already: name a new file") from None
     except OSError as error:
         raise InvalidInput(f"cannot write {out}: {error.strerror}") from None
-    except ValueError as error:  # such as a BadRecording
+    except ValueError as error:  # such as an InvalidRecording
         raise InvalidInput(f"no test can be made of run {run_id}: {error}") from None
 
 

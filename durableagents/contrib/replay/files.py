@@ -22,14 +22,14 @@ WHAT = "durableagents checkpoint"
 FULL, REDACTED, ENCRYPTED = "full", "redacted", "encrypted"
 
 
-class BadRecording(ValueError):
-    """A file that is no recording, is damaged, or has an unknown format."""
+class InvalidRecording(ValueError):
+    """A file that isn't a recording, is damaged, or has an unknown format; or a visit that can't be exported."""
 
 
 # --- to a file --------------------------------------------------------------------------------------------------------
 
 
-def dumped(recording: Recording) -> dict[str, Any]:
+def file_data(recording: Recording) -> dict[str, Any]:
     """Return plain data of the newest format."""
     times = [*recording.times, *[""] * len(recording.events)]
     return {
@@ -63,40 +63,40 @@ def event_as_data(event: e.Event) -> dict[str, Any]:
     return {"event": read_clear(e.encode_clear(event)), "payload": event.payload}
 
 
-def text_of(recording: Recording) -> str:
+def file_text(recording: Recording) -> str:
     """Return the file's text: one value per line, so that files can be compared."""
-    return json.dumps(dumped(recording), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    return json.dumps(file_data(recording), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 # --- from a file ------------------------------------------------------------------------------------------------------
 
 
-def parsed(text: str) -> Recording:
-    """Parse a file's text. Raises BadRecording."""
+def parse_file(text: str) -> Recording:
+    """Parse a file's text. Raises InvalidRecording."""
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise BadRecording(f"it is no JSON: {error}") from None
+        raise InvalidRecording(f"it is not JSON: {error}") from None
     if not isinstance(found, dict) or found.get("what") != WHAT:
-        raise BadRecording(f"it is no {WHAT}: `manage.py checkpoints export` writes them")
+        raise InvalidRecording(f"it is not a {WHAT}: `manage.py checkpoints export` writes them")
     try:
         return _read(FILES.upgraded(found.get("format"), found))
     except UnknownFormat as error:
-        raise BadRecording(str(error)) from None
+        raise InvalidRecording(str(error)) from None
     except KeyError as error:
-        raise BadRecording(f"it is damaged: there is no {error}, or no such kind of event") from None
+        raise InvalidRecording(f"it is damaged: there is no {error}, or no such kind of event") from None
     except (TypeError, ValueError, AttributeError) as error:
-        raise BadRecording(f"it is damaged: {error}") from None
+        raise InvalidRecording(f"it is damaged: {error}") from None
 
 
 def _read(found: Mapping[str, Any]) -> Recording:
     checkpoint = found["checkpoint"]
     created = event_of(found["created"])
     if not isinstance(created, e.RunCreated) or not isinstance(checkpoint, dict):
-        raise TypeError("it holds no run")
+        raise TypeError("it contains no run")
     graph_id = str(found["graph_id"])
     if graph_id != f"{created.agent}@{created.version}" and not _was_moved(graph_id, created, checkpoint, found):
-        raise ValueError(f"it says {graph_id}, and its first event {created.agent}@{created.version}")
+        raise ValueError(f"it is of {graph_id}, but its first event of {created.agent}@{created.version}")
     return Recording(
         run_id=str(found["run"]),
         graph_id=graph_id,
@@ -128,7 +128,7 @@ def event_of(found: Mapping[str, Any]) -> e.Event:
     return e.KINDS[metadata.pop("kind")](payload=found["payload"], **metadata)
 
 
-def small(recording: Recording, slot: str) -> Recording:
+def cut_after(recording: Recording, slot: str) -> Recording:
     """Cut a recording after a slot's last event, for a generated test."""
     place = next((i for i, event in enumerate(recording.events) if event.slot == slot), None)
     if place is None or recording.ending is not None:
@@ -142,40 +142,40 @@ _MARK = b"durableagents sealed checkpoint 1\n"
 _NONCE = 12
 
 
-def key_of(master: bytes) -> str:
+def derive_export_key(master: bytes) -> str:
     """Return the exports' key as text, for the environment of a replay."""
     derived = hmac.new(master, b"durableagents checkpoint exports\x00", hashlib.sha256).digest()
     return base64.urlsafe_b64encode(derived).decode()
 
 
-def sealed(recording: Recording, key: str) -> bytes:
+def encrypted_file(recording: Recording, key: str) -> bytes:
     """Encrypt and authenticate a recording (AES-256-GCM)."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = secrets.token_bytes(_NONCE)
-    return _MARK + nonce + AESGCM(_raw(key)).encrypt(nonce, text_of(recording).encode(), _MARK)
+    return _MARK + nonce + AESGCM(_raw(key)).encrypt(nonce, file_text(recording).encode(), _MARK)
 
 
-def opened(found: bytes, key: str = "") -> Recording:
-    """Return the recording in a file's bytes; `key` defaults to the environment's. Raises BadRecording."""
+def load_file(found: bytes, key: str = "") -> Recording:
+    """Return the recording in a file's bytes; `key` defaults to the environment's. Raises InvalidRecording."""
     if not found.startswith(_MARK):
         try:
-            return parsed(found.decode())
+            return parse_file(found.decode())
         except UnicodeDecodeError:
-            raise BadRecording("it is no text, and not encrypted by `checkpoints export`") from None
+            raise InvalidRecording("it is neither text nor encrypted by `checkpoints export`") from None
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     known = key or os.environ.get(KEY_VARIABLE, "")
     if not known:
-        raise BadRecording(f"it is encrypted: set {KEY_VARIABLE} to what `manage.py checkpoints key` says")
+        raise InvalidRecording(f"it is encrypted: set {KEY_VARIABLE} to the output of `manage.py checkpoints key`")
     body = found[len(_MARK) :]
     try:
-        return parsed(AESGCM(_raw(known)).decrypt(body[:_NONCE], body[_NONCE:], _MARK).decode())
+        return parse_file(AESGCM(_raw(known)).decrypt(body[:_NONCE], body[_NONCE:], _MARK).decode())
     except InvalidTag:
-        raise BadRecording("it does not open: it was changed, or written under another key") from None
+        raise InvalidRecording("it can't be decrypted: it was changed, or encrypted with another key") from None
     except ValueError as error:
-        raise BadRecording(str(error)) from None
+        raise InvalidRecording(str(error)) from None
 
 
 def _raw(key: str) -> bytes:
@@ -184,5 +184,5 @@ def _raw(key: str) -> bytes:
     except (ValueError, binascii.Error):
         raw = b""
     if len(raw) != 32:
-        raise BadRecording(f"{KEY_VARIABLE} holds no key: `manage.py checkpoints key` says it")
+        raise InvalidRecording(f"{KEY_VARIABLE} is not a key: use the output of `manage.py checkpoints key`")
     return raw

@@ -9,9 +9,9 @@ from django.db import connection
 from psycopg.rows import TupleRow
 
 from durableagents.contrib.replay.declared_secrets import declared_secrets
-from durableagents.contrib.replay.files import FULL, BadRecording
-from durableagents.contrib.replay.redaction import Redaction, without_keys
-from durableagents.contrib.replay.scripts import Told, as_one_version, proven
+from durableagents.contrib.replay.files import FULL, InvalidRecording
+from durableagents.contrib.replay.redaction import Redaction, remove_keys
+from durableagents.contrib.replay.scripts import RecordedRun, proven_source_of_test, without_moves
 from ledger import events as e
 from ledger.erasure import erased
 from ledger.errors import NotFound
@@ -39,27 +39,27 @@ _HOLDS = (
     e.ChildStarted,
     e.AnswerTakenOver,
 )
-MOST_EVENTS = 5_000  # per visit; more is too large to keep beside code
+MAX_EVENTS = 5_000  # per visit; more is too large to keep beside code
 
 
-def visit_of(run_id: UUID, seq: int) -> Recording:
-    """Return the visit that begins at this event. Raises BadRecording if it can't be trusted or is incomplete."""
+def read_visit(run_id: UUID, seq: int) -> Recording:
+    """Return the visit that begins at this event. Raises InvalidRecording if it can't be trusted or is incomplete."""
     run = Run.objects.get(pk=run_id)
     try:
         with connection.cursor() as cursor:
             cursor.execute(_CUT, [run_id, seq])
             cuts = cursor.fetchall()
             if not cuts or cuts[0][0] != seq:
-                raise BadRecording(f"there is no checkpoint at event {seq} any more")
+                raise InvalidRecording(f"there is no checkpoint at event {seq} any more")
             cut = newest_sound(str(run_id), cuts[:1])
             following = cuts[1] if len(cuts) > 1 else None
             rows = _rows(run_id, seq, None if following is None else following[0])
-            created, tail = believed(run, rows, cut, is_last=following is None)
+            created, tail = verified_events(run, rows, cut, is_last=following is None)
             entered = [checked(run_id, row)[1] for row in rows if row[0] == seq]
             earlier = earlier_of(run_id, seq)
         after = None if following is None else _state(str(run_id), following)
     except JournalBroken as error:
-        raise BadRecording(str(error)) from None
+        raise InvalidRecording(str(error)) from None
     assert cut.snapshot is not None and isinstance(created, e.RunCreated)
     times = [row[2].isoformat() for row in rows if row[0] > seq]
     graph_id, at, tail = _of_one_version(created, entered[0], cut.snapshot, tail)
@@ -92,26 +92,28 @@ def _of_one_version(
 
 
 def _rows(run_id: UUID, first: int, last: int | None) -> list[TupleRow]:
-    """Return the first event, and those in a range. Raises BadRecording for too many."""
+    """Return the first event, and those in a range. Raises InvalidRecording for too many."""
     until = "" if last is None else " AND seq <= %s"
     statement = EVENTS.replace(" ORDER BY", f"{until} ORDER BY") + " LIMIT %s"
     with connection.cursor() as cursor:
-        cursor.execute(statement, [run_id, first, *([] if last is None else [last]), MOST_EVENTS + 1])
+        cursor.execute(statement, [run_id, first, *([] if last is None else [last]), MAX_EVENTS + 1])
         rows = cursor.fetchall()
-    if len(rows) > MOST_EVENTS:
-        raise BadRecording(f"the visit has more than {MOST_EVENTS} events")
+    if len(rows) > MAX_EVENTS:
+        raise InvalidRecording(f"the visit has more than {MAX_EVENTS} events")
     return rows
 
 
-def believed(run: Run, rows: Sequence[TupleRow], cut: Cut, *, is_last: bool = True) -> tuple[e.Event, list[e.Event]]:
-    """Return a journal's rows as events with their payloads. Raises JournalBroken, BadRecording."""
+def verified_events(
+    run: Run, rows: Sequence[TupleRow], cut: Cut, *, is_last: bool = True
+) -> tuple[e.Event, list[e.Event]]:
+    """Return the verified events of a journal's rows, with payloads. Raises JournalBroken, InvalidRecording."""
     if run.erased_at is not None:
-        raise BadRecording(erased(run.pk).detail)
-    said = (run.graph_id, run.generation) if is_last else None  # earlier visits may be of another version
-    created, tail = read(run.pk, rows, cut, at_least=cut.seq, said=said)
+        raise InvalidRecording(erased(run.pk).detail)
+    position = (run.graph_id, run.generation) if is_last else None  # earlier visits may be of another version
+    created, tail = read(run.pk, rows, cut, at_least=cut.seq, said=position)
     for event in (created, *tail):
         if isinstance(event, _HOLDS) and event.payload is None:
-            raise BadRecording(f"the payload of its {event.KIND} is gone")
+            raise InvalidRecording(f"the payload of its {event.KIND} is gone")
     return created, tail
 
 
@@ -120,27 +122,27 @@ def _state(run_id: str, row: TupleRow) -> object:
     return None if snapshot is None else snapshot.state
 
 
-def told_as_test(run_id: UUID, *, paths: Sequence[str], salt: bytes, payloads: str) -> str:
-    """Return a test's source. Raises NotFound, and BadRecording for a run that no test can be made of."""
+def make_test(run_id: UUID, *, paths: Sequence[str], salt: bytes, payloads: str) -> str:
+    """Return the source of a test made from a run. Raises NotFound, InvalidRecording."""
     run = Run.objects.filter(pk=run_id).first()
     if run is None:
         raise NotFound("run", run_id)
     if run.erased_at is not None:
-        raise BadRecording(erased(run_id).detail)
+        raise InvalidRecording(erased(run_id).detail)
     try:
         agent = registry.find(run.graph_id)
     except (UnknownAgent, UnknownVersion):
-        raise BadRecording(f"{run.graph_id} is not installed here") from None
+        raise InvalidRecording(f"{run.graph_id} is not installed here") from None
     with connection.cursor() as cursor:
-        cursor.execute(f"{EVENTS} LIMIT %s", [run_id, 1, MOST_EVENTS + 1])
+        cursor.execute(f"{EVENTS} LIMIT %s", [run_id, 1, MAX_EVENTS + 1])
         rows = cursor.fetchall()
-    if len(rows) > MOST_EVENTS:
-        raise BadRecording(f"it has more than {MOST_EVENTS} events")
+    if len(rows) > MAX_EVENTS:
+        raise InvalidRecording(f"it has more than {MAX_EVENTS} events")
     try:
-        created, tail = believed(run, rows, Cut())
+        created, tail = verified_events(run, rows, Cut())
     except JournalBroken as error:
-        raise BadRecording(f"its record is damaged: {error}") from None
-    events, times = as_one_version(tail, [row[2] for row in rows])
+        raise InvalidRecording(f"its record is damaged: {error}") from None
+    events, times = without_moves(tail, [row[2] for row in rows])
     whole = Recording(
         run_id=str(run_id),
         graph_id=run.graph_id,
@@ -152,17 +154,17 @@ def told_as_test(run_id: UUID, *, paths: Sequence[str], salt: bytes, payloads: s
         state=None,
         events=tuple(events[1:]),
     )
-    whole = without_keys(whole)
+    whole = remove_keys(whole)
     if payloads != FULL:
         own = Redaction(paths, salt, declared_secrets(whole))
         kept = [i for i, event in enumerate(whole.events) if own.keeps(event)]
         times = [times[0], *(times[i + 1] for i in kept)]
-        whole = own.of(whole)
-    told = Told(str(run_id), agent, whole.created, whole.events, times, str(run.state))
+        whole = own.redact(whole)
+    recorded = RecordedRun(str(run_id), agent, whole.created, whole.events, times, str(run.state))
     try:
-        return proven(told)
-    except BadRecording as error:
+        return proven_source_of_test(recorded)
+    except InvalidRecording as error:
         moved = next((x for x in tail if isinstance(x, e.RunMigrated)), None)
         if moved is None:
             raise
-        raise BadRecording(f"it was moved from {moved.of} to {moved.to}, and {error}") from None
+        raise InvalidRecording(f"it was moved from {moved.of} to {moved.to}, and {error}") from None

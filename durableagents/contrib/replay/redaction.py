@@ -13,7 +13,7 @@ from functools import partial
 from math import isfinite
 from typing import Any, NamedTuple
 
-from durableagents.contrib.replay.files import FULL, REDACTED, BadRecording, event_as_data, event_of, text_of
+from durableagents.contrib.replay.files import REDACTED, InvalidRecording, event_as_data, event_of, file_text
 from ledger import events as e
 from ledger.redacted import Pattern, matches, pattern_of
 from runs.engine.recordings.recording import Recording
@@ -21,9 +21,9 @@ from runs.engine.recordings.recording import Recording
 # Fields with these names hold secrets, however spelled (`apiKey`, `x-api-key`).
 _SECRET = frozenset({"passwd", "passphrase", "authorization", "cookie", "credential", "credentials"})
 _SECRET_ENDS = ("password", "secret", "token", "apikey", "privatekey", "accesskey")
-# About people and processes, not calls.
+# Events about people and processes, not calls.
 _LEFT_OUT = (e.RunClaimed, e.WorkerLost, e.PauseRequested, e.RunPaused)
-SHORTEST = 4  # shorter values are replaced only as whole values, not within other texts
+MIN_LENGTH = 4  # shorter values are replaced only as whole values, not within other texts
 _SALT = 16
 _IN_JSON = 2  # levels of escaping of a text in JSON in a text, such as a model's arguments
 # A text in unreadable (such as truncated) JSON, and of a field what there is of its value.
@@ -53,8 +53,8 @@ class Redaction:
     salt: bytes = b""
     declared: Secrets = NOTHING
     _known: dict[str, str] = field(default_factory=dict, init=False)
-    _ways: dict[str, list[Callable[[str], str]]] = field(default_factory=dict, init=False)
-    # Those of `paths` that nothing had so far.
+    _encodings: dict[str, list[Callable[[str], str]]] = field(default_factory=dict, init=False)
+    # The `paths` that no document had so far.
     unmatched: dict[str, Pattern] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -67,16 +67,16 @@ class Redaction:
     # --- private values ---
 
     def learn(self, value: Any) -> None:
-        """Take note of a document's private values."""
+        """Remember the private values of a document."""
         self._collect(value)
 
     @property
-    def learnt(self) -> frozenset[str]:
-        """Return the private values that were learnt, as texts."""
+    def private_values(self) -> frozenset[str]:
+        """Return the remembered private values as texts."""
         return frozenset(self._known)
 
     def notice(self, path: tuple[str, ...]) -> None:
-        """Take note that a document has this path, in small letters."""
+        """Remember that a document has this path, in lower case."""
         if self.unmatched:
             self.unmatched = {each: end for each, end in self.unmatched.items() if not matches(path, [end])}
 
@@ -138,20 +138,20 @@ class Redaction:
     def _people(self, events: Iterable[e.Event]) -> None:
         for event in events:
             for name in ("by", "asked_by"):
-                who = getattr(event, name, None)
-                if isinstance(who, str) and who.startswith(("user:", "key:")):
-                    kind = who.partition(":")[0]
-                    self._known.setdefault(who, f"{kind}:{len(self._known) + 1}")
+                actor = getattr(event, name, None)
+                if isinstance(actor, str) and actor.startswith(("user:", "key:")):
+                    kind = actor.partition(":")[0]
+                    self._known.setdefault(actor, f"{kind}:{len(self._known) + 1}")
 
     # --- placeholders ---
 
-    def _stand_in(self, value: str) -> str:
+    def _placeholder(self, value: str) -> str:
         known = self._known.get(value)
         if not known:
-            known = self._known[value] = self._shaped(value)
+            known = self._known[value] = self._same_shape(value)
         return known
 
-    def _shaped(self, value: str) -> str:
+    def _same_shape(self, value: str) -> str:
         """Return a different text of the same length, with digits for digits and letters for letters."""
         for n in range(16):
             stream = hashlib.shake_256(hmac.new(self.salt, f"{n}|{value}".encode(), hashlib.sha256).digest()).digest(
@@ -162,28 +162,28 @@ class Redaction:
                 return made
         return "·" * len(value)
 
-    def _replaced(self, value: Any, path: tuple[str, ...] = (), *, inside: bool = False) -> Any:
+    def _redact(self, value: Any, path: tuple[str, ...] = (), *, inside: bool = False) -> Any:
         inside = inside or self.is_private(path)
         match value:
             case dict():
                 is_secret = self._has_private_keys(path)
                 return {
-                    (self._stand_in(name) if is_secret else self._in_text(name)): self._replaced(
+                    (self._placeholder(name) if is_secret else self._in_text(name)): self._redact(
                         each, (*path, str(name).lower()), inside=inside
                     )
                     for name, each in value.items()
                 }
             case list():
-                return [self._replaced(each, path, inside=inside) for each in value]
+                return [self._redact(each, path, inside=inside) for each in value]
             case str():
                 is_it = (inside and value) or (len(value) > 1 and value in self._known)
-                return self._stand_in(value) if is_it else self._in_json(value, path)
+                return self._placeholder(value) if is_it else self._in_json(value, path)
             case bool() | None:
                 return value
-            case int() if inside or (str(value) in self._known and len(str(value)) > SHORTEST):
-                return int(self._stand_in(str(value)))
+            case int() if inside or (str(value) in self._known and len(str(value)) > MIN_LENGTH):
+                return int(self._placeholder(str(value)))
             case float() if inside and isfinite(value):
-                return float(self._stand_in(f"{value:.6f}"))
+                return float(self._placeholder(f"{value:.6f}"))
             case _:
                 return value
 
@@ -192,7 +192,7 @@ class Redaction:
         if _looks_like_json(text):
             try:
                 found = json.loads(text)
-                made = self._replaced(found, path)
+                made = self._redact(found, path)
             except (ValueError, RecursionError):
                 return self._in_text(text)
             if made != found:
@@ -201,18 +201,18 @@ class Redaction:
 
     def _in_text(self, text: str) -> str:
         """Replace known private values, longest first."""
-        for private in sorted((each for each in self._known if len(each) >= SHORTEST), key=len, reverse=True):
-            for written in self._as_written(private):
+        for private in sorted((each for each in self._known if len(each) >= MIN_LENGTH), key=len, reverse=True):
+            for written in self._encodings_of(private):
                 if (found := written(private)) in text:
-                    text = text.replace(found, written(self._stand_in(private)))
+                    text = text.replace(found, written(self._placeholder(private)))
         return text
 
-    def _as_written(self, private: str) -> list[Callable[[str], str]]:
+    def _encodings_of(self, private: str) -> list[Callable[[str], str]]:
         """Return the encodings in which a text may contain the value: plain, or as JSON in a text."""
-        if private not in self._ways:
-            by_text = {written(private): written for written in reversed(_WAYS)}
-            self._ways[private] = sorted(by_text.values(), key=lambda written: -len(written(private)))
-        return self._ways[private]
+        if private not in self._encodings:
+            by_text = {written(private): written for written in reversed(_ENCODINGS)}
+            self._encodings[private] = sorted(by_text.values(), key=lambda written: -len(written(private)))
+        return self._encodings[private]
 
     def _in_texts(self, value: Any) -> Any:
         """Redact texts in event metadata, where field names don't matter."""
@@ -222,8 +222,8 @@ class Redaction:
 
     # --- a recording ---
 
-    def of(self, recording: Recording) -> Recording:
-        """Return the redacted visit. Raises BadRecording if private values would remain."""
+    def redact(self, recording: Recording) -> Recording:
+        """Return the redacted visit. Raises InvalidRecording if private values would remain."""
         events = [event for event in recording.events if self.keeps(event)]
         every = [recording.created, *recording.before, *events]
         for value in (recording.state, recording.after, *(event_as_data(event) for event in every)):
@@ -235,32 +235,32 @@ class Redaction:
         made = replace(
             recording,
             created=self._event(recording.created),
-            state=self._replaced(recording.state),
-            after=self._replaced(recording.after),
+            state=self._redact(recording.state),
+            after=self._redact(recording.after),
             before=tuple(map(self._event, recording.before)),
             events=tuple(map(self._event, events)),
             times=(),
             payloads=REDACTED,
         )
-        told = text_of(made)
-        left = [each for each in self._known if len(each) > SHORTEST and self._is_in(told, each)]
+        text = file_text(made)
+        left = [each for each in self._known if len(each) > MIN_LENGTH and self._is_in(text, each)]
         if left:
-            raise BadRecording(f"{len(left)} private value(s) would be left in it")
+            raise InvalidRecording(f"{len(left)} private value(s) would remain in it")
         return replace(made, placeholders=sorted({each for each in self._known.values() if each}))
 
-    def _is_in(self, told: str, private: str) -> bool:
-        return any(_escaped(written(private), ensure_ascii=False) in told for written in self._as_written(private))
+    def _is_in(self, text: str, private: str) -> bool:
+        return any(_escaped(written(private), ensure_ascii=False) in text for written in self._encodings_of(private))
 
     def _event(self, event: Any) -> Any:
-        told = event_as_data(event)
-        payload = told["payload"]
+        data = event_as_data(event)
+        payload = data["payload"]
         if isinstance(payload, dict):
-            payload = payload | {name: "" for name in _told_to_people(event, payload) if payload.get(name)}
-        metadata = {name: self._in_texts(each) for name, each in told["event"].items()}
-        return event_of({"event": metadata | {"kind": event.KIND}, "payload": self._replaced(payload)})
+            payload = payload | {name: "" for name in _texts_for_people(event, payload) if payload.get(name)}
+        metadata = {name: self._in_texts(each) for name, each in data["event"].items()}
+        return event_of({"event": metadata | {"kind": event.KIND}, "payload": self._redact(payload)})
 
 
-def without_keys(recording: Recording) -> Recording:
+def remove_keys(recording: Recording) -> Recording:
     """Remove idempotency keys and callback tokens, in every mode: they would authenticate as the run."""
     return replace(
         recording, events=tuple(map(_without_key, recording.events)), before=tuple(map(_without_key, recording.before))
@@ -274,7 +274,7 @@ def _without_key(event: e.Event) -> e.Event:
     return event
 
 
-def _told_to_people(event: e.Event, payload: dict[str, Any]) -> tuple[str, ...]:
+def _texts_for_people(event: e.Event, payload: dict[str, Any]) -> tuple[str, ...]:
     """Return payload fields that are text for people: they quote arguments, cut, so matching can't find them."""
     is_a_forks = isinstance(event, e.WaitOpened) and "binds" in payload
     return ("traceback", "justification", *(("about",) if is_a_forks else ()))
@@ -305,7 +305,7 @@ def _escaped(text: str, *, ensure_ascii: bool, times: int = 1) -> str:
     return text
 
 
-_WAYS: list[Callable[[str], str]] = [
+_ENCODINGS: list[Callable[[str], str]] = [
     str,
     *(partial(_escaped, ensure_ascii=is_ascii, times=n + 1) for n in range(_IN_JSON) for is_ascii in (False, True)),
 ]
@@ -318,6 +318,3 @@ def _like(character: str, random: int) -> str:
         return character
     made = "abcdefghijklmnopqrstuvwxyz"[random % 26]
     return made.upper() if character.isupper() else made
-
-
-__all__ = ["FULL", "REDACTED", "SHORTEST", "Redaction", "without_keys"]

@@ -1,4 +1,4 @@
-"""Turns a run's journal into a pytest: recorded results by place, human actions as lines."""
+"""Turns a run's journal into a pytest: results of calls by their place, actions of people as lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from durableagents.contrib.replay.files import BadRecording
+from durableagents.contrib.replay.files import InvalidRecording
 from ledger import events as e
 from ledger.kinds import CONTENT_REFUSED, NEVER_SENT
 from runs.engine.agents import Agent
@@ -22,19 +22,19 @@ _VISIT = re.compile(r"(\d+)\.(\d+)(?=/|$)")
 Timed = tuple[e.Event, datetime]
 
 
-def as_one_version(events: Sequence[e.Event], times: Sequence[datetime]) -> tuple[list[e.Event], list[datetime]]:
-    """Return events and times as of one version, without moves and the visits they left. Raises BadRecording."""
+def without_moves(events: Sequence[e.Event], times: Sequence[datetime]) -> tuple[list[e.Event], list[datetime]]:
+    """Return events and times as of one version, without moves and the visits they left. Raises InvalidRecording."""
     kept: list[Timed] = []
     visit, left = 0, 0  # number of the current visit, 0 between visits; visits left so far
     for event, at in zip(events, times, strict=True):
         if not isinstance(event, e.RunMigrated):
-            event = _numbered(event, left)
+            event = _renumbered(event, left)
             visit = event.visit if isinstance(event, e.VisitEntered) else visit
             kept.append((event, at))
             continue
         inside = [each for each in kept if visit and _is_of(each[0], visit)]
         if event.how == REPLAYED or any(isinstance(x, e.MessageHandled) for x, _ in inside):
-            raise BadRecording(f"it was moved from {event.of} to {event.to}: the code of neither did all of it")
+            raise InvalidRecording(f"it was moved from {event.of} to {event.to}: neither version's code did all of it")
         kept = [each for each in kept if each not in inside]
         visit, left = 0, left + (1 if visit else 0)
     return [event for event, _ in kept], [at for _, at in kept]
@@ -47,25 +47,25 @@ def _is_of(event: e.Event, visit: int) -> bool:
     return found is not None and int(found[2]) == visit
 
 
-def _numbered(event: e.Event, left: int) -> e.Event:
+def _renumbered(event: e.Event, left: int) -> e.Event:
     """Renumber an event's slots without the visits left."""
 
-    def anew(slot: str) -> str:
+    def renumber(slot: str) -> str:
         return _VISIT.sub(lambda found: f"0.{int(found[2]) - left}", slot, count=1) if _VISIT.match(slot) else slot
 
     if event.slot is not None:
-        event = replace(event, slot=anew(event.slot))
+        event = replace(event, slot=renumber(event.slot))
     match event:
         case e.VisitEntered():
             return replace(event, visit=event.visit - left)
         case e.MessageHandled():
-            return replace(event, visit=anew(event.visit), calls=[anew(slot) for slot in event.calls])
+            return replace(event, visit=renumber(event.visit), calls=[renumber(slot) for slot in event.calls])
         case _:
             return event
 
 
 # Events that a test in memory can't repeat.
-_UNTOLD = {
+_NOT_REPEATABLE = {
     "RunCarriedOn": "it goes on from another run",
     "RunForked": "it is a fork of another run",
     "RunRenewed": "it goes on as another run",
@@ -80,8 +80,8 @@ WIDTH = 112
 
 
 @dataclass(frozen=True)
-class Told:
-    """Everything a test is made of. `ended` is how the run ended; empty if it waits, in `state`."""
+class RecordedRun:
+    """A run's record, from which a test is made."""
 
     run_id: str
     agent: Agent
@@ -96,31 +96,31 @@ class Told:
 
 
 def place_of_agent(agent: Agent) -> tuple[str, str]:
-    """Return the module and name from which a test can import the agent. Raises BadRecording."""
+    """Return the module and name from which a test can import the agent. Raises InvalidRecording."""
     module = agent.nodes[agent.start].function.__module__
     names = [name for name, value in vars(sys.modules[module]).items() if value is agent and name.isidentifier()]
     if not names or module == "__main__":
-        raise BadRecording(f"{agent.graph_id} can't be imported: no name in module {module} holds it")
+        raise InvalidRecording(f"{agent.graph_id} can't be imported: no name in module {module} holds it")
     return module, names[0]
 
 
-def as_test(told: Told, *, in_order: bool = True) -> str:
-    """Return the text of a pytest. Raises BadRecording for a run that no test can repeat, saying why."""
-    module, name = place_of_agent(told.agent)
-    _must_be_tellable(told)
-    created, record = told.created, dict(_record(told))
-    lines = list(_lines(told.events))
+def source_of_test(run: RecordedRun, *, in_order: bool = True) -> str:
+    """Return the text of a pytest. Raises InvalidRecording for a run that no test can repeat, saying why."""
+    module, name = place_of_agent(run.agent)
+    _check_repeatable(run)
+    created, record = run.created, dict(_record(run))
+    lines = list(_lines(run.events))
     text = "\n".join(f"    {line}" for line in lines)
     uses_refused = "pytest.raises" in text
     imports = ["import pytest\n"] if uses_refused else []
-    durable = [*(["Budget"] if "Budget(" in text or _caps(told.events) else []), *(["Refused"] if uses_refused else [])]
+    durable = [*(["Budget"] if "Budget(" in text or _caps(run.events) else []), *(["Refused"] if uses_refused else [])]
     if durable:
         imports.append(f"from durableagents import {', '.join(durable)}")
     order = "" if in_order else ", in_order=False"
     named = name if name == "agent" else f"{name} as agent"
-    return f'''"""A run of {told.agent.graph_id} as a test, made of its record by `manage.py runs to-test`.
+    return f'''"""A run of {run.agent.graph_id} as a test, made from its record by `manage.py runs to-test`.
 
-What came of each call stands in RECORD by its place (visit/call). Nothing is sent.
+RECORD has the result of each call by its place (visit/call). Nothing is sent.
 """
 
 {chr(10).join([*imports, "from durableagents.testing import Harness", f"from {module} import {named}"])}
@@ -129,17 +129,17 @@ INPUT = {_shown(created.payload)}
 
 RECORD = {_shown(record)}
 
-EFFECTS = {_shown(_effects(told.events))}
+EFFECTS = {_shown(_effects(run.events))}
 
 
-def test_{_identifier(told.agent)}_run_{told.run_id.replace("-", "_")[:13]}() -> None:
+def test_{_identifier(run.agent)}_run_{run.run_id.replace("-", "_")[:13]}() -> None:
     story = Harness(
-        agent, INPUT, record=RECORD, at="{told.times[0].isoformat()}", by={created.by!r},
-        run_id="{told.run_id}",{_caps(told.events)}
+        agent, INPUT, record=RECORD, at="{run.times[0].isoformat()}", by={created.by!r},
+        run_id="{run.run_id}",{_caps(run.events)}
     )
 {text}{chr(10) if text else ""}    story.assert_effects(EFFECTS{order})
     story.assert_each_effect_once()
-    {_end(told)}
+    {_end(run)}
     story.assert_follows_record()
     story.assert_replays()
 '''
@@ -153,28 +153,28 @@ def _identifier(agent: Agent) -> str:
     return "".join(c if c.isalnum() else "_" for c in agent.name)
 
 
-def _must_be_tellable(told: Told) -> None:
-    for event in told.events:
-        if event.KIND in _UNTOLD:
-            raise BadRecording(f"{_UNTOLD[event.KIND]} ({event.KIND}), which no story in memory tells again")
+def _check_repeatable(run: RecordedRun) -> None:
+    for event in run.events:
+        if event.KIND in _NOT_REPEATABLE:
+            raise InvalidRecording(f"{_NOT_REPEATABLE[event.KIND]} ({event.KIND}), which a test in memory can't repeat")
         if isinstance(event, e.MessageHandled) and event.place == 0:
-            raise BadRecording("a message was handled between two nodes, which a story in memory tells otherwise")
+            raise InvalidRecording("a message was handled between two nodes, which a test in memory can't repeat")
         if isinstance(event, e.BudgetSet) and "usd_micro" in event.caps:
-            raise BadRecording("it has a budget in dollars, and a test has no prices")
-    if told.state not in _ENDS and not told.state.startswith("waiting"):
-        raise BadRecording(f"it is {told.state}: a test is made of a run that waits, or has ended")
+            raise InvalidRecording("it has a budget in dollars, and a test has no prices")
+    if run.state not in _ENDS and not run.state.startswith("waiting"):
+        raise InvalidRecording(f"it is {run.state}: only runs that wait or have ended become tests")
 
 
 # --- results of the calls ---------------------------------------------------------------------------------------------
 
 
-def _record(told: Told) -> Iterator[tuple[str, Any]]:
+def _record(run: RecordedRun) -> Iterator[tuple[str, Any]]:
     """Yield the record by slot; a list for a tool call made more than once."""
     calls: dict[str, dict[int, dict[str, Any]]] = {}
     others: dict[str, Any] = {}
-    asked = {(x.slot, x.attempt): x.model for x in told.events if isinstance(x, e.ModelRequested)}
+    asked = {(x.slot, x.attempt): x.model for x in run.events if isinstance(x, e.ModelRequested)}
     order: list[str] = []
-    for event, at in zip(told.events, told.times, strict=True):
+    for event, at in zip(run.events, run.times, strict=True):
         slot, found = event.slot, None
         if slot is None or not slot[:1].isdigit():
             continue
@@ -219,12 +219,12 @@ def _fold(known: dict[str, Any], event: e.Event, at: datetime) -> None:
             known["within_seconds"] = int((datetime.fromisoformat(payload["deadline"]) - at).total_seconds()) + 1
         case e.ToolReconciled() if event.by.startswith("user:"):
             if known.pop("class", "") != ReplayClass.UNSAFE_ON_REPLAY:
-                raise BadRecording(f"a person said what became of {event.tool}, which may be repeated")
+                raise InvalidRecording(f"a person settled the outcome of {event.tool}, which may be repeated")
             known["unknown"] = True
         case e.ToolReconciled() if event.verdict == "happened":
             known["returns"] = payload.get("result")
         case e.ToolReconciled():
-            raise BadRecording(f"{event.by} said what became of {event.tool}: {event.verdict}")
+            raise InvalidRecording(f"{event.by} settled the outcome of {event.tool}: {event.verdict}")
         case _:
             return
     if not isinstance(event, e.ToolInvoked):
@@ -258,13 +258,13 @@ def _lines(events: Sequence[e.Event]) -> Iterator[str]:
             case e.ApprovalDecided(verdict="expired"):
                 yield f"story.let_pass({slot})"
             case e.ApprovalVoted(verdict="approve" | "abstain"):
-                yield f"story.{event.verdict}({slot}, {_said(event)})"
+                yield f"story.{event.verdict}({slot}, {_actor_arguments(event)})"
             case e.ApprovalDecided(verdict="approved") if event.approval_id in voted:
                 pass  # the last vote has its own line
             case e.ApprovalDecided():
                 verb = "approve" if event.verdict == "approved" else "reject"
                 more = ", fail=True" if payload.get("then") == "fail" else ""
-                yield f"story.{verb}({slot}, {_said(event)}{more})"
+                yield f"story.{verb}({slot}, {_actor_arguments(event)}{more})"
             case e.WaitResolved(resolution="fired") if event.wait == "timer" and event.slot in sleeps:
                 yield f"story.let_pass({slot})"
             case e.WaitResolved(resolution="timed_out"):
@@ -281,8 +281,8 @@ def _lines(events: Sequence[e.Event]) -> Iterator[str]:
             case e.CallbackReceived():
                 yield f"story.call_back({event.payload!r}, {slot})"
             case e.ToolReconciled() if event.by.startswith("user:"):
-                told = {name: payload[name] for name in ("result", "receipt") if payload.get(name) is not None}
-                more = "".join(f", {name}={value!r}" for name, value in told.items())
+                known = {name: payload[name] for name in ("result", "receipt") if payload.get(name) is not None}
+                more = "".join(f", {name}={value!r}" for name, value in known.items())
                 yield f"story.settle({event.verdict!r}, {slot}, by={event.by!r}{more})"
             case e.ChildEnded():
                 yield _child(event, payload, slot)
@@ -315,30 +315,30 @@ def _caps(events: Sequence[e.Event]) -> str:
     return f" budget=Budget({_kwargs(first.caps)})," if isinstance(first, e.BudgetSet) and first.caps else ""
 
 
-def _end(told: Told) -> str:
-    if told.state not in _ENDS:
-        return f"assert story.state == {told.state!r}, story.now"
-    last = next(x for x in reversed(told.events) if isinstance(x, (e.RunCompleted, e.RunFailed, e.RunCancelled)))
+def _end(run: RecordedRun) -> str:
+    if run.state not in _ENDS:
+        return f"assert story.state == {run.state!r}, story.now"
+    last = next(x for x in reversed(run.events) if isinstance(x, (e.RunCompleted, e.RunFailed, e.RunCancelled)))
     said = ""
     if isinstance(last, e.RunCompleted):
         said = repr(last.payload)
     elif isinstance(last, e.RunFailed):
         said = repr(last.code)
-    return f"story.{_ENDS[told.state]}({said})"
+    return f"story.{_ENDS[run.state]}({said})"
 
 
-# --- told once, before anybody gets it --------------------------------------------------------------------------------
+# --- run once before it is returned -----------------------------------------------------------------------------------
 
 
-def proven(told: Told) -> str:
-    """Return a test that passes with the current code, without order if branches need that. Raises BadRecording."""
-    text = as_test(told)
+def proven_source_of_test(run: RecordedRun) -> str:
+    """Return a test that passes with the current code, without order if branches need that. Raises InvalidRecording."""
+    text = source_of_test(run)
     problem = _problem_of(text)
     if problem is not None and "effect " in problem:
-        text = as_test(told, in_order=False)
+        text = source_of_test(run, in_order=False)
         problem = _problem_of(text)
     if problem is not None:
-        raise BadRecording(f"the story can't be told again in memory: {problem}")
+        raise InvalidRecording(f"the test does not pass in memory: {problem}")
     return text
 
 
@@ -353,6 +353,6 @@ def _problem_of(text: str) -> str | None:
     return None
 
 
-def _said(event: e.ApprovalDecided | e.ApprovalVoted) -> str:
+def _actor_arguments(event: e.ApprovalDecided | e.ApprovalVoted) -> str:
     why = payload_of(event).get("justification") or "as on record"
     return f"by={event.by!r}, role={event.role!r}, justification={why!r}"

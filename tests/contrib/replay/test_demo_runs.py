@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from durableagents.contrib.replay.scripts import Told, proven
+from durableagents.contrib.replay.scripts import RecordedRun, proven_source_of_test
 from durableagents.demo import customer_refund, mail_before_gate, vendor_onboard, warehouse
 from durableagents.testing import Harness
 from ledger import events as e
@@ -35,7 +35,7 @@ def as_test(agent: Agent, run: MemoryRun, sandbox: Sandbox) -> str:
     before = len(sandbox.executed())
     began = Harness(warehouse.agent, warehouse.agent.samples[0].input).clock.now
     times = [began + timedelta(seconds=n) for n in range(len(run.events))]
-    text = proven(Told(run.id, agent, run.events[0], run.events[1:], times, run.state))
+    text = proven_source_of_test(RecordedRun(run.id, agent, run.events[0], run.events[1:], times, run.state))
     assert len(sandbox.executed()) == before
     return text
 

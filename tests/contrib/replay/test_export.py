@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from durableagents import Context, End
 from durableagents.contrib.replay import CheckpointDiffers, replay_checkpoint, replay_checkpoints
 from durableagents.contrib.replay.checkpoints import checkpoint_files
-from durableagents.contrib.replay.exporting import INDEX, NotWritten, Wish, export
-from durableagents.contrib.replay.files import text_of
+from durableagents.contrib.replay.exporting import INDEX, ExportFailed, ExportOptions, export
+from durableagents.contrib.replay.files import file_text
 from durableagents.contrib.replay.redaction import Redaction
 from ledger import events as e
 from ledger.clock import database_now
@@ -31,8 +31,8 @@ from tests.world import Item, Notes, Toolbox, agent_of
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def wish(**said: Any) -> Wish:
-    return Wish(**({"limit": 50, "since": database_now() - timedelta(days=1)} | said))
+def wish(**said: Any) -> ExportOptions:
+    return ExportOptions(**({"limit": 50, "since": database_now() - timedelta(days=1)} | said))
 
 
 def told(folder: Path) -> str:
@@ -76,7 +76,7 @@ def test_each_agent_version_and_node_has_its_turn(stage: Stage, tools: Toolbox, 
     assert eight["many@1.0.0 first"] + eight["many@1.0.0 second"] == 4
     only = export(tmp_path / "only", wish(agent="few")).strata()
     assert set(only) == {"few@1.0.0 first", "few@1.0.0 second"}
-    with pytest.raises(NotWritten, match="there is no checkpoint to export"):
+    with pytest.raises(ExportFailed, match="there is no checkpoint to export"):
         export(tmp_path / "none", wish(agent="nobody"))
     assert not (tmp_path / "none").exists()
 
@@ -167,20 +167,20 @@ def recording_of(agent: Agent, given: Any = None) -> Recording:
 def test_what_is_private_is_nowhere_in_a_redacted_file_and_it_still_replays(tools: Toolbox, tmp_path: Path) -> None:
     agent = private_agent(tools)
     made = recording_of(agent)
-    assert all(secret in text_of(made) for secret in SECRETS)
-    redacted = Redaction(("iban", "customer.name", "name", "account"), b"salt").of(made)
-    text = text_of(redacted)
+    assert all(secret in file_text(made) for secret in SECRETS)
+    redacted = Redaction(("iban", "customer.name", "name", "account"), b"salt").redact(made)
+    text = file_text(redacted)
     assert [secret for secret in SECRETS if secret in text] == []
     assert redacted.state["customer"]["iban"] != made.state["customer"]["iban"]
     assert len(redacted.state["customer"]["iban"]) == 22 and redacted.payloads == "redacted"
     (tmp_path / "one.json").write_text(text)
     assert replay_checkpoint(tmp_path / "one.json", [agent]).answered == 2
-    again = Redaction(("iban", "customer.name", "name", "account"), b"other salt").of(made)
+    again = Redaction(("iban", "customer.name", "name", "account"), b"other salt").redact(made)
     assert again.state["customer"]["iban"] != redacted.state["customer"]["iban"], "no placeholder can be looked up"
 
 
 def test_what_looks_secret_goes_unasked(tools: Toolbox) -> None:
-    text = text_of(Redaction((), b"salt").of(recording_of(private_agent(tools))))
+    text = file_text(Redaction((), b"salt").redact(recording_of(private_agent(tools))))
     assert "hunter2" not in text and "olga-the-operator" not in text and "DE89370400440532013000" in text
 
 
@@ -217,14 +217,14 @@ def test_the_command_writes_a_folder_whole_and_not_over_anything(
     assert command("export", "--out", str(target), "--refresh", capsys=capsys)[0] == 0
     (target / "mine.txt").write_text("precious")
     code, _, err = command("export", "--out", str(target), "--refresh", capsys=capsys)
-    assert code == 2 and "holds what no export made: mine.txt" in err and (target / "mine.txt").exists()
+    assert code == 2 and "contains other files: mine.txt" in err and (target / "mine.txt").exists()
     code, _, err = command("export", "--out", str(tmp_path / "x"), "--agent", "nobody", capsys=capsys)
     assert code == 1 and "no checkpoint" in err and not (tmp_path / "x").exists()
     code, _, err = command("export", "--out", str(tmp_path / "x"), "--redact", "a..b", capsys=capsys)
     assert code == 2 and "is no path" in err
     (tmp_path / "file").write_text("")
     code, _, err = command("export", "--out", str(tmp_path / "file"), capsys=capsys)
-    assert code == 2 and "is no folder" in err
+    assert code == 2 and "is not a folder" in err
 
 
 def test_an_encrypted_export_opens_under_its_key_only(
@@ -242,9 +242,9 @@ def test_an_encrypted_export_opens_under_its_key_only(
     assert code == 0
     monkeypatch.setenv("DURABLEAGENTS_CHECKPOINTS_KEY", key.strip())
     assert replay_checkpoint(files[0], [agent]).answered > 0
-    with pytest.raises(CheckpointDiffers, match="it does not open"):
+    with pytest.raises(CheckpointDiffers, match="can't be decrypted"):
         replay_checkpoint(files[0], [agent], key="A" * 43 + "=")
-    with pytest.raises(CheckpointDiffers, match="holds no key"):
+    with pytest.raises(CheckpointDiffers, match="is not a key"):
         replay_checkpoint(files[0], [agent], key="short")
     content = files[0].read_bytes()
     files[0].write_bytes(content[:-1] + bytes([content[-1] ^ 1]))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from durableagents import Agent, Context, End
-from durableagents.contrib.replay.files import BadRecording
-from durableagents.contrib.replay.reading import told_as_test
+from durableagents.contrib.replay.files import InvalidRecording
+from durableagents.contrib.replay.reading import make_test
 from ledger import events as e
 from runs.models import Run
 from runs.services import lifecycle, signals
@@ -74,7 +74,7 @@ def test_a_run_moved_before_its_first_node_is_told_by_the_version_that_did_it(
     assert moved(run, "1.0.0", "2.0.0") == "unbegun"
     assert stage.settle(run) == "parked"
     go(stage, run)
-    text = told_as_test(run.pk, paths=(), salt=b"salt", payloads=payloads)
+    text = make_test(run.pk, paths=(), salt=b"salt", payloads=payloads)
     tell(text)
     assert "'0.2/3'" in text and "'1." not in text
     with pytest.raises(AssertionError, match=r"0\.1/1"):
@@ -89,7 +89,7 @@ def test_a_visit_that_a_move_left_is_not_told(stage: Stage, tools: Toolbox, name
     assert moved(run, "2.0.0", "3.0.0") == "reentered", "it had not entered its node yet"
     assert stage.settle(run) == "parked"
     go(stage, run, "on")
-    text = told_as_test(run.pk, paths=(), salt=b"salt", payloads="full")
+    text = make_test(run.pk, paths=(), salt=b"salt", payloads="full")
     tell(text)
     assert "'name': 'a'" not in text and "'name': 'c'" in text and "'0.2/3'" in text and "'0.3" not in text
 
@@ -103,8 +103,8 @@ def test_a_run_whose_earlier_visits_the_newest_code_would_do_otherwise_is_refuse
     assert moved(run, "1.0.0", "2.0.0") == "reentered"
     stage.settle(run)
     go(stage, run)
-    with pytest.raises(BadRecording, match=r"can't be told again in memory.*0\.1/1"):
-        told_as_test(run.pk, paths=(), salt=b"salt", payloads="full")
+    with pytest.raises(InvalidRecording, match=r"does not pass in memory.*0\.1/1"):
+        make_test(run.pk, paths=(), salt=b"salt", payloads="full")
 
 
 def test_a_visit_that_two_versions_did_is_refused(stage: Stage, tools: Toolbox, named: Any) -> None:
@@ -113,5 +113,5 @@ def test_a_visit_that_two_versions_did_is_refused(stage: Stage, tools: Toolbox, 
     stage.settle(run)
     assert moved(run, "1.0.0", "2.0.0") == "replayed"
     go(stage, run)
-    with pytest.raises(BadRecording, match=r"moved from retold@1\.0\.0 to retold@2\.0\.0: the code of neither"):
-        told_as_test(run.pk, paths=(), salt=b"salt", payloads="full")
+    with pytest.raises(InvalidRecording, match=r"moved from retold@1\.0\.0 to retold@2\.0\.0: neither version's code"):
+        make_test(run.pk, paths=(), salt=b"salt", payloads="full")

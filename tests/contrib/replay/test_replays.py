@@ -11,7 +11,7 @@ import pytest
 
 from durableagents import Context, End, TransportError
 from durableagents.contrib.replay import CheckpointDiffers, replay_checkpoint, replay_checkpoints
-from durableagents.contrib.replay.files import BadRecording, dumped, parsed, text_of
+from durableagents.contrib.replay.files import InvalidRecording, file_data, file_text, parse_file
 from durableagents.testing import Harness, answers, calls
 from runs.engine.agents import Agent
 from runs.engine.migration import Formats, UnknownFormat
@@ -31,7 +31,7 @@ def on_file(story: Harness) -> list[Recording]:
     for member in story._family.members:
         cuts = [(seq, s.node, s.visit, s.generation, s.fingerprint, s.state) for seq, s in member.run.snapshots]
         made += recordings_of(member.run.id, member.run.events, cuts, depth=member.run.depth)
-    return [parsed(text_of(each)) for each in made]
+    return [parse_file(file_text(each)) for each in made]
 
 
 def difference(recording: Recording, agent: Agent) -> str:
@@ -303,7 +303,7 @@ def test_a_call_before_the_records_end_is_a_difference_also_where_the_run_is_und
 def test_a_folder_is_replayed_and_what_fails_is_kept_with_the_difference(tmp_path: Path) -> None:
     first, last = recorded()
     for recording in (first, last):
-        (tmp_path / f"{recording.name}.json").write_text(text_of(recording))
+        (tmp_path / f"{recording.name}.json").write_text(file_text(recording))
     done = replay_checkpoints(tmp_path, [other(begin, close)])
     assert sorted(each.answered for each in done) == [1, 3]
     with pytest.raises(CheckpointDiffers, match=r"1 of 2 checkpoints: .*replayed@1.0.0.*usd is 250 on record"):
@@ -319,28 +319,31 @@ def test_what_can_not_be_replayed_is_refused_by_name(tmp_path: Path) -> None:
         replay_checkpoints(tmp_path)
     first, _ = recorded()
     file = tmp_path / "one.json"
-    file.write_text(text_of(first))
+    file.write_text(file_text(first))
     agent = other(begin, close)
-    with pytest.raises(CheckpointDiffers, match=r"replayed@1.0.0 is not here.*here are returns@1.0.0"):
+    with pytest.raises(CheckpointDiffers, match=r"replayed@1.0.0 is not installed here; installed are returns@1.0.0"):
         replay_checkpoint(file, [desk])
     newer = agent_of(begin, close, name="replayed", version="2.0.0", tools=[look_up, refund, post], assistants=[clerk])
     assert replay_checkpoint(file, [newer], newest=True).answered == 3
     for text, words in (
-        ("{", "it is no JSON"),
-        ("{}", "it is no durableagents checkpoint"),
-        (text_of(first).replace('"format": 1', '"format": 2'), "of format 2, and this version reads up to 1"),
-        (text_of(first).replace('"format": 1', '"format": 0'), "the oldest that can be read is 1"),
-        (text_of(first).replace('"format": 1', '"format": "one"'), "which is no number"),
-        (text_of(first).replace('"schema_version": 1', '"schema_version": 9'), "the checkpoint is of format 9"),
-        (text_of(first).replace("RunCreated", "RunInvented"), "it is damaged"),
-        (text_of(first).replace('"graph_id": "replayed@1.0.0"', '"graph_id": "other@1.0.0"'), "it is damaged: it says"),
-        (json.dumps({**dumped(first), "events": [3]}), "it is damaged"),
+        ("{", "it is not JSON"),
+        ("{}", "it is not a durableagents checkpoint"),
+        (file_text(first).replace('"format": 1', '"format": 2'), "of format 2, and this version reads up to 1"),
+        (file_text(first).replace('"format": 1', '"format": 0'), "the oldest that can be read is 1"),
+        (file_text(first).replace('"format": 1', '"format": "one"'), "which is no number"),
+        (file_text(first).replace('"schema_version": 1', '"schema_version": 9'), "the checkpoint is of format 9"),
+        (file_text(first).replace("RunCreated", "RunInvented"), "it is damaged"),
+        (
+            file_text(first).replace('"graph_id": "replayed@1.0.0"', '"graph_id": "other@1.0.0"'),
+            "it is damaged: it is of",
+        ),
+        (json.dumps({**file_data(first), "events": [3]}), "it is damaged"),
     ):
         file.write_text(text)
         with pytest.raises(CheckpointDiffers, match=words):
             replay_checkpoint(file, [agent])
     file.write_bytes(b"\xff\xfe")
-    with pytest.raises(CheckpointDiffers, match="it is no text"):
+    with pytest.raises(CheckpointDiffers, match="it is neither text"):
         replay_checkpoint(file, [agent])
 
 
@@ -356,8 +359,8 @@ def test_older_formats_are_brought_up_step_by_step() -> None:
         if sorted(steps) != [2]:
             with pytest.raises(ValueError, match="have a gap, or go beyond it"):
                 Formats("thing", 3, steps)
-    with pytest.raises(BadRecording, match="no JSON"):
-        parsed("")
+    with pytest.raises(InvalidRecording, match="not JSON"):
+        parse_file("")
 
 
 def test_code_that_breaks_where_the_run_waits_is_a_difference() -> None:

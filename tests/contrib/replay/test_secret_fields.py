@@ -10,9 +10,9 @@ from typing_extensions import TypedDict
 
 from durableagents import Context, End
 from durableagents.contrib.replay import declared_secrets
-from durableagents.contrib.replay.declared_secrets import secrets_of
-from durableagents.contrib.replay.exporting import INDEX, WHAT, NotWritten, _take_its_name
-from durableagents.contrib.replay.files import BadRecording, text_of
+from durableagents.contrib.replay.declared_secrets import secrets_of_agent
+from durableagents.contrib.replay.exporting import INDEX, WHAT, ExportFailed, _rename_into_place
+from durableagents.contrib.replay.files import InvalidRecording, file_text
 from durableagents.contrib.replay.redaction import Redaction, Secrets
 from runs.queries.secret_fields import secret_paths
 from tests.cases import each_case
@@ -156,11 +156,11 @@ def test_what_is_declared_leaves_with_no_redacted_record(model: type[BaseModel],
     with only_for_now():
         agent = agent_of(only, name="vaulted", input=model, state=model, initial=lambda given: given)
         made = recording_of(agent, GIVEN[model])
-        assert all(secret in text_of(made) for secret in secrets)
-        redacted = Redaction((), b"salt", secrets_of(agent)).of(made)
-    assert [secret for secret in secrets if secret in text_of(redacted)] == []
+        assert all(secret in file_text(made) for secret in secrets)
+        redacted = Redaction((), b"salt", secrets_of_agent(agent)).redact(made)
+    assert [secret for secret in secrets if secret in file_text(redacted)] == []
     assert model.model_validate(redacted.state), "and what is left loads"
-    assert "door" in text_of(redacted) or model is Keyed, "names that aren't secret stay"
+    assert "door" in file_text(redacted) or model is Keyed, "names that aren't secret stay"
 
 
 def test_where_a_secret_has_no_name_everything_is_one() -> None:
@@ -186,16 +186,16 @@ def test_what_somebody_puts_there_meanwhile_is_not_lost(tmp_path: Path) -> None:
     """After the folder was looked at, before it is replaced."""
     target, partial = exported(tmp_path / "kept", "old"), exported(tmp_path / ".partial", "new")
     (target / "mine.txt").write_text("precious")
-    with pytest.raises(NotWritten, match="was written to by somebody else meanwhile"):
-        _take_its_name(partial, target)
+    with pytest.raises(ExportFailed, match="was changed meanwhile by another program"):
+        _rename_into_place(partial, target)
     assert (target / "mine.txt").read_text() == "precious" and (target / "000.json").read_text() == "old"
     assert sorted(each.name for each in tmp_path.iterdir()) == [".partial", "kept"]
 
 
 def test_an_export_that_can_not_take_its_name_puts_the_old_one_back(tmp_path: Path) -> None:
     target = exported(tmp_path / "kept", "old")
-    with pytest.raises(NotWritten, match="can't be replaced"):
-        _take_its_name(tmp_path / ".gone", target)
+    with pytest.raises(ExportFailed, match="can't be replaced"):
+        _rename_into_place(tmp_path / ".gone", target)
     assert (target / "000.json").read_text() == "old" and [each.name for each in tmp_path.iterdir()] == ["kept"]
 
 
@@ -212,12 +212,14 @@ def test_where_the_name_is_taken_meanwhile_nothing_is_overwritten_and_it_says_wh
         return moved
 
     monkeypatch.setattr(Path, "rename", and_somebody_comes)
-    with pytest.raises(NotWritten, match=r"somebody else's by now: the earlier export is in .*\.old"):
-        _take_its_name(partial, target)
+    with pytest.raises(ExportFailed, match=r"created meanwhile by another program. The earlier export is in .*\.old"):
+        _rename_into_place(partial, target)
     (old,) = tmp_path.glob(".kept.*.old")
     assert (target / "000.json").read_text() == "theirs" and (old / "000.json").read_text() == "old"
 
 
 def test_a_version_that_is_not_installed_is_no_reason_to_leave_it_as_it_is() -> None:
-    with pytest.raises(BadRecording, match=r"nobodys@1\.0\.0 is not installed here, so nobody can say what"):
+    with pytest.raises(
+        InvalidRecording, match=r"nobodys@1\.0\.0 is not installed here, so its secret fields are unknown"
+    ):
         declared_secrets.all_secrets(["nobodys@1.0.0"])

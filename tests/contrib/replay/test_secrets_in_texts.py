@@ -11,9 +11,9 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from durableagents import Assistant, Context, End, ReplayClass, ToolCall, tool
 from durableagents.contrib.replay import replay_checkpoints
-from durableagents.contrib.replay.declared_secrets import secrets_of
-from durableagents.contrib.replay.exporting import Wish, export
-from durableagents.contrib.replay.files import text_of
+from durableagents.contrib.replay.declared_secrets import secrets_of_agent
+from durableagents.contrib.replay.exporting import ExportOptions, export
+from durableagents.contrib.replay.files import file_text
 from durableagents.contrib.replay.redaction import Redaction, Secrets
 from ledger.clock import database_now
 from runs.engine.agents import Agent
@@ -68,7 +68,7 @@ def test_a_forks_question_leaves_without_what_it_tells_people(
     if answer is not None:
         say(made, answer)
         assert stage.settle(made) == "completed"
-    done = export(tmp_path / "kept", Wish(limit=10, since=database_now() - timedelta(days=1)))
+    done = export(tmp_path / "kept", ExportOptions(limit=10, since=database_now() - timedelta(days=1)))
     assert done.left_out == [] and len(done.files) == 2
     assert OF_ALL not in "".join(path.read_text() for path in (tmp_path / "kept").iterdir())
     assert len(replay_checkpoints(tmp_path / "kept", [agent])) == 2, "no node goes by its words"
@@ -96,8 +96,8 @@ def test_it_is_found_in_json_within_a_text(code: str, is_ascii: bool, times: int
         text = json.dumps({"it": text}, ensure_ascii=is_ascii)
     agent = vault()
     made = recording_of(agent, {"code": code, "told": [f"It said {text}."]})
-    redacted = Redaction((), b"salt", secrets_of(agent)).of(made)
-    assert OF_ALL in text_of(made) and OF_ALL not in text_of(redacted)
+    redacted = Redaction((), b"salt", secrets_of_agent(agent)).redact(made)
+    assert OF_ALL in file_text(made) and OF_ALL not in file_text(redacted)
     (told,) = redacted.state["told"]
     found = told.removeprefix("It said ").removesuffix(".")
     for _ in range(times):
@@ -109,7 +109,7 @@ def replaced(given: str) -> str:
     redaction = Redaction((), b"salt", Secrets(frozenset({"code", "access"}), frozenset({("pins", 0)})))
     value = {"parts": [{"part_kind": "tool-call", "tool_name": "pay", "args": given}]}
     redaction._collect(value)
-    return str(redaction._replaced(value)["parts"][0]["args"])
+    return str(redaction._redact(value)["parts"][0]["args"])
 
 
 @each_case(
@@ -179,5 +179,5 @@ def test_arguments_that_no_tool_takes_leave_without_it() -> None:
 
     agent = agent_of(node, assistants=[mind], tools=[pay], name="text-thinker")
     made: Recording = recording_of(agent, {"text": "x"})
-    redacted = Redaction((), b"salt", secrets_of(agent)).of(made)
-    assert "tango-7" in text_of(made) and "tango-7" not in text_of(redacted)
+    redacted = Redaction((), b"salt", secrets_of_agent(agent)).redact(made)
+    assert "tango-7" in file_text(made) and "tango-7" not in file_text(redacted)

@@ -13,9 +13,9 @@ from pydantic import BaseModel, Field
 
 from durableagents import Agent, Context, End, Handoff, Renew
 from durableagents.contrib.replay import declared_secrets
-from durableagents.contrib.replay.exporting import NotWritten, Wish, export
-from durableagents.contrib.replay.files import BadRecording
-from durableagents.contrib.replay.reading import told_as_test
+from durableagents.contrib.replay.exporting import ExportFailed, ExportOptions, export
+from durableagents.contrib.replay.files import InvalidRecording
+from durableagents.contrib.replay.reading import make_test
 from ledger.clock import database_now
 from runs.engine.agents import registry
 from runs.models import Run
@@ -215,9 +215,9 @@ WAYS = [
 ]
 
 
-def wish(run: Run, **said: Any) -> Wish:
+def wish(run: Run, **said: Any) -> ExportOptions:
     since = database_now() - timedelta(days=1)
-    return Wish(**({"limit": 50, "since": since, "agent": fresh(run).graph_id} | said))
+    return ExportOptions(**({"limit": 50, "since": since, "agent": fresh(run).graph_id} | said))
 
 
 def written(folder: Path) -> str:
@@ -235,7 +235,9 @@ def test_what_another_version_declares_is_in_no_file(
     done = export(tmp_path / "kept", wish(run))
     assert done.files and SECRET not in written(tmp_path / "kept")
     registry.remove(whose)
-    with pytest.raises(NotWritten, match=f"{re.escape(whose)} is not installed here, so nobody can say what"):
+    with pytest.raises(
+        ExportFailed, match=f"{re.escape(whose)} is not installed here, so its secret fields are unknown"
+    ):
         export(tmp_path / "gone", wish(run))
     assert not (tmp_path / "gone").exists()
 
@@ -245,8 +247,8 @@ def test_what_another_version_declares_is_in_no_test(stage: Stage, way: Callable
     run, _ = way(stage)
     given = ""
     try:
-        given = told_as_test(run.pk, paths=(), salt=token_bytes(16), payloads="redacted")
-    except BadRecording as no:
+        given = make_test(run.pk, paths=(), salt=token_bytes(16), payloads="redacted")
+    except InvalidRecording as no:
         given = str(no)
     assert given and SECRET not in given
 
@@ -262,7 +264,7 @@ def test_forks_of_a_run_say_nothing_of_it(stage: Stage, tmp_path: Path) -> None:
 def test_where_a_run_is_gone_that_it_came_from_nothing_leaves_redacted(stage: Stage, tmp_path: Path) -> None:
     run, _ = by_a_fork(stage)
     tamper("DELETE FROM runs_run WHERE id = %s", run.forked_from)
-    with pytest.raises(NotWritten, match=f"run {run.forked_from}, which some of it may have come from, is gone"):
+    with pytest.raises(ExportFailed, match=f"run {run.forked_from}, which contributed to it, is gone"):
         export(tmp_path / "kept", wish(run))
 
 
@@ -270,7 +272,7 @@ def test_a_family_is_found_by_index(stage: Stage) -> None:
     run, _ = by_its_parent(stage)
     with connection.cursor() as cursor:
         cursor.execute("SET enable_seqscan = off")
-        cursor.execute(f"EXPLAIN {declared_secrets._KIN}", [run.pk, run.pk])
+        cursor.execute(f"EXPLAIN {declared_secrets._RELATED}", [run.pk, run.pk])
         plan = "\n".join(row[0] for row in cursor.fetchall())
         cursor.execute("SET enable_seqscan = on")
     assert "Seq Scan" not in plan and "runs_run_children" in plan, plan

@@ -12,8 +12,8 @@ from uuid import uuid4
 import pytest
 from django.core.management import call_command
 
-from durableagents.contrib.replay.files import BadRecording
-from durableagents.contrib.replay.scripts import Told, as_test, proven
+from durableagents.contrib.replay.files import InvalidRecording
+from durableagents.contrib.replay.scripts import RecordedRun, proven_source_of_test, source_of_test
 from durableagents.testing import Harness, StoryProblem, answers, calls
 from ledger import events as e
 from runs.engine.agents import Agent
@@ -28,12 +28,14 @@ from tests.world import SHOP, only_for_now
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def told(story: Harness) -> Told:
+def told(story: Harness) -> RecordedRun:
     """Return the run as the database has it, a second between two events."""
     member = story._first
     began = datetime(2026, 5, 4, 12, tzinfo=UTC)
     times = [began + timedelta(seconds=n) for n in range(len(member.run.events))]
-    return Told(member.run.id, member.agent, member.run.events[0], member.run.events[1:], times, member.run.state)
+    return RecordedRun(
+        member.run.id, member.agent, member.run.events[0], member.run.events[1:], times, member.run.state
+    )
 
 
 def run(text: str, **changed: Any) -> None:
@@ -122,7 +124,7 @@ TOLD = [each for each in STORIES if each.__name__ not in ("<lambda>", "refused")
 
 @each_case("tell", TOLD)
 def test_a_run_is_told_again_as_it_was(tell: Callable[[], Harness]) -> None:
-    text = proven(told(tell()))
+    text = proven_source_of_test(told(tell()))
     run(text)
     assert "from tests.unit.testing.desk import desk as agent" in text
     compile(text, "a test", "exec")
@@ -131,9 +133,9 @@ def test_a_run_is_told_again_as_it_was(tell: Callable[[], Harness]) -> None:
 def test_code_that_does_otherwise_is_told_from_it_in_words() -> None:
     story = Harness(desk, {"order_id": "A-2", "what": "refund"})
     story.approve(by="user:cfo", justification="as agreed")
-    text = proven(told(story))
+    text = proven_source_of_test(told(story))
     assert "story.approve(slot='0.1/2', by='user:cfo', role='approver', justification='as agreed')" in text
-    text = proven(told(Harness(desk, {"what": "refund"})))
+    text = proven_source_of_test(told(Harness(desk, {"what": "refund"})))
     with only_for_now():
         for other, words in (
             (changed(order=[0, 1]), None),
@@ -181,27 +183,27 @@ def changed(order: list[int], usd: int = 250) -> Agent:
 
 def test_what_no_story_tells_is_refused_by_name() -> None:
     renewed = Harness(desk, {"what": "renew"})
-    with pytest.raises(BadRecording, match="it goes on as another run"):
-        as_test(told(renewed))
+    with pytest.raises(InvalidRecording, match="it goes on as another run"):
+        source_of_test(told(renewed))
     whole = told(Harness(desk, {}))
     for event, words in (
         (e.OperatorNeeded(reason="x"), "it stopped for an operator"),
         (e.ToolAnsweredLate(slot="0.1/1", tool="x", by="", outcome="", contradicts=""), "an answer came late"),
         (e.BudgetSet(by="user:x", caps={"usd_micro": 3}, until=""), "a budget in dollars"),
     ):
-        with pytest.raises(BadRecording, match=words):
-            as_test(replace(whole, later=[*whole.later, event], times=[*whole.times, whole.times[-1]]))
-    with pytest.raises(BadRecording, match="it is running"):
-        as_test(replace(whole, state="running"))
-    with only_for_now(), pytest.raises(BadRecording, match="can't be imported"):
-        as_test(replace(whole, agent=changed([0])))
+        with pytest.raises(InvalidRecording, match=words):
+            source_of_test(replace(whole, later=[*whole.later, event], times=[*whole.times, whole.times[-1]]))
+    with pytest.raises(InvalidRecording, match="it is running"):
+        source_of_test(replace(whole, state="running"))
+    with only_for_now(), pytest.raises(InvalidRecording, match="can't be imported"):
+        source_of_test(replace(whole, agent=changed([0])))
 
 
 def test_a_test_that_would_not_pass_is_not_given() -> None:
     whole = told(Harness(desk, {}))
     lies = [*whole.later[:-1], e.RunCompleted(payload="otherwise")]
-    with pytest.raises(BadRecording, match=r"can't be told again in memory: .*the run ends with"):
-        proven(replace(whole, later=lies))
+    with pytest.raises(InvalidRecording, match=r"does not pass in memory: .*the run ends with"):
+        proven_source_of_test(replace(whole, later=lies))
 
 
 def test_a_place_that_is_left_out_is_named() -> None:

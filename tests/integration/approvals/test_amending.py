@@ -22,7 +22,7 @@ from approvals.services import AlreadyDecided, AlreadyVoted, OtherStage, StalePl
 from durableagents import Context, End, Gate, PolicyDenied
 from durableagents import Stage as Then
 from durableagents.contrib.replay import replay_checkpoints
-from durableagents.contrib.replay.exporting import Wish, export
+from durableagents.contrib.replay.exporting import ExportOptions, export
 from durableagents.identity.auth import issue_key
 from ledger import events as e
 from ledger.actors import Actor
@@ -365,7 +365,7 @@ def test_a_change_is_replayed(stage: Stage, tools: Toolbox, outside: Outside, fi
     first = asked(stage, agent)
     change(first, fiona, amount=2500)
     assert stage.drive() == "completed"
-    done = export(tmp_path / "kept", Wish(50, database_now() - timedelta(days=1), payloads="full"))
+    done = export(tmp_path / "kept", ExportOptions(50, database_now() - timedelta(days=1), payloads="full"))
     assert done.left_out == []
     (replayed,) = replay_checkpoints(tmp_path / "kept", [agent])
     assert replayed.answered >= 1 and sent(outside) == [2500]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from durableagents.contrib.replay.files import text_of
+from durableagents.contrib.replay.files import file_text
 from tests.conftest import CHECKOUT
 from tests.contrib.replay.test_replays import approved, on_file, plain
 
@@ -24,7 +24,7 @@ def checkpoints(tmp_path: Path) -> Path:
     folder.mkdir()
     recordings = [*on_file(plain()), *on_file(approved())][:3]
     for number, recording in enumerate(recordings):
-        (folder / f"{number}.json").write_text(text_of(recording))
+        (folder / f"{number}.json").write_text(file_text(recording))
     return folder
 
 

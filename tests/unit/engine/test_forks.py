@@ -354,7 +354,7 @@ async def test_a_fork_whose_fence_was_answered_no_replays(tools: Toolbox, outsid
         (told_of_it,) = recordings_of(fork.run.id, fork.run.events, cuts)
         found = await replay(told_of_it, fork.agent, hasher=hasher)
         assert found.difference is None and found.beyond == [] and "0.1/2" in found.answered
-    redacted = Redaction((), b"salt").of(told_of_it)
+    redacted = Redaction((), b"salt").redact(told_of_it)
     assert (await replay(redacted, fork.agent)).difference is None and sent(outside) == ["a"]
 
 

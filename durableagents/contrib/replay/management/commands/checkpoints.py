@@ -1,5 +1,5 @@
-"""`manage.py checkpoints export --limit 50 --since 24h --out DIR`: what real runs have on record, for a replay by other
-code before it is released. `manage.py checkpoints key`: the key of encrypted exports. Both only read."""
+"""`manage.py checkpoints export --limit 50 --since 24h --out DIR`: recorded visits of real runs, to be replayed by
+other code before its release. `manage.py checkpoints key`: the key of encrypted exports."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from durableagents.contrib.replay.exporting import MODES, NotWritten, Wish, export
-from durableagents.contrib.replay.files import ENCRYPTED, key_of
+from durableagents.contrib.replay.exporting import MODES, ExportFailed, ExportOptions, export
+from durableagents.contrib.replay.files import ENCRYPTED, derive_export_key
 from durableagents.contrib.replay.redaction import Redaction
 from ledger.clock import database_now
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-MOST = 5_000
+MAX_LIMIT = 5_000
 
 
-def span(text: str) -> timedelta:
-    """A time such as 24h, 90m, 7d. Raises ArgumentTypeError."""
+def parse_span(text: str) -> timedelta:
+    """Parse a duration such as 24h, 90m, 7d. Raises ArgumentTypeError."""
     found = re.fullmatch(r"([1-9][0-9]{0,5})([mhdw])", text)
     if found is None:
-        raise ArgumentTypeError(f"{text!r} is no time such as 90m, 24h, 7d or 4w")
+        raise ArgumentTypeError(f"{text!r} is not a duration such as 90m, 24h, 7d or 4w")
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
-def count(text: str) -> int:
+def parse_count(text: str) -> int:
     """Parse a count. Raises ArgumentTypeError."""
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST:
-        raise ArgumentTypeError(f"{text!r} is no number from 1 to {MOST}")
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_LIMIT:
+        raise ArgumentTypeError(f"{text!r} is not a number from 1 to {MAX_LIMIT}")
     return int(text)
 
 
@@ -46,10 +46,10 @@ class Command(BaseCommand):
         verbs = parser.add_subparsers(dest="verb", required=True)
         verbs.add_parser("key", help="print the key of encrypted exports, needed to replay them")
         out = verbs.add_parser("export", help="write representative checkpoints of each agent, version and node")
-        out.add_argument("--limit", type=count, default=50, help="maximum number (default: 50)")
+        out.add_argument("--limit", type=parse_count, default=50, help="maximum number (default: 50)")
         out.add_argument(
             "--since",
-            type=span,
+            type=parse_span,
             default=timedelta(hours=24),
             help="of ended runs: started within this time (default: 24h)",
         )
@@ -62,7 +62,7 @@ class Command(BaseCommand):
         out.add_argument("--refresh", action="store_true", help="replace an earlier export")
 
     def handle(self, *, verb: str, **options: Any) -> None:
-        """One line for each stratum, one for each that was left out."""
+        """Print one line for each agent version and node, and one for each checkpoint that was left out."""
         if verb == "key":
             self.stdout.write(self._key())
             return
@@ -71,7 +71,7 @@ class Command(BaseCommand):
             Redaction(paths)
         except ValueError as error:
             raise self._refusal(str(error), 2) from None
-        wish = Wish(
+        wanted = ExportOptions(
             options["limit"],
             self._since(options["since"]),
             options["agent"],
@@ -80,11 +80,11 @@ class Command(BaseCommand):
             self._key() if options["payloads"] == ENCRYPTED else "",
         )
         try:
-            done = export(options["out"].absolute(), wish, refresh=options["refresh"])
-        except NotWritten as error:
+            done = export(options["out"].absolute(), wanted, refresh=options["refresh"])
+        except ExportFailed as error:
             raise self._refusal(str(error), 1 if "no checkpoint to export" in str(error) else 2) from None
-        for stratum, how_many in sorted(done.strata().items()):
-            self.stdout.write(f"{how_many:4}  {stratum}")
+        for stratum, number in sorted(done.strata().items()):
+            self.stdout.write(f"{number:4}  {stratum}")
         for left in done.left_out:
             self.stderr.write(f"checkpoints: left out: {left}")
         self.stdout.write(f"{len(done.files)} checkpoint(s) in {options['out']}, {len(done.left_out)} left out")
@@ -97,7 +97,7 @@ class Command(BaseCommand):
 
     def _key(self) -> str:
         try:
-            return key_of(Path(settings.DURABLEAGENTS_MASTER_KEY_FILE).read_bytes().strip())
+            return derive_export_key(Path(settings.DURABLEAGENTS_MASTER_KEY_FILE).read_bytes().strip())
         except OSError as error:
             raise self._refusal(f"cannot read the master key: {error.strerror}", 2) from None
 
