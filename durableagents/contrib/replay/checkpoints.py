@@ -1,4 +1,4 @@
-"""Replay real runs' records, from the files of `manage.py checkpoints export`."""
+"""Replay of the files of `manage.py checkpoints export`, for agents' tests. Needs no server, database or settings."""
 
 from __future__ import annotations
 

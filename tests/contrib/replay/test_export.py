@@ -11,8 +11,12 @@ from django.test.utils import CaptureQueriesContext
 from pydantic import BaseModel
 
 from durableagents import Context, End
-from durableagents.contrib.replay import CheckpointDiffers, replay_checkpoint, replay_checkpoints
-from durableagents.contrib.replay.checkpoints import checkpoint_files
+from durableagents.contrib.replay.checkpoints import (
+    CheckpointDiffers,
+    checkpoint_files,
+    replay_checkpoint,
+    replay_checkpoints,
+)
 from durableagents.contrib.replay.exporting import INDEX, ExportFailed, ExportOptions, export
 from durableagents.contrib.replay.files import file_text
 from durableagents.contrib.replay.redaction import Redaction

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from durableagents import Context, End, TransportError
-from durableagents.contrib.replay import CheckpointDiffers, replay_checkpoint, replay_checkpoints
+from durableagents.contrib.replay.checkpoints import CheckpointDiffers, replay_checkpoint, replay_checkpoints
 from durableagents.contrib.replay.files import InvalidRecording, file_data, file_text, parse_file
 from durableagents.testing import Harness, answers, calls
 from runs.engine.agents import Agent

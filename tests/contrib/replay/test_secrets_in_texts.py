@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from durableagents import Assistant, Context, End, ReplayClass, ToolCall, tool
-from durableagents.contrib.replay import replay_checkpoints
+from durableagents.contrib.replay.checkpoints import replay_checkpoints
 from durableagents.contrib.replay.declared_secrets import secrets_of_agent
 from durableagents.contrib.replay.exporting import ExportOptions, export
 from durableagents.contrib.replay.files import file_text

@@ -21,7 +21,7 @@ from approvals.models import Approval, Decision
 from approvals.services import AlreadyDecided, AlreadyVoted, OtherStage, StalePlan, decide
 from durableagents import Context, End, Gate, PolicyDenied
 from durableagents import Stage as Then
-from durableagents.contrib.replay import replay_checkpoints
+from durableagents.contrib.replay.checkpoints import replay_checkpoints
 from durableagents.contrib.replay.exporting import ExportOptions, export
 from durableagents.identity.auth import issue_key
 from ledger import events as e

@@ -76,7 +76,7 @@ def test_a_difference_is_told_in_words_and_kept(tmp_path: Path, checkpoints: Pat
 
 def test_a_test_of_ones_own_is_run_for_each(tmp_path: Path, checkpoints: Path) -> None:
     (tmp_path / "test_mine.py").write_text(
-        "from durableagents.contrib.replay import replay_checkpoint\n"
+        "from durableagents.contrib.replay.checkpoints import replay_checkpoint\n"
         "def test_mine(checkpoint):\n    assert replay_checkpoint(checkpoint).answered >= 0\n"
     )
     code, told = pytest_in(tmp_path, "--checkpoints", "checkpoints", "--checkpoints-agents", AGENTS)
