@@ -31,8 +31,6 @@ from runs.engine.gating.timing import WorkingHours
 from runs.engine.journal import Grant
 from runs.engine.limits import RateLimit
 from runs.engine.migration import Migration
-from runs.engine.pydantic_agents.declared import Outside, durable
-from runs.engine.pydantic_agents.tools import this_call
 from runs.engine.secrets import Secret
 from runs.engine.steps.signals_and_questions import Taken
 from runs.engine.succession import Handoff, Renew, Said
@@ -69,7 +67,6 @@ __all__ = [
     "Money",
     "NotSent",
     "Number",
-    "Outside",
     "Pending",
     "Piece",
     "PolicyDenied",
@@ -92,9 +89,7 @@ __all__ = [
     "Undo",
     "Withhold",
     "WorkingHours",
-    "durable",
     "prompt_injection_markers",
     "screen",
-    "this_call",
     "tool",
 ]

@@ -148,11 +148,22 @@ def check_keys() -> None:
         raise ImproperlyConfigured(reasons[0])
 
 
+def check_certification() -> list[CheckMessage]:
+    """Warn if keyed tools need certificates, and no app has any."""
+    policy = settings.DURABLEAGENTS.uncertified_tools
+    if policy == "allow" or features.only(lambda each: each.certification) is not None:
+        return []
+    problem = (
+        f"DURABLEAGENTS_UNCERTIFIED_TOOLS is {policy}, but no app certifies tools, so all keyed tools are uncertified."
+    )
+    return [Warning(problem, hint="Add the app certify to INSTALLED_APPS.", id="durableagents.W005")]
+
+
 @register("start")
 def start_checks(**_: Any) -> list[Any]:
     """Run the checks of `manage.py check` and of commands that start something."""
     check_model()
-    warnings = [*check_definitions(), *check_budget_queue(), *check_limits()]
+    warnings = [*check_definitions(), *check_budget_queue(), *check_limits(), *check_certification()]
     check_signing_in()
     check_keys()
     return warnings

@@ -36,7 +36,6 @@ APPEND_ONLY = frozenset(
         "runs_price",
         "runs_policyrevision",
         "runs_halt",
-        "runs_probe",
         "durableagents_masterkey",
         "durableagents_document",
         "django_admin_log",  # who changed what under /admin/

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+from django.conf import settings
+
 from ledger import observers
 from ledger.four_eyes import changes
 from ledger.verification import registers, runs
+from runs.engine.certification import Certificates
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -29,12 +32,14 @@ if TYPE_CHECKING:
     from ledger.verification.registers import Listed
     from ledger.verification.runs import Check, ReadJournal
     from runs.background import Duty
+    from runs.engine.certification import Certificate, CertificateReader
     from runs.engine.gating.timing import QueueTiming
     from runs.engine.journal import GateOpening, WaitSpec
     from runs.engine.limits import Limits
     from runs.engine.secrets import SecretStore
+    from runs.engine.tools import Tool
     from runs.journal.asked.policies import Book
-    from runs.journal.libpq import Connection
+    from runs.journal.libpq import Connection, Pool
     from runs.models import Run, Wait
     from runs.queries.why.acts import Offer
     from runs.queries.why.seen import Reader, Seen
@@ -96,6 +101,15 @@ class StartRules:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Certification:
+    """Certificates of keyed tools. `for_worker` makes those that a worker goes by. `read` reads all, and returns a
+    function that gives the one of an agent (by name) and tool."""
+
+    for_worker: Callable[[Pool], Certificates]
+    read: Callable[[], Callable[[str, Tool], Certificate]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunCommand:
     """A verb of `manage.py runs`. `lines` does it for a run's id and the options, and yields what to print. Raises
     DurableAgentsError, which is printed in one line, with exit code 2."""
@@ -120,6 +134,7 @@ class Feature:
     start_rules: StartRules | None = None
     # Returns the limits of calls that a worker observes, by its incarnation.
     limits: Callable[[UUID], Limits] | None = None
+    certification: Certification | None = None
 
     # Statements that accompany a run's creation, by its id. Its first events are packed inside: nothing may be kept
     # beyond that, since the creation may be refused, and another process may create the same run.
@@ -255,6 +270,28 @@ async def prepare_reading(connection: Connection, run_ids: Collection[UUID]) -> 
     """Prepare this process to read and write the payloads of these runs. Raises psycopg.Error."""
     for prepare in every(lambda each: each.before_read):
         await prepare(connection, run_ids)
+
+
+def worker_certificates(pool: Pool) -> Certificates:
+    """Return the certificates of a worker's tools. Without a feature that has any, no tool is certified."""
+    certification = only(lambda each: each.certification)
+    if certification is None:
+        return Certificates(settings.DURABLEAGENTS.uncertified_tools)
+    return certification.for_worker(pool)
+
+
+def certificate_reader() -> CertificateReader:
+    """Read the certificates, and return a function that gives a tool's, by its agent's name. None: it has no use for
+    one, since it sends no key, or no feature has any."""
+    certification = only(lambda each: each.certification)
+    certificate_of = certification.read() if certification else None
+
+    def read(agent: str, tool: Tool) -> Certificate | None:
+        if certificate_of is None or tool.is_pure or tool.is_unsafe:
+            return None
+        return certificate_of(agent, tool)
+
+    return read
 
 
 def removal_refusal(run_id: UUID) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -42,10 +42,10 @@ from runs.api.schemas import (
     ViewKindRow,
 )
 from runs.api.waits import ChildRow, ProposedRow, Status, UpstreamRow, WaitRow
-from runs.certification.results import Found, about, standing_of
 from runs.engine import budget
 from runs.engine.agents import Agent
 from runs.engine.budget import usd_of
+from runs.engine.certification import Certificate, CertificateReader
 from runs.engine.tools import Tool
 from runs.fleet import agent_versions
 from runs.models import ENDED, WAITING, LogLine, Price, Run, State, Wait
@@ -343,15 +343,15 @@ def log_row(line: LogLine) -> LogRow:
     return LogRow.of(line, text=progress.shown(line))
 
 
-def agent_row(agent: Agent, found: Sequence[Found]) -> AgentRow:
-    """Return the row of an agent version, with the probe results of its tools."""
+def agent_row(agent: Agent, certificate_of: CertificateReader) -> AgentRow:
+    """Return the row of an agent version, with the certificates of its tools."""
     return AgentRow.of(
         agent,
         input_schema=agent.input.model_json_schema(),
         output_schema=agent.output.model_json_schema() if agent.output else None,
         samples=[SampleRow.of(sample) for sample in agent.samples],
         nodes=[NodeRow.of(node) for node in agent.nodes.values()],
-        tools=[tool_row(agent, tool, found) for tool in agent.all_tools()],
+        tools=[tool_row(agent, tool, certificate_of) for tool in agent.all_tools()],
         attributes=[
             AttributeRow.of(attribute, name=name, title=attribute.title or name)
             for name, attribute in agent.attributes.items()
@@ -368,22 +368,17 @@ def agent_row(agent: Agent, found: Sequence[Found]) -> AgentRow:
     )
 
 
-def tool_row(agent: Agent, tool: Tool, found: Iterable[Found]) -> ToolRow:
-    """Return the row of an agent's tool, with the probe result `found`."""
+def tool_row(agent: Agent, tool: Tool, certificate_of: CertificateReader) -> ToolRow:
+    """Return the row of an agent's tool."""
+    certificate = certificate_of(agent.name, tool)
     return ToolRow.of(
         tool,
         replay_class=str(tool.replay_class),
         gate=GateRow.of(tool.gate) if tool.gate else None,
-        certificate=None if tool.is_pure or tool.is_unsafe else _certificate(agent, tool, found),
+        certificate=_certificate_row(certificate) if certificate else None,
     )
 
 
-def _certificate(agent: Agent, tool: Tool, found: Iterable[Found]) -> CertificateRow:
-    stands, newest = standing_of(found, agent.name, tool), about(found, agent.name, tool)
-    return CertificateRow(
-        standing=stands.word,
-        until=stands.until,
-        told=newest.told if newest else "",
-        by=newest.by if newest else "",
-        at=newest.at if newest else None,
-    )
+def _certificate_row(certificate: Certificate) -> CertificateRow:
+    standing = certificate.standing
+    return CertificateRow.of(certificate, standing=standing.word, until=standing.until)

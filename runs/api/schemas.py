@@ -407,7 +407,7 @@ class ToolRow(Shape):
     effect: str = Field(description="Description of its effect.")
     replay_class: ReplayClass
     gate: GateRow | None = Field(description="Approval that it requires; null: none.")
-    certificate: CertificateRow | None = Field(description="Null: not a keyed tool.")
+    certificate: CertificateRow | None = Field(description="Null: not a keyed tool, or no app certifies tools.")
 
 
 class AgentRow(Shape):

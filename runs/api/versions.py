@@ -9,9 +9,9 @@ from rest_framework.response import Response
 from ledger.errors import NotFound
 from ledger.web.api_base import READ, ApiView, Query, described
 from ledger.web.shapes import Shape
+from runs import features
 from runs.api.present import agent_row
 from runs.api.schemas import AgentRow
-from runs.certification import results
 from runs.engine.agents import registry
 from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.fleet import version_changes
@@ -64,7 +64,7 @@ class OneAgent(ApiView):
             raise NotFound("agent", reference) from None
         changes = version_changes.changed_here([agent])
         row = OneAgentRow.of(
-            agent_row(agent, found=results.newest()),
+            agent_row(agent, features.certificate_reader()),
             fingerprint=agent.fingerprint(),
             changed=ChangeRow.of(changes[0], differences=list(changes[0].said)) if changes else None,
             manifest=_told(manifest_of(agent)),

@@ -37,13 +37,13 @@ from ledger.web.api_base import (
 from ledger.web.cursors import closed, numbered
 from ledger.web.roles import AUDITOR, EVERY, INTEGRATOR, OPERATOR, roles
 from ledger.web.seeing.payloads import must_read
+from runs import features
 from runs.api.fields import fields_in, only
 from runs.api.once import REPLAYED, answered_once
 from runs.api.present import agent_row, log_row, one, run_rows
 from runs.api.revisions import WAITS_FOR, is_current, revision_of
 from runs.api.schemas import AgentPage, LogPage, MessagePage, ProcessPage, ProcessRow, RunPage, RunRow, SentRow
 from runs.api.starting import begin
-from runs.certification import results
 from runs.engine.agents import registry
 from runs.engine.canonical import MAX_VALUE
 from runs.engine.steps.telling import LEVELS
@@ -474,7 +474,9 @@ class Agents(ApiView):
         after = query.integer("after", default=0, lowest=0, highest=2**31)
         rows = registry.agents()[after : after + query.limit + 1]
         return query.page(
-            rows, lambda row: {"after": str(after + query.limit)}, partial(agent_row, found=results.newest())
+            rows,
+            lambda row: {"after": str(after + query.limit)},
+            partial(agent_row, certificate_of=features.certificate_reader()),
         )
 
 

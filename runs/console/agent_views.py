@@ -14,7 +14,6 @@ from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import Tally
 from runs import features
-from runs.certification.results import newest
 from runs.console import budgets
 from runs.console.graph_svg import Drawing, draw
 from runs.engine.agents import Agent, registry
@@ -71,7 +70,7 @@ class AgentPage(Page):
             "agent": agent,
             "versions": versions,
             "links": list(features.every(lambda each: each.agent_links)),
-            "tools": certified_cards_of(agent, newest()),
+            "tools": certified_cards_of(agent),
             "drawing": graph_of(agent),
             "changes": version_changes.changed_here([agent]),
             "is_production": settings.DURABLEAGENTS.is_production,

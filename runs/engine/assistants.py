@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -16,8 +16,14 @@ from runs.engine.gating.timing import LONGEST
 from runs.engine.secrets import takes_secrets
 from runs.engine.tools import Tool, must_be_stable
 
+if TYPE_CHECKING:
+    from runs.engine.content.files import Prompt
+    from runs.engine.visit import Visit
+
 SCRIPTED = "scripted:"
 UNAVAILABLE = "model_unavailable"
+# Field of a model request's payload, if a wrapped agent made it: digests of its parts by name.
+DIGESTS = "digests"
 SMALLEST_WINDOW = 1000
 MOST_MODELS = 8
 _MODEL = re.compile(r"[A-Za-z0-9_.-]{1,100}:[^\s\x00-\x1f\x7f]{1,200}")
@@ -88,7 +94,7 @@ class Assistant:
     window: int | None = None
     max_repairs: int = 3
     temperature: float | None = None
-    # Set for a request for text, and for a whole Pydantic AI agent: see runs/engine/pydantic_agents.
+    # Set for a request for text, and by an agent of another library.
     request: Request | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -137,6 +143,28 @@ class Assistant:
     def tool(self, name: str) -> Tool | None:
         """Return the assistant's tool called `name`; None if there is none."""
         return next((t for t in self.tools if t.name == name), None)
+
+
+@dataclass(frozen=True)
+class WrappedAgent(Assistant):
+    """An agent of another library, with its own loop. `agent` is the object that is passed to `ctx.think`."""
+
+    agent: Any = None
+
+    async def think(self, visit: Visit, slot: str, prompt: Prompt, deps: Any) -> Any:
+        """Let the agent work on the `prompt` at this slot, and return its output. Raises ModelFailure."""
+        raise NotImplementedError
+
+
+def find_wrapped(assistants: Sequence[Assistant], agent: Any) -> WrappedAgent:
+    """Return the assistant that wraps another library's `agent`. Raises DefinitionError if there is none."""
+    for assistant in assistants:
+        if isinstance(assistant, WrappedAgent) and assistant.agent is agent:
+            return assistant
+    name = getattr(agent, "name", None) or repr(agent)
+    raise DefinitionError(
+        f"ctx.think({name}): the agent doesn't declare it: add durable(it, tools={{…}}) to its assistants=[…]"
+    )
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -42,10 +43,24 @@ class Standing:
 NOT_PROBED = Standing("not_probed")
 
 
-class Certificates:
-    """Default: nothing was probed and no certificate is required. A worker's are in runs/certification/known.py."""
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A keyed tool's standing, with the finding of its newest probe, who made it and when."""
 
-    policy: Policy = "allow"
+    standing: Standing
+    told: str = ""
+    by: str = ""
+    at: datetime | None = None
+
+
+CertificateReader = Callable[[str, Tool], Certificate | None]
+
+
+class Certificates:
+    """Certificates of a worker's tools, and the policy for uncertified ones. This class has none."""
+
+    def __init__(self, policy: Policy = "allow") -> None:
+        self.policy = policy
 
     async def standing(self, agent: str, tool: Tool, *, is_fresh: bool = False) -> Standing:
         """Return the standing of an agent's tool (agent name without version); `is_fresh` bypasses caches."""

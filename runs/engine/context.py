@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.amending import Amendment, amendment_of
-from runs.engine.assistants import Assistant
+from runs.engine.assistants import Assistant, WrappedAgent, find_wrapped
 from runs.engine.budget import RESOURCES, Budget, Left
 from runs.engine.call import call_tool
 from runs.engine.canonical import on_one_line, plain
@@ -39,8 +39,6 @@ from runs.engine.gating.stages import Stage
 from runs.engine.gating.timing import OnTimeout, Time, WorkingHours, wrong_word
 from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
 from runs.engine.logical_call import OF_THE_TOOL, AskedUndo, CallSpec
-from runs.engine.pydantic_agents.declared import AgentAssistant, declared_for
-from runs.engine.pydantic_agents.running import think_with_agent
 from runs.engine.runtime import log
 from runs.engine.steps.branches import gather
 from runs.engine.steps.children import child
@@ -206,11 +204,13 @@ class Context:
         hook withheld the prompt).
         """
         visit, slot = self._visit, self._visit.next_slot()
-        known = assistant if isinstance(assistant, Assistant) else declared_for(visit.agent.assistants, assistant)
-        if isinstance(known, AgentAssistant):
+        known = assistant if isinstance(assistant, Assistant) else find_wrapped(visit.agent.assistants, assistant)
+        if isinstance(known, WrappedAgent):
             if after:
-                raise MisusedContext(f"{known.name} is a Pydantic AI agent: put what was said before into its prompt")
-            return await think_with_agent(visit, slot, known, prompt, deps)
+                raise MisusedContext(
+                    f"{known.name} is an agent of another library: put the earlier conversation into its prompt"
+                )
+            return await known.think(visit, slot, prompt, deps)
         if deps is not None:
             raise MisusedContext(f"{known.name} is an Assistant: deps are for Pydantic AI's agents")
         return await think(visit, slot, known, prompt, after)

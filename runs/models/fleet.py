@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from django.db import models
 
 from ledger.contents import ContentText
-from ledger.models import Coded, append_only
+from ledger.models import append_only
 from ledger.protocol import PROTOCOL
 
 
@@ -169,43 +169,6 @@ class Sweep(models.Model):
 WITHOUT_PROOF = (Incident.Cause.SUSPICION, Incident.Cause.HOST_GONE)
 # How long other rows are kept after their end.
 KEPT = timedelta(days=7)
-
-
-class Probe(Coded):
-    """One probe of a tool. A new probe is a new row: a tool's newest counts."""
-
-    FREE = frozenset({"evidence"})  # its digest is covered
-
-    class Verdict(models.TextChoices):
-        HONOURS = "honours_keys"
-        IGNORES = "ignores_keys"
-        REFUSES = "refuses_repeats"
-        HOOK_DENIES = "hook_denies"
-        UNCLEAR = "unclear"
-
-    id = models.BigAutoField(primary_key=True)
-    tool = models.TextField()
-    agent = models.TextField()
-    version = models.TextField()
-    made_of = models.TextField(help_text="The digest of the tool that was probed.")
-    verdict = models.TextField(choices=Verdict.choices)
-    told = models.TextField(help_text="What was seen, in a few sentences.")
-    evidence = models.JSONField(help_text="Each call: its key, what came of it, and the digest of its answer.")
-    evidence_digest = models.TextField()
-    by = models.TextField()
-    host = models.TextField()
-    at = models.DateTimeField()
-    expires_at = models.DateTimeField()
-
-    class Meta:
-        indexes = [models.Index(fields=["tool", "agent", "made_of", "-id"], name="runs_probe_newest")]
-        constraints = [
-            models.CheckConstraint(condition=models.Q(expires_at__gt=models.F("at")), name="runs_probe_ends_later")
-        ]
-        triggers = append_only()
-
-    def __str__(self) -> str:
-        return f"{self.tool}: {self.verdict}"
 
 
 class Listener(models.Model):

@@ -10,12 +10,10 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 from pydantic.errors import PydanticInvalidForJsonSchema
 
-from ledger.redacted import pattern_of
 from runs.engine.agents import Agent
-from runs.engine.recordings.redaction import Secrets
 
 _DEEPEST = 12
-_KEYS = " (its keys)"
+KEYS_SUFFIX = " (its keys)"
 _SECRETS = (SecretStr, SecretBytes, Secret)
 
 
@@ -40,19 +38,6 @@ def models_of(agent: Agent) -> list[tuple[str, type[BaseModel] | None]]:
     for message in agent.messages.values():
         models += [(f"{message.name} request", message.takes), (f"{message.name} answer", message.answers)]
     return models
-
-
-def secrets_of(agent: Agent) -> Secrets:
-    """Return an agent's secret fields by the last names of their paths: any recorded field of that name may be one."""
-    every = [path for _, model in models_of(agent) for path in secret_paths(model)]
-    last = [(path.removesuffix(_KEYS).rpartition(".")[2].lower(), path.endswith(_KEYS)) for path in every]
-    named = [(name.replace("[]", ""), name.count("[]"), is_key) for name, is_key in last]
-    return Secrets(
-        frozenset(name for name, _, is_key in named if name and not is_key),
-        frozenset((name, within) for name, within, is_key in named if name and is_key),
-        any(not name for name, _, _ in named),
-        frozenset(pattern_of(path) for tool in agent.all_tools() for path in tool.redact),
-    )
 
 
 # --- by the schema ----------------------------------------------------------------------------------------------------
@@ -87,7 +72,7 @@ def _in_schema(schema: Mapping[str, Any]) -> Iterator[str]:
         for pattern in each.get("patternProperties", {}).values():
             yield from walk(pattern, f"{path}[]", seen)
         if any(True for _ in walk(each.get("propertyNames"), path, seen)):
-            yield f"{path}{_KEYS}"
+            yield f"{path}{KEYS_SUFFIX}"
 
     yield from walk(schema, "", ())
 
@@ -119,7 +104,7 @@ def _in_arguments(origin: Any, arguments: Collection[Any], path: str, seen: tupl
     for n, each in enumerate(list(arguments)[:1] if origin is Annotated else arguments):
         if is_mapping and n == 0:
             if any(True for _ in _in_annotation(each, path, seen)):
-                yield f"{path}{_KEYS}"
+                yield f"{path}{KEYS_SUFFIX}"
         else:
             yield from _in_annotation(each, f"{path}[]" if holds else path, seen)
 

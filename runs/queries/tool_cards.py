@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from runs.certification.results import Found, about, standing_of
+from runs import features
 from runs.engine.agents import Agent
+from runs.engine.certification import Certificate
 from runs.engine.tools import Tool
 
 
@@ -26,12 +26,12 @@ class ToolCard:
     fields: tuple[str, ...]
     result_fields: tuple[str, ...]
     external_field: str
-    certificate: Certificate | None = None
+    certificate: CertificateCard | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
-    """A keyed tool's certification, and its newest probe."""
+class CertificateCard:
+    """A keyed tool's certificate, and its newest probe."""
 
     word: str
     tone: str
@@ -43,21 +43,21 @@ class Certificate:
 _TONES = {"certified": "ok", "ignores_keys": "bad", "refuses_repeats": "bad", "hook_denies": "bad"}
 
 
-def certificate_of(agent: Agent, tool: Tool, found: Sequence[Found]) -> Certificate | None:
-    """Return a keyed tool's certification; None for other tools."""
-    if tool.is_pure or tool.is_unsafe:
-        return None
-    stands, newest = standing_of(found, agent.name, tool), about(found, agent.name, tool)
-    tone = "bad" if stands.is_unsafe else _TONES.get(stands.word, "hold")
+def _certificate_card(certificate: Certificate) -> CertificateCard:
+    standing = certificate.standing
+    tone = "bad" if standing.is_unsafe else _TONES.get(standing.word, "hold")
     word = {"certified": "certified", "not_probed": "not certified"}.get(
-        stands.word, f"not certified: {stands.word.replace('_', ' ')}"
+        standing.word, f"not certified: {standing.word.replace('_', ' ')}"
     )
-    told, by = (newest.told, newest.by) if newest else ("", "")
-    return Certificate(word, tone, stands.until if stands.is_certified else None, told, by)
+    until = standing.until if standing.is_certified else None
+    return CertificateCard(word, tone, until, certificate.told, certificate.by)
 
 
-def certified_cards_of(agent: Agent, found: Sequence[Found]) -> list[ToolCard]:
-    return [replace(card_of(tool), certificate=certificate_of(agent, tool, found)) for tool in agent.all_tools()]
+def certified_cards_of(agent: Agent) -> list[ToolCard]:
+    """Return an agent's tools with their certificates."""
+    certificate_of = features.certificate_reader()
+    found = [(card_of(tool), certificate_of(agent.name, tool)) for tool in agent.all_tools()]
+    return [replace(card, certificate=_certificate_card(each) if each else None) for card, each in found]
 
 
 def card_of(tool: Tool) -> ToolCard:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from django.conf import settings
 
 from runs import failpoints, features
-from runs.certification import observing
 from runs.engine.pipeline import GUARDS
 from runs.engine.runtime import Runtime
 from runs.engine.secrets import NoSecrets
@@ -25,8 +24,6 @@ def callback_url(token: str) -> str:
 
 def runtime(threads: ToolThreads | None = None, pool: Pool | None = None) -> Runtime:
     """Return a worker's runtime; `pool` has the connections for reads while runs go on."""
-    if settings.DURABLEAGENTS.call_record is not None:
-        observing.install(settings.DURABLEAGENTS.call_record)
     return Runtime(
         guards=GUARDS,
         hasher=hasher(),

@@ -39,7 +39,6 @@ from ledger.observers import Driven
 from runs import failpoints, features, log_messages
 from runs.background import kept
 from runs.backoff import Patience
-from runs.certification.known import KnownProbes
 from runs.connections import dsn
 from runs.engine.agents import registry
 from runs.engine.canonical import printable
@@ -214,7 +213,7 @@ class Host:
                     halts=self._halts.lend(pool),
                     overhear=texts.overhear,
                     reads=ReadCache(pool),
-                    certificates=KnownProbes(pool),
+                    certificates=features.worker_certificates(pool),
                     code_of=partial(version_changes.code_of, pool),
                 ),
                 bell,

@@ -15,10 +15,10 @@ from uuid import UUID
 from django.conf import settings
 
 from durableagents.contrib.evidence.verify import left_out_digest
+from durableagents.contrib.replay.redaction import MIN_LENGTH, Redaction
 from ledger.api.present import masked
 from ledger.errors import InvalidInput
 from ledger.web.seeing.payloads import is_open
-from runs.engine.recordings.redaction import SHORTEST, Redaction
 
 MAX_PATHS = 50
 # Private values that are looked for in all texts.
@@ -81,7 +81,7 @@ def check_matched(unmatched: Iterable[str]) -> None:
         raise InvalidInput("Nothing was exported: no run has all fields that are to be left out.", errors=errors)
 
 
-def key_of(run_id: UUID) -> bytes:
+def derive_export_key(run_id: UUID) -> bytes:
     """Return the key of the digests of what is left out of this run's bundles: equal values have equal digests."""
     master = Path(settings.DURABLEAGENTS_MASTER_KEY_FILE).read_bytes().strip()
     return hmac.digest(master, b"durableagents evidence left out 1" + run_id.bytes, hashlib.sha256)
@@ -92,7 +92,7 @@ class LeavingOut:
     `count` is how many values were left out on request, in all rows."""
 
     def __init__(self, run_id: UUID, choice: Choice) -> None:
-        self.key, self.choice = key_of(run_id), choice
+        self.key, self.choice = derive_export_key(run_id), choice
         self.pointers: dict[str, str] = {}
         self.count = 0
         self._private = Redaction(choice.paths)
@@ -112,7 +112,7 @@ class LeavingOut:
     def learn(self, payload: Any) -> None:
         """Take note of a payload's private values. Raises InvalidInput if they are too many to look for."""
         self._private.learn(payload)
-        self._whole = self._private.learnt
+        self._whole = self._private.private_values
         if len(self._whole) > MAX_VALUES:
             raise InvalidInput(
                 f"The fields to leave out have more than {MAX_VALUES} different values, too many to look for in other "
@@ -122,7 +122,7 @@ class LeavingOut:
 
     def prepare(self) -> None:
         """Be ready to leave out, once everything was learnt."""
-        within = sorted((each for each in self._whole if len(each) >= SHORTEST), key=len, reverse=True)
+        within = sorted((each for each in self._whole if len(each) >= MIN_LENGTH), key=len, reverse=True)
         written = dict.fromkeys(form for each in within for form in (each, json.dumps(each)[1:-1]))
         self._texts = re.compile("|".join(map(re.escape, written))) if written else None
 

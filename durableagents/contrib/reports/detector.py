@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from django.apps import apps
 from django.db import connection, transaction
 
 from durableagents.contrib.reports.models import DetectorPlace, Finding, PendingCheck
@@ -23,7 +24,6 @@ from ledger.codec import ContentUnavailable, unpack
 from ledger.events import decode
 from ledger.models import Event
 from runs.engine.tape import CALLED_BACK, Tape, payload_of
-from runs.models import Probe
 
 log = logging.getLogger("durableagents.contrib.reports.detector")
 
@@ -296,6 +296,10 @@ def _read_entries(place: DetectorPlace, reading: _Pass, now: datetime, facts: li
 
 def _read_probes(place: DetectorPlace, facts: list[Fact]) -> None:
     """Take over probes that showed a repeat to have an effect of its own."""
+    if not apps.is_installed("durableagents.contrib.certify"):
+        return
+    from durableagents.contrib.certify.models import Probe
+
     bad = {
         Probe.Verdict.IGNORES: "A probe sent one key twice, and the upstream system executed both.",
         Probe.Verdict.HOOK_DENIES: "A probe showed that the hook denies calls that happened, so they are repeated.",

@@ -1,1 +1,1 @@
-"""Recorded visits in files, and their replay, for commands and `durableagents.testing`. Pure."""
+"""Recorded visits and their replay. Pure."""

@@ -16,7 +16,7 @@ from ledger import events as e
 from ledger.actors import Lease
 from runs.engine.agents import Agent
 from runs.engine.amending import asked_for
-from runs.engine.assistants import Assistant, ModelTurn
+from runs.engine.assistants import DIGESTS, Assistant, ModelTurn
 from runs.engine.budget import UNLIMITED, Meter, Usage
 from runs.engine.canonical import Hasher, keyed_hasher
 from runs.engine.errors import JournalBroken
@@ -25,7 +25,6 @@ from runs.engine.logical_call import ARGUMENTS
 from runs.engine.memory import MemoryJournal, MemoryRun
 from runs.engine.messages import Changes, between, entered, handled_in
 from runs.engine.outcomes import Broken, Crashed, Unwind, describe_call, differs
-from runs.engine.pydantic_agents.running import DIGESTS
 from runs.engine.recordings.recording import Recording
 from runs.engine.replay import Advanced, Finished, Outcome, run_visit
 from runs.engine.runtime import Control, Runtime

@@ -3,7 +3,6 @@
 In the words of the API and the console. A line for each run: id, state, agent, start, and its attributes as JSON, in
 which no sign can do anything to a terminal. It only reads.
 
-`manage.py runs to-test RUN`: one run as a test of its agent.
 `runs why RUN`: why it doesn't move, who must act, and what may be done. Features add further verbs.
 `runs start AGENT --as USER` and the other verbs of runs/management/steering.py act as an account, through the API.
 """
@@ -13,15 +12,12 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from pathlib import Path
-from secrets import token_bytes
 from typing import Any, NoReturn
 from uuid import UUID
 
-from django.conf import settings
 from django.core.management.base import CommandError
 
-from ledger.errors import DurableAgentsError, NotFound
+from ledger.errors import DurableAgentsError
 from ledger.management.in_process import INVALID, ApiCommand, Refusal, add_caller
 from ledger.web import problems
 from runs import features
@@ -31,7 +27,6 @@ from runs.models import Run, State
 from runs.queries.attributes.meaning import BadSearch
 from runs.queries.attributes.places import NEWEST
 from runs.queries.attributes.shown import attributes_of
-from runs.queries.recordings.reading import told_as_test
 from runs.queries.run_list import Filters, stretch
 
 AT_ONCE = 200
@@ -44,15 +39,10 @@ class Command(ApiCommand):
         parser.add_argument(
             "verb",
             nargs="?",
-            choices=["to-test", *steering.VERBS, *_further_verbs()],
+            choices=[*steering.VERBS, *_further_verbs()],
             help="acts on one run",
         )
         parser.add_argument("run", nargs="?", default="", help="the run's id; for start the agent")
-        parser.add_argument("--out", type=Path, default=None, help="for to-test: a new file (default: standard output)")
-        parser.add_argument("--payloads", choices=["redacted", "full"], default="redacted", help="for to-test")
-        parser.add_argument(
-            "--redact", action="append", default=[], metavar="PATH", help="for to-test: a private field"
-        )
         parser.add_argument("--where", default="", help="for example: customer = ACME and (score > 3 or urgent = true)")
         parser.add_argument("--sort", default=NEWEST, help="an attribute, or -attribute for the highest first")
         parser.add_argument(
@@ -73,9 +63,6 @@ class Command(ApiCommand):
             return
         if (command := _further_verbs().get(options["verb"])) is not None:
             self._by_feature(command, options["run"], options)
-            return
-        if options["verb"] is not None:
-            self._to_test(options["run"], options)
             return
         filters = Filters(state=state, agent=agent, where=where, sort=sort or NEWEST)
         try:
@@ -110,29 +97,6 @@ class Command(ApiCommand):
             document = problems.document(error.status, error.code, error.title, problem, **error.extra)
             raise Refusal(problem, document, INVALID) from error
         raise CommandError(problem, returncode=INVALID) from error
-
-    def _to_test(self, run: str, options: dict[str, Any]) -> None:
-        """The test is told once before it is written; what can't be told is refused by name, and nothing is written."""
-        out: Path | None = options["out"]
-        cause: Exception | None = None
-        try:
-            paths = (*settings.DURABLEAGENTS.redact, *options["redact"])
-            text = told_as_test(UUID(run), paths=paths, salt=token_bytes(16), payloads=options["payloads"])
-            if out is None:
-                self.stdout.write(text)
-            else:
-                with out.open("x") as file:
-                    file.write(text)
-            return
-        except FileExistsError:
-            problem = f"{out} is there already"
-        except OSError as error:
-            problem = f"cannot write {out}: {error.strerror}"
-        except NotFound as error:
-            problem, cause = error.detail, error
-        except ValueError as error:  # also of a BadRecording, and of an id that is none
-            problem = f"no test can be made of {run!r}: {error}"
-        self._refuse(problem, options, cause)
 
 
 def _further_verbs() -> dict[str, RunCommand]:

@@ -8,11 +8,11 @@ from django.db import connection
 from durableagents import BusinessFailure, Context, End, Failure
 from durableagents.contrib.forks.points import cut_at, visits_of
 from durableagents.contrib.forks.starting_again import StartAgainRequest, Verdict, read_remains, start_again
+from durableagents.contrib.replay import declared_secrets
 from ledger import events as e
 from ledger.errors import InvalidInput
 from runs.journal.reader import TAKEN_BACK
 from runs.models import Run
-from runs.queries.recordings import kin
 from runs.services import questions, signals
 from tests.contrib.forks.test_forks import AGAIN, TAKE, asked, fork, say
 from tests.integration.runs.families_undone import everything, sound
@@ -112,7 +112,7 @@ def test_what_was_taken_back_is_found_without_the_rest_of_the_journal(stage: Sta
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE ledger_event")
         plans = []
-        for statement, values in ((TAKEN_BACK, [[run.pk]]), (kin._KIN, [run.pk, run.pk])):
+        for statement, values in ((TAKEN_BACK, [[run.pk]]), (declared_secrets._KIN, [run.pk, run.pk])):
             cursor.execute(f"EXPLAIN {statement}", values)
             plans.append("\n".join(row[0] for row in cursor.fetchall()))
     assert all("ledger_event_turned" in plan for plan in plans), plans

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from durableagents import ReplayClass
+from durableagents.contrib.certify.models import Probe
 from durableagents.contrib.reports import detector, findings
 from durableagents.contrib.reports.findings import ClosureBody, FindingBody, FindingClosed
 from durableagents.contrib.reports.models import Closure, DetectorPlace, Finding, PendingCheck
@@ -21,7 +22,6 @@ from ledger.errors import JustificationRequired, NotFound
 from ledger.models import ActRecord
 from runs.engine.agents import registry
 from runs.engine.driver import Driver
-from runs.models import Probe
 from runs.services.late_results import hand_in, lost_worker
 from tests.contrib.reports.conftest import Scenario, figures, make
 from tests.integration.runs.conftest import _django_db_marker

@@ -31,6 +31,7 @@ from durableagents import (
     TransportError,
     tool,
 )
+from durableagents.contrib.replay.exporting import ExportOptions, export
 from durableagents.contrib.secrets import logs
 from durableagents.identity.auth import issue_key
 from durableagents.secret_sources import read_source
@@ -42,7 +43,6 @@ from ledger.verification.runs import verify
 from runs.connections import dsn
 from runs.engine.errors import DefinitionError
 from runs.models import Checkpoint
-from runs.queries.recordings.folder import Wish, export
 from tests.integration.api.conftest import Api, person
 from tests.integration.runs.stage import Stage, events, facts, fresh, kinds
 from tests.unit.engine.story import Story
@@ -255,7 +255,7 @@ def test_canaries_are_found_nowhere(
     shown = b"".join(each.content for each in answers + pages)
     assert CONTROL.encode() in shown and b"secret://of-file" in shown and found_in(shown) == []
 
-    export(tmp_path / "kept", Wish(limit=50, since=database_now() - timedelta(days=1), payloads="full"))
+    export(tmp_path / "kept", ExportOptions(limit=50, since=database_now() - timedelta(days=1), payloads="full"))
     kept = b"".join(path.read_bytes() for path in (tmp_path / "kept").iterdir())
     assert b"secret://of-file" in kept and found_in(kept) == []
     assert verify(run.id).problems == [] and verify(other.id).problems == []
@@ -337,7 +337,7 @@ def test_redacted_fields_are_left_out_of_pages_api_and_exports(stage: Stage, tmp
     olga = person("olga", "operator", "auditor")
     api = Api(issue_key(olga, "test"))
     client.force_login(olga)
-    export(tmp_path / "kept", Wish(limit=50, since=database_now() - timedelta(days=1)))
+    export(tmp_path / "kept", ExportOptions(limit=50, since=database_now() - timedelta(days=1)))
     shown = [
         api.get(f"runs/{run.pk}/events").content,
         *(client.get(f"/runs/{run.pk}?tab={tab}", follow=True).content for tab in ("timeline", "effects", "journal")),

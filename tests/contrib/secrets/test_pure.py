@@ -16,19 +16,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.models.test import TestModel
 
-from durableagents import (
-    Assistant,
-    Context,
-    End,
-    ReplayClass,
-    Secret,
-    ToolCall,
-    durable,
-    env,
-    secret_sources,
-    this_call,
-    tool,
-)
+from durableagents import Assistant, Context, End, ReplayClass, Secret, ToolCall, env, secret_sources, tool
+from durableagents.contrib.pydantic_ai import durable, this_call
 from durableagents.contrib.secrets import logs
 from durableagents.contrib.secrets import store as stores
 from durableagents.contrib.secrets.scrubber import ProcessScrubber

@@ -21,8 +21,9 @@ from approvals.models import Approval, Decision
 from approvals.services import AlreadyDecided, AlreadyVoted, OtherStage, StalePlan, decide
 from durableagents import Context, End, Gate, PolicyDenied
 from durableagents import Stage as Then
+from durableagents.contrib.replay.checkpoints import replay_checkpoints
+from durableagents.contrib.replay.exporting import ExportOptions, export
 from durableagents.identity.auth import issue_key
-from durableagents.testing import replay_checkpoints
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.clock import database_now
@@ -30,7 +31,6 @@ from ledger.errors import Forbidden, InvalidInput, JustificationRequired
 from ledger.verification.runs import verify
 from runs.engine.agents import Agent, registry
 from runs.models import Run, Wait
-from runs.queries.recordings.folder import Wish, export
 from tests.cases import each_case
 from tests.integration.api.conftest import Api, is_problem
 from tests.integration.approvals.setup import boss, limited, somebody, sound
@@ -365,7 +365,7 @@ def test_a_change_is_replayed(stage: Stage, tools: Toolbox, outside: Outside, fi
     first = asked(stage, agent)
     change(first, fiona, amount=2500)
     assert stage.drive() == "completed"
-    done = export(tmp_path / "kept", Wish(50, database_now() - timedelta(days=1), payloads="full"))
+    done = export(tmp_path / "kept", ExportOptions(50, database_now() - timedelta(days=1), payloads="full"))
     assert done.left_out == []
     (replayed,) = replay_checkpoints(tmp_path / "kept", [agent])
     assert replayed.answered >= 1 and sent(outside) == [2500]

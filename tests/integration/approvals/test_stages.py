@@ -416,16 +416,6 @@ def test_what_was_lost_between_two_words_counts(ask: Callable[..., Approval], lo
     nothing_changes(lambda: say(frank), Forbidden)
 
 
-def test_the_people_of_a_crash_test_are_several(ask: Callable[..., Approval], stage: Fleet, outside: Outside) -> None:
-    from durableagents.crashtest.people import People
-
-    asked, people_of_it = ask(LEGAL_THEN_TWO), People({}, source=None)  # type: ignore[arg-type]
-    for _ in range(2):
-        people_of_it._decide(None, Wait.objects.get(resolved_at__isnull=True))  # type: ignore[arg-type]
-        stage.drive()
-    assert len(outside.requests) == 1 and len(events(asked.run, e.ApprovalVoted)) == 3
-
-
 def reads(name: str) -> Reader:
     return Reader(User.objects.get(username=name))
 

@@ -7,7 +7,8 @@ from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.messages import ModelResponse, ToolCallPart, UserPromptPart
 from pydantic_ai.models.function import FunctionModel
 
-from durableagents import Assistant, Context, End, durable
+from durableagents import Assistant, Context, End
+from durableagents.contrib.pydantic_ai import durable
 from ledger import events as e
 from runs.services import lifecycle
 from tests.contrib.limits.budgets import in_line, let_in, pool, raised

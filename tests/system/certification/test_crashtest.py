@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from durableagents.crashtest import report
+from durableagents.contrib.certify.crashtest import report
 from tests.cases import each_case
 from tests.conftest import CHECKOUT
 
@@ -46,7 +46,7 @@ def crashtest(
         timeout=280,
         env=env
         | {
-            "DURABLEAGENTS_AGENTS": "tests.integration.certification.shop",
+            "DURABLEAGENTS_AGENTS": "tests.contrib.certify.shop",
             "DJANGO_SETTINGS_MODULE": "durableagents.settings",
         },
     )
@@ -99,7 +99,7 @@ def test_tools_of_runs_that_it_starts_are_named_as_left_out(tmp_path: Path) -> N
         ["--effects", "https://erp.example/effects"],
         ["--effects", "http://localhost.example/effects"],
         ["--effects", "http://127.0.0.1@erp.example/"],
-        ["--effects", "tests.integration.certification.shop:effect"],
+        ["--effects", "tests.contrib.certify.shop:effect"],
     ],
 )
 def test_nothing_is_killed_against_what_may_be_real_unless_somebody_says_that_it_is_not(

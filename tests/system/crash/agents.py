@@ -26,9 +26,8 @@ from durableagents import (
     Rejected,
     Renew,
     ReplayClass,
-    durable,
-    this_call,
 )
+from durableagents.contrib.pydantic_ai import durable, this_call
 from durableagents.demo import upstream
 
 # --- what goes in and comes out ---------------------------------------------------------------------------------------

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from runs.engine.recordings.recording import text_of
+from durableagents.contrib.replay.files import file_text
 from tests.conftest import CHECKOUT
-from tests.unit.testing.test_replays import approved, on_file, plain
+from tests.contrib.replay.test_replays import approved, on_file, plain
 
-AGENTS = "tests.integration.testing.desk"
+AGENTS = "tests.unit.testing.desk"
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def checkpoints(tmp_path: Path) -> Path:
     folder.mkdir()
     recordings = [*on_file(plain()), *on_file(approved())][:3]
     for number, recording in enumerate(recordings):
-        (folder / f"{number}.json").write_text(text_of(recording))
+        (folder / f"{number}.json").write_text(file_text(recording))
     return folder
 
 
@@ -37,7 +37,7 @@ def pytest_in(folder: Path, *args: str) -> tuple[int, str]:
             "pytest",
             "-q",
             "-p",
-            "durableagents.testing.plugin",
+            "durableagents.contrib.replay.plugin",
             "-p",
             "no:cacheprovider",
             "-p",
@@ -76,7 +76,7 @@ def test_a_difference_is_told_in_words_and_kept(tmp_path: Path, checkpoints: Pat
 
 def test_a_test_of_ones_own_is_run_for_each(tmp_path: Path, checkpoints: Path) -> None:
     (tmp_path / "test_mine.py").write_text(
-        "from durableagents.testing import replay_checkpoint\n"
+        "from durableagents.contrib.replay.checkpoints import replay_checkpoint\n"
         "def test_mine(checkpoint):\n    assert replay_checkpoint(checkpoint).answered >= 0\n"
     )
     code, told = pytest_in(tmp_path, "--checkpoints", "checkpoints", "--checkpoints-agents", AGENTS)
@@ -95,5 +95,5 @@ def test_nothing_to_replay_is_no_success(tmp_path: Path) -> None:
 
 def test_it_ships_as_a_plugin() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["pytest11"] == {"durableagents": "durableagents.testing.plugin"}
+    assert project["entry-points"]["pytest11"] == {"durableagents": "durableagents.contrib.replay.plugin"}
     assert (CHECKOUT / "durableagents" / "py.typed").exists()

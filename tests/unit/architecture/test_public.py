@@ -6,11 +6,17 @@ import re
 from typing import Any
 
 import durableagents
+import durableagents.contrib.pydantic_ai
 import durableagents.testing
+from durableagents.contrib.replay import checkpoints
 from tests.cases import each_case
 
 PUBLIC = {name: getattr(durableagents, name) for name in durableagents.__all__}
-PUBLIC |= {name: getattr(durableagents.testing, name) for name in durableagents.testing.__all__}
+for module in (durableagents.testing, durableagents.contrib.pydantic_ai):
+    PUBLIC |= {name: getattr(module, name) for name in module.__all__}
+PUBLIC |= {
+    name: getattr(checkpoints, name) for name in ("CheckpointDiffers", "replay_checkpoint", "replay_checkpoints")
+}
 
 
 def unsaid(names: list[str], doc: str | None) -> list[str]:

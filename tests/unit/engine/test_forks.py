@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from durableagents import Agent, Context, End, Rejected
+from durableagents.contrib.replay.redaction import Redaction
 from ledger import events as e
 from runs.engine.budget import Caps
 from runs.engine.forks import FORK, OPEN, Evidence, Place, evidence_of
 from runs.engine.journal import Snapshot
 from runs.engine.memory import MemoryJournal
 from runs.engine.recordings.recording import recordings_of
-from runs.engine.recordings.redaction import Redaction
 from runs.engine.recordings.replaying import replay
 from tests.unit.engine.mortal import Death, mortal
 from tests.unit.engine.story import HASHER, Story
@@ -354,7 +354,7 @@ async def test_a_fork_whose_fence_was_answered_no_replays(tools: Toolbox, outsid
         (told_of_it,) = recordings_of(fork.run.id, fork.run.events, cuts)
         found = await replay(told_of_it, fork.agent, hasher=hasher)
         assert found.difference is None and found.beyond == [] and "0.1/2" in found.answered
-    redacted = Redaction((), b"salt").of(told_of_it)
+    redacted = Redaction((), b"salt").redact(told_of_it)
     assert (await replay(redacted, fork.agent)).difference is None and sent(outside) == ["a"]
 
 

@@ -17,7 +17,8 @@ from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.messages import BinaryContent, ImageUrl, ToolReturn
 from pydantic_ai.models.test import TestModel
 
-from durableagents import Assistant, Context, End, Failure, ModelFailure, ReplayClass, ToolCall, durable, tool
+from durableagents import Assistant, Context, End, Failure, ModelFailure, ReplayClass, ToolCall, tool
+from durableagents.contrib.pydantic_ai import durable
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.budget import Caps

@@ -7,7 +7,8 @@ from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from durableagents import Agent, Context, End, ReplayClass, TransportError, Withhold, durable
+from durableagents import Agent, Context, End, ReplayClass, TransportError, Withhold
+from durableagents.contrib.pydantic_ai import durable
 from ledger import events as e
 from runs.engine.budget import Caps
 from runs.engine.content.reads import KeptRead, MemoryReads

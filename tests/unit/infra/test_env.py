@@ -268,9 +268,9 @@ def test_nothing_else_reads_the_environment() -> None:
         "durableagents/env.py: folder = os.environ.get(SETTINGS_DIR)",
         # The secrets of tools, and keys that a setting names.
         "durableagents/secret_sources.py: text = os.environ.get(variable_of(name))",
-        "durableagents/testing/plugin.py: for module in "
+        "durableagents/contrib/replay/plugin.py: for module in "
         '(os.environ.get("DURABLEAGENTS_AGENTS", "") if named is None else named).split(","):',
-        'runs/engine/recordings/recording.py: known = key or os.environ.get(KEY_VARIABLE, "")',
+        'durableagents/contrib/replay/files.py: known = key or os.environ.get(KEY_VARIABLE, "")',
     }
     assert found - outside == {
         'runs/management/commands/worker.py: os.environ["DURABLEAGENTS_SLOTS"] = str(slots)',

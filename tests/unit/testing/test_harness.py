@@ -12,7 +12,7 @@ from durableagents import Budget, BusinessFailure, NotSent, Refused, TransportEr
 from durableagents.testing import Harness, StoryProblem, answers, calls, says, together
 from tests.cases import each_case
 from tests.conftest import CHECKOUT
-from tests.integration.testing.desk import Address, desk, helper
+from tests.unit.testing.desk import Address, desk, helper
 
 
 def test_it_needs_no_settings_no_django_and_no_database() -> None:
@@ -370,7 +370,7 @@ def test_what_can_not_be_is_said_in_words() -> None:
 def test_an_unknown_edge_and_a_missing_start_are_named() -> None:
     from durableagents import Agent, Context, End
     from runs.engine.agents import registry
-    from tests.integration.testing.desk import Case, Wish
+    from tests.unit.testing.desk import Case, Wish
 
     lost = Agent("lost", "1.0.0", input=Wish, state=Case, initial=lambda wish: Case(order_id="", what=""))
     try:

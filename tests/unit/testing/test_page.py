@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from durableagents.testing.plugin import pytest_addoption
+from durableagents.contrib.replay.management.commands.checkpoints import Command
+from durableagents.contrib.replay.plugin import pytest_addoption
 from runs.engine.agents import registry
-from runs.management.commands.checkpoints import Command
 from tests.unit.docs.pages import ROOT, blocks
 
 PAGE = ROOT / "docs" / "testing.md"

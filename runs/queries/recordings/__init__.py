@@ -1,1 +1,0 @@
-"""Exporting runs to files: selecting checkpoints, reading visits, and writing the folder."""

@@ -1,3 +1,0 @@
-from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, outside, stage, tools
-
-__all__ = ["_agents_of_this_test", "_django_db_marker", "outside", "stage", "tools"]
