@@ -511,8 +511,5 @@ class Migration(migrations.Migration):
                 'indexes': [models.Index(condition=models.Q(('word__isnull', False)), fields=['name', 'kind', 'word', 'created_at', 'run_id'], name='runs_attribute_by_word'), models.Index(condition=models.Q(('number__isnull', False)), fields=['name', 'kind', 'number', 'created_at', 'run_id'], name='runs_attribute_by_number')],
             },
         ),
-        migrations.CreateModel(
-            },
-        ),
         migrations.RunSQL([STORAGE, UNLOGGED], migrations.RunSQL.noop),
     ]

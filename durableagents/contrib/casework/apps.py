@@ -22,7 +22,7 @@ class CaseworkConfig(AppConfig):
         features.install(
             features.Feature(
                 name="casework",
-                approval_annotations=(queries.annotations, talk.annotations),
+                approval_annotations=(queries.claim_annotations, talk.talk_annotations),
                 approval_panels=(queries.approval_panels, talk.talk_panels),
                 approval_lines=(queries.approval_lines,),
                 approval_fields=(queries.approval_fields, talk.talk_fields),

@@ -150,7 +150,7 @@ def active_claims(approvals: Iterable[UUID]) -> dict[UUID, list[ActiveClaim]]:
         return {id: [_active(each) for each in json.loads(claims)] for id, claims in cursor.fetchall()}
 
 
-def annotations(is_whole: bool) -> dict[str, RawSQL]:
+def claim_annotations(is_whole: bool) -> dict[str, RawSQL]:
     """Return what is read with an approval: its claims, and on a page their history."""
     parts = {"active": _LISTED, "history": _HISTORY} if is_whole else {"active": _LISTED}
     values = ", ".join(f"'{name}', {sql.format(id=_ID)}" for name, sql in parts.items())

@@ -127,7 +127,7 @@ class TalkPanel:
     own: Talk
 
 
-def annotations(is_whole: bool) -> dict[str, RawSQL]:
+def talk_annotations(is_whole: bool) -> dict[str, RawSQL]:
     """Return what is read with an approval of a page: its inquiries and delegations, and the names offered."""
     sql = TALK.format(approval='"approvals_approval"."id"', names=NAMES)
     return {"casework_talk": RawSQL(sql, [], output_field=TextField())} if is_whole else {}
