@@ -34,7 +34,7 @@ def main() -> None:
     except (env.EnvironmentProblem, ImproperlyConfigured) as problem:
         print(f"manage.py: {problem}", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:  # whoever reads its output, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader of its output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OperationalError as error:

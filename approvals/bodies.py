@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from approvals.grants import MOST_TIMES
+from approvals.grants import MAX_TIMES
 from approvals.queues.acts import Most
 from ledger.web.bodies import Justified, NoFlag, Strict
 from runs.engine.gating.proof import AMOUNT, TARGET
@@ -18,7 +18,7 @@ class AgainBody(Strict):
     `times`, by `sum` (required if the call names an amount), by scope and by time."""
 
     times: Annotated[
-        int, Field(strict=False, ge=1, le=MOST_TIMES, description="Number of further calls it covers."), NoFlag
+        int, Field(strict=False, ge=1, le=MAX_TIMES, description="Number of further calls it covers."), NoFlag
     ]
     until: Moment = Field(description="Time when it expires.")
     sum: Annotated[

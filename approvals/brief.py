@@ -11,7 +11,7 @@ from django.db.models import OuterRef, Subquery, TextField
 from django.db.models.expressions import RawSQL
 
 from approvals import votes
-from approvals.genuine import marks_of
+from approvals.authentic import marks_of
 from approvals.guards import ApprovalPanel, documents_lack_app, feature_annotations
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import CHANGED_FIRST, Facts, No, Standing, Sum, judge, thresholds
@@ -65,7 +65,7 @@ class Earlier:
 
     approval: Approval
     decision: Decision | None
-    is_genuine: bool | None = None  # see genuine.py
+    is_authentic: bool | None = None  # see authentic.py
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,12 @@ class Brief:
     stages: list[StageShown]
     voters: frozenset[int | None]  # of all revisions
     is_read: bool = True
-    is_genuine: bool | None = None  # of `decision`: see genuine.py
+    is_authentic: bool | None = None  # of `decision`: see authentic.py
 
     @property
     def forged(self) -> Decision | None:
         """Return the decision if it was forged: it decided nothing."""
-        return self.decision if self.is_genuine is False else None
+        return self.decision if self.is_authentic is False else None
 
     @cached_property
     def now(self) -> StageShown | None:
@@ -367,7 +367,7 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
         changes=changes,
         earlier=earlier,
         decision=decision,
-        is_genuine=None if decision is None else ours[decision.pk],
+        is_authentic=None if decision is None else ours[decision.pk],
         seq=getattr(approval, "head_seq", None),
         tool=tool,
         facts=replace(

@@ -19,7 +19,7 @@ from runs.engine.gating.documents import DOCUMENTS
 from runs.engine.gating.fields import Amount, agent_of, amount_in, same_fields_in, sameness
 from runs.engine.gating.stages import is_staged
 
-MOST_TIMES, MOST_DAYS = 1000, 366
+MAX_TIMES, MAX_DAYS = 1000, 366
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def bounds_in(told: Any) -> Bounds | None:
     if not isinstance(told, Mapping):
         return None
     times, days, most = told.get("times"), told.get("days"), told.get("most")
-    if type(times) is not int or type(days) is not int or not 1 <= times <= MOST_TIMES or not 1 <= days <= MOST_DAYS:
+    if type(times) is not int or type(days) is not int or not 1 <= times <= MAX_TIMES or not 1 <= days <= MAX_DAYS:
         return None
     try:
         sum_ = None if most is None else Decimal(most)
@@ -104,7 +104,7 @@ class StandingGrant(Coded):
     most = models.DecimalField(max_digits=36, decimal_places=6, null=True, help_text="Of all uses together.")
     currency = models.TextField(blank=True, default="")
     until = models.DateTimeField()
-    person = models.BigIntegerField(help_text="The account of whoever gave it.")
+    person = models.BigIntegerField(help_text="The account of the person who gave it.")
     by = models.TextField()
     role = models.TextField()
     reason = models.TextField()

@@ -107,7 +107,7 @@ class Approval(models.Model):
     )
     why = ContentText(blank=True, help_text="The agent's own words. Untrusted.")
     requested_by = models.TextField()
-    requester = models.BigIntegerField(null=True, help_text="The account of whoever asked: names can be changed.")
+    requester = models.BigIntegerField(null=True, help_text="The account of the requester: names can be changed.")
     opened_at = models.DateTimeField()
     deadline = models.DateTimeField()
     decided_at = models.DateTimeField(null=True)
@@ -117,7 +117,7 @@ class Approval(models.Model):
     # Timing beyond the deadline; the journal's events repeat it. See timing/.
     timing = Json(null=True, help_text="The terms: by which calendar, what then, when people are reminded.")
     look_at = models.DateTimeField(null=True, help_text="When the sweeper looks at it before its deadline.")
-    escalated_to = ArrayField(models.TextField(), null=True, help_text="Queues that it was put to besides.")
+    escalated_to = ArrayField(models.TextField(), null=True, help_text="Further queues to which it was escalated.")
     reminded = models.SmallIntegerField(db_default=0, default=0)
     reminded_at = models.DateTimeField(null=True)
     same = models.TextField(null=True, help_text="By which a standing grant is found; what counts is the plan.")

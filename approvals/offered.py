@@ -10,20 +10,20 @@ from approvals.models import Approval, ApprovalState, Decision
 from approvals.votes import nobody_left, stages_of
 from ledger.errors import Forbidden
 from runs.models import Wait
-from runs.queries.why.acts import MOST_OFFERED, Offer, due_first
+from runs.queries.why.acts import MAX_OFFERED, Offer, due_first
 from runs.queries.why.seen import Reader, Seen
 
-MOST_LOOKED_AT = 5  # questions of one run: each requires a check of everybody who may decide it
+MAX_LOOKED_AT = 5  # questions of one run: each requires a check of everybody who may decide it
 
 
 def decisions(seen: Seen, reader: Reader) -> list[Offer]:
     """Return an offer for each open question, earliest due first: each requires a check of who may decide."""
-    return [_decision(approval, reader) for approval in _open(seen, MOST_OFFERED)]
+    return [_decision(approval, reader) for approval in _open(seen, MAX_OFFERED)]
 
 
 def how_many_more(seen: Seen) -> str:
     """Return a note about questions beyond the offered ones."""
-    more = len(_gates(seen)) - MOST_OFFERED
+    more = len(_gates(seen)) - MAX_OFFERED
     if more <= 0:
         return ""
     return (
@@ -34,7 +34,7 @@ def how_many_more(seen: Seen) -> str:
 
 def who_is_missing(seen: Seen) -> str:
     """Return a note if too few people remain to decide, for the first few questions."""
-    asked = _open(seen, MOST_LOOKED_AT)
+    asked = _open(seen, MAX_LOOKED_AT)
     stages = stages_of(asked, Decision.objects.filter(approval__in=asked).select_related("approval")) if asked else {}
     return " ".join(dict.fromkeys(said for each in asked if (said := nobody_left(each, stages[each.id]))))
 

@@ -29,7 +29,9 @@ class Notice(models.Model):
     run_id = models.UUIDField(null=True)
     approval_id = models.UUIDField(null=True)
     wait_id = models.UUIDField(null=True)
-    person = models.BigIntegerField(null=True, help_text="Empty: whoever the kind is for; else this account alone.")
+    person = models.BigIntegerField(
+        null=True, help_text="Empty: everyone the kind is for; otherwise this account alone."
+    )
     about = models.TextField(blank=True, default="", help_text="What has no row of its own: an agent's version.")
     state = models.TextField(choices=State.choices, default=State.NEW)
     note = models.TextField(blank=True, default="")

@@ -46,7 +46,7 @@ class Cap:
 
     most: Sum | None
     of: str = "role"
-    is_genuine: bool = True
+    is_authentic: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class QueueFacts:
     is_removed: bool = False
     needs_amount: bool = False
     cap: Cap | None = None
-    is_genuine: bool = True
+    is_authentic: bool = True
     threshold: Threshold | None = None  # above which an approval must prove more
     reasons: tuple[str, ...] = ()  # offered there, for display
     again: Any = None  # the bounds of standing approvals, from the row
@@ -92,7 +92,7 @@ class Deputyship:
     starts_at: datetime
     ends_at: datetime
     is_revoked: bool = False
-    is_genuine: bool = True
+    is_authentic: bool = True
     is_of_one: bool = False  # of one question, by delegation
 
     def is_now(self, now: datetime) -> bool:
@@ -171,7 +171,7 @@ def _judge(facts: Facts, *, approves: bool) -> Standing | No:
     if facts.queue is None or facts.queue.is_removed:
         return No(f"The queue {facts.name} was removed. An administrator has to add it again.")
     queue = facts.queue
-    if not queue.is_genuine:
+    if not queue.is_authentic:
         return No(NOT_GENUINE.format(queue=queue.name, what="decides there"))
     nos = []
     for found in _standings(queue, facts):
@@ -204,7 +204,7 @@ def _standings(queue: QueueFacts, facts: Facts) -> Iterable[Standing | No]:
         yield _own(queue, who)
     for each in facts.deputyships:
         # Skip deputyships outside their time of principals who don't decide here.
-        if each.is_now(facts.now) or not each.is_genuine or queue.role in each.principal.roles:
+        if each.is_now(facts.now) or not each.is_authentic or queue.role in each.principal.roles:
             yield _in_place_of(queue, who, each, facts.now)
 
 
@@ -220,7 +220,7 @@ def _in_place_of(queue: QueueFacts, who: Member, each: Deputyship, now: datetime
     """Return a deputy's standing. Neither deputy nor principal may have taken part in the run, and principals must hold
     the role themselves: there are no deputies of deputies."""
     whom = each.principal
-    if not each.is_genuine:
+    if not each.is_authentic:
         return No(f"Your deputyship for {whom.name} is not authentic.")
     if each.is_revoked:
         how = "the delegation was ended" if each.is_of_one else "it was revoked"
@@ -259,9 +259,9 @@ def _within(queue: QueueFacts, standing: Standing, asked: Asked, *, approves: bo
 
 def _beyond(queue: QueueFacts, cap: Cap | None, amount: Sum | str | None, words: str) -> str:
     """Return why a limit prevents approval; empty if it doesn't."""
-    if cap is None or (cap.most is None and cap.is_genuine):
+    if cap is None or (cap.most is None and cap.is_authentic):
         return ""
-    if not cap.is_genuine or cap.most is None:
+    if not cap.is_authentic or cap.most is None:
         return f"The record of {words} is not authentic, so it can't be used to approve."
     limit = f"{words} of {cap.most} in {queue.name}"
     if amount is None:

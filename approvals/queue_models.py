@@ -25,10 +25,10 @@ class Queue(Coded):
     state = models.TextField(choices=State.choices, default=State.OPEN)
     currency = models.TextField(default="USD", help_text="Of its limits.")
     needs_amount = models.BooleanField(
-        default=False, help_text="Whoever has a limit decides nothing that names no amount."
+        default=False, help_text="People with a limit may not decide requests that name no amount."
     )
     proof = Json(null=True, help_text="What a yes has to show, and from where on; empty: no more.")
-    reasons = Json(null=True, help_text="Short reasons that are offered to whoever decides; empty: none.")
+    reasons = Json(null=True, help_text="Short reasons offered to the people who decide; empty: none.")
     again = Json(null=True, help_text="How far standing grants may go there; empty: none may be given.")
     set_by = models.TextField()
     made_at = models.DateTimeField()

@@ -119,7 +119,7 @@ class AlreadyDecided(DurableAgentsError):
     def __init__(self, approval: Approval) -> None:
         # A forged decision decided nothing. The wait names who let it expire, or ended the run.
         closing = list(approval.decisions.filter(closes=True).select_related("approval"))
-        ours = [row.by for row in closing if row.is_genuine]
+        ours = [row.by for row in closing if row.is_authentic]
         by = ours[0] if ours else approval.wait.resolved_by
         at = approval.decided_at or approval.wait.resolved_at
         who = f"{approval.state}{f' by {by}' if by else ''}{f' at {at:%Y-%m-%d %H:%M:%S} UTC' if at else ''}"

@@ -16,7 +16,7 @@ from django.contrib.auth import get_user_model
 from django.db.models import Q, QuerySet
 from django.db.models.expressions import RawSQL
 
-from approvals.genuine import EARLIEST, NOT_YET, genuine
+from approvals.authentic import EARLIEST, NOT_YET, authentic
 from approvals.models import Approval, Decision
 from ledger.chain import microseconds
 from ledger.models import AccountRecord, ActRecord, OverrideRecord
@@ -190,7 +190,7 @@ class Act:
     graph_id: str
     action: str
     record: Any
-    is_genuine: bool | None = None  # see genuine.py
+    is_authentic: bool | None = None  # see authentic.py
 
     @property
     def tone(self) -> str:
@@ -307,7 +307,7 @@ class Source:
         """Return its newest matching rows, in the list's order."""
         if filters.action not in ("", *self.actions) and not (filters.action == "accounts" and self.kind == "account"):
             return []
-        # A future time would stay on top for ever; the page says that there are some, and verification which.
+        # A future time would stay on top forever; the page says that there are some, and verification which.
         rows = self.rows().filter(at__lte=RawSQL(NOT_YET, []), at__gte=EARLIEST).order_by("-at", "-pk")
         if filters.action in self.actions:
             rows = rows.filter(**{self.verb: filters.action})
@@ -387,7 +387,7 @@ def acts(filters: Filters, limit: int = PAGE) -> list[Act]:
 def _acts_of(rows: Sequence[tuple[Source, Any]]) -> Iterator[Act]:
     runs = [_run_of(row) for _, row in rows]
     graphs = dict(Run.objects.filter(pk__in={run for run in runs if run}).values_list("pk", "graph_id"))
-    for (source, row), run, is_genuine in zip(rows, runs, genuine(row for _, row in rows), strict=True):
+    for (source, row), run, is_authentic in zip(rows, runs, authentic(row for _, row in rows), strict=True):
         yield Act(
             source.kind,
             source.rank,
@@ -396,7 +396,7 @@ def _acts_of(rows: Sequence[tuple[Source, Any]]) -> Iterator[Act]:
             graphs.get(run, "") if run else "",
             getattr(row, source.verb),
             row,
-            is_genuine,
+            is_authentic,
         )
 
 

@@ -225,7 +225,7 @@ class Gates:
         yield from _rights(what, row)
         if row.code is None:
             yield f"{what} has no code: none of our processes wrote it"
-        elif not row.is_genuine:
+        elif not row.is_authentic:
             yield f"{what} was not written with this installation's key, or was changed"
 
     def _seats(self) -> Iterator[str]:

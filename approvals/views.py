@@ -11,8 +11,8 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from approvals import services
+from approvals.authentic import out_of_time
 from approvals.brief import Brief, brief
-from approvals.genuine import out_of_time
 from approvals.granting.deciding import said
 from approvals.granting.views import DecisionForm, seen
 from approvals.inbox import Item, Wanted, inbox, queues_of
@@ -141,8 +141,8 @@ def goes_on(before: Brief) -> str:
     run_id = before.approval.run_id
     if not before.asked_after:
         return what_comes(run_id)
-    besides = f"A policy also requires approval by {before.asked_after}. Nothing is sent yet."
-    return f"{besides} {stands_still(run_id)}".strip()
+    further = f"A policy also requires approval by {before.asked_after}. Nothing is sent yet."
+    return f"{further} {stands_still(run_id)}".strip()
 
 
 def _done(verdict: str, decided: Approval, before: Brief) -> str:

@@ -14,7 +14,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db.models import BinaryField, QuerySet, TextField
 from django.db.models.expressions import RawSQL
 
-from approvals.genuine import marks_of
+from approvals.authentic import marks_of
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import ABSTAIN, Standing, judge
 from approvals.queues.standing import facts_of
@@ -91,7 +91,7 @@ class Case:
         found = Decision.objects.filter(approval_id__in=list(self.asked), verdict=APPROVE).select_related("approval")
         rows = {(str(row.approval_id), row.person): row for row in found}
         ours = [rows.get((vote.approval_id, vote.person)) for vote in yes]
-        if not all(row is not None and row.is_genuine for row in ours):
+        if not all(row is not None and row.is_authentic for row in ours):
             raise NotCounted(self.approval, "a vote stands there that this installation did not write")
 
 
@@ -128,7 +128,7 @@ _SAID = {APPROVE: "approved", "reject": "rejected", "fail": "failed the run", AB
 @dataclass(frozen=True, slots=True)
 class Vote:
     row: Decision
-    is_genuine: bool
+    is_authentic: bool
     lacks: str = ""  # missing proof
 
     @property
@@ -137,7 +137,7 @@ class Vote:
 
     @property
     def counts(self) -> bool:
-        return self.row.verdict == APPROVE and self.is_genuine and not self.lacks
+        return self.row.verdict == APPROVE and self.is_authentic and not self.lacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ def _stages(one: Approval, by_approval: Mapping[UUID, list[Vote]]) -> list[Stage
 
 def _after(quorum: int, votes: Sequence[Vote]) -> str:
     """Return the state of a stage after the one shown, by its votes."""
-    if any(vote.row.verdict not in (APPROVE, ABSTAIN) and vote.is_genuine is not False for vote in votes):
+    if any(vote.row.verdict not in (APPROVE, ABSTAIN) and vote.is_authentic is not False for vote in votes):
         return ENDED
     return DONE if sum(vote.counts for vote in votes) >= quorum else AFTER
 

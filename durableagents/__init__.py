@@ -7,6 +7,7 @@ from runs.engine.attributes import Date, Flag, Keyword, Keywords, Money, Number
 from runs.engine.budget import Budget
 from runs.engine.content.hooks import Piece, Redact, Screen, Withhold, prompt_injection_markers, screen
 from runs.engine.context import Context
+from runs.engine.continuation import Handoff, Renew, Said
 from runs.engine.errors import (
     BadSignal,
     BusinessFailure,
@@ -33,7 +34,6 @@ from runs.engine.limits import RateLimit
 from runs.engine.migration import Migration
 from runs.engine.secrets import Secret
 from runs.engine.steps.signals_and_questions import Taken
-from runs.engine.succession import Handoff, Renew, Said
 from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, Undo, tool
 
 __all__ = [

@@ -41,7 +41,7 @@ _LINE = "ROW(%s, %s, %s, %s, %b, %b, %b)"
 _FACT = "ROW(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
 # Above this, pass rows as columns: each row count makes a new statement, and a statement takes at most 65,535
 # parameters.
-_MOST_ROWS = 8
+_MAX_ROWS = 8
 _MANY_LINES = """(
     SELECT array_agg(ROW(kind, slot, attempt, fact, clear, sealed, body)::ledger_line ORDER BY n)
     FROM unnest(%b::text[], %b::text[], %b::int[], %b::text[], %b::bytea[], %b::bytea[], %b::bytea[])
@@ -55,14 +55,14 @@ def lines(events: Sequence[Event], run_id: UUID, after: int) -> tuple[str, list[
     arrays, in Python and in the database."""
     key = code_key()
     rows = [_line(event, key, run_id, place) for place, event in enumerate(events, after + 1)]
-    if len(rows) > _MOST_ROWS:
+    if len(rows) > _MAX_ROWS:
         return _MANY_LINES, [list(column) for column in zip(*rows, strict=True)]
     return f"ARRAY[{', '.join([_LINE] * len(rows))}]::ledger_line[]", [value for row in rows for value in row]
 
 
 def kept_bytes(values: Sequence[Any]) -> int:
     """Return the number of bytes the journal stores for these `lines` parameters, as the head counts them."""
-    assert len(values) % 7 == 0 and len(values) <= 7 * _MOST_ROWS, "rows of seven"
+    assert len(values) % 7 == 0 and len(values) <= 7 * _MAX_ROWS, "rows of seven"
     return sum(len(value or b"") for i, value in enumerate(values) if i % 7 in (4, 5))
 
 

@@ -34,7 +34,7 @@ MAX_HEAD = 256 * 1024
 # Enough stored bytes for a head of that size: a Zstandard block is at most 128 KiB and never grows.
 MAX_STORED_HEAD = MAX_HEAD + 256 * 1024
 # The engine accepts at most 64 levels, plus a few for its own wrapping. Anything deeper is foreign and is not shown.
-MOST_DEEP = 200
+MAX_DEEP = 200
 
 # Created once: creating an encoder or compressor per event costs more than its work.
 _CLEAR = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True)
@@ -95,7 +95,7 @@ class Cipher(Protocol):
         are read together."""
 
     def disclose(self, run_id: UUID) -> bytes | None:
-        """Return the run's key as stored now, to hand it to somebody who may read the run; None if it has none. Raises
+        """Return the run's key as stored now, to hand it to someone who may read the run; None if it has none. Raises
         ValueError if the key is gone."""
 
 
@@ -391,7 +391,7 @@ def read_json(stored: bytes | str) -> Any:
 def is_too_deep(value: Any) -> bool:
     """Return whether recursion over the value could exhaust the stack. Works level by level, without recursion."""
     level = [value]
-    for _ in range(MOST_DEEP):
+    for _ in range(MAX_DEEP):
         level = [
             inner
             for outer in level

@@ -74,7 +74,7 @@ def event_code(key: bytes, run_id: UUID, place: int, body: bytes) -> bytes:
     return _VERSION + at + mac(key, b"event" + run_id.bytes + at + body)
 
 
-def is_genuine(key: bytes, run_id: UUID, seq: int, body: bytes, code: bytes) -> bool:
+def is_authentic(key: bytes, run_id: UUID, seq: int, body: bytes, code: bytes) -> bool:
     """Return whether a key holder wrote this event for this run, and it isn't before the place it was written for."""
     place = place_of(code)
     return place is not None and place <= seq and hmac.compare_digest(event_code(key, run_id, place, body), code)

@@ -7,8 +7,8 @@ and SQL that writes such columns gets its parameters from `stored_text`, `stored
 # known, and their keys come in one query.
 #
 # A text is encrypted as the mark and base64 of the codec's bytes; JSON as such a text, or as an object with such a text
-# under the mark beside the keys that SQL needs; bytes as the codec's bytes. Clear content that looks encrypted gets the
-# mark once more.
+# under the mark next to the keys that SQL needs; bytes as the codec's bytes. Clear content that looks encrypted gets
+# the mark once more.
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ class _ContentAttribute(DeferredAttribute):
 class ContentField(_Field):
     """Base of the fields. `run` is the path from the row to its run's id; empty for
     content that belongs to no run. A value is encrypted when its instance is
-    saved; set it anew to change it. Updates by query sets are refused: they don't know whose key to use."""
+    saved; assign it to change it. Updates by query sets are refused: they don't know whose key to use."""
 
     descriptor_class = _ContentAttribute
     substitute: Any = None

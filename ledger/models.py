@@ -60,7 +60,7 @@ class Coded(models.Model):
         self.code = row_code(code_key(), self._meta.db_table, self.coded())
 
     @property
-    def is_genuine(self) -> bool:
+    def is_authentic(self) -> bool:
         """Return whether one of our processes wrote exactly this. False for values that no process would write."""
         try:
             return self.code is not None and is_rows_code(

@@ -201,7 +201,7 @@ def is_changed_outside(protected: Protected, key: Any) -> bool:
 def forged_rows(protected: Protected, **which: Any) -> list[Coded]:
     """Return rows whose own code column doesn't match their values."""
     rows = protected.model._base_manager.filter(**which).iterator() if issubclass(protected.model, Coded) else ()
-    return [row for row in rows if not row.is_genuine]
+    return [row for row in rows if not row.is_authentic]
 
 
 def confirm(protected: Protected, key: Any) -> None:

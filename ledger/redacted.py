@@ -10,7 +10,7 @@ from ledger.events import ApprovalRequested
 
 MASK = "…"
 Pattern = tuple[str, ...]
-# Whoever has a callback token can answer the call; whoever has an idempotency key and access to the other system can
+# A callback token lets anyone answer the call; an idempotency key and access to the other system let anyone
 # take the call's place there.
 _TOKEN = re.compile(r"(/api/v1/callbacks/)[^\s\"'?#/<>]+")
 _KEPT = len("da-") + 8  # characters

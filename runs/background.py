@@ -25,9 +25,9 @@ async def kept(what: str, act: Callable[[], Awaitable[Any]]) -> None:
         began = time.monotonic()
         try:
             await act()
-            log.error(log_messages.BESIDE_LEFT, what)
+            log.error(log_messages.PART_LEFT, what)
         except Exception:
-            log.exception(log_messages.BESIDE_DIED, what)
+            log.exception(log_messages.PART_DIED, what)
         if time.monotonic() - began > patience.last_seconds:
             patience.reset()
         await asyncio.sleep(patience.seconds())
@@ -41,7 +41,7 @@ def kept_thread(what: str, act: Callable[[], None]) -> None:
         try:
             return act()
         except Exception:
-            log.exception(log_messages.BESIDE_DIED, what)
+            log.exception(log_messages.PART_DIED, what)
         if time.monotonic() - began > patience.last_seconds:
             patience.reset()
         time.sleep(patience.seconds())
@@ -92,7 +92,7 @@ class Duties:
                 for name in duty.then:
                     self.begin(name)
         except Exception:
-            log.exception(log_messages.BESIDE_DIED, duty.name)
+            log.exception(log_messages.PART_DIED, duty.name)
         finally:
             connection.close()
 

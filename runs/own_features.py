@@ -11,19 +11,19 @@ from runs.services.budgets import raising
 from runs.services.families import wishes
 from runs.services.starts import turns
 from runs.verification.attributes import Attributes, SeenBy
+from runs.verification.continuation import Continuation
 from runs.verification.effects import Effects, Undoing
 from runs.verification.halts import every_halt
 from runs.verification.messages import CachedReads, Messages, Screened
 from runs.verification.rows import RunFields
 from runs.verification.snapshots import Checkpoints, Incidents, Signals
-from runs.verification.succession import Succession
 from runs.verification.waits import Waits
 
 FEATURES = (
     Feature(
         name="runs",
         periodic=(Duty("verification", jobs.IS_DUE, jobs.start_process),),
-        run_checks=(Effects, RunFields, Checkpoints, Signals, Incidents, Waits, Succession, Undoing),
+        run_checks=(Effects, RunFields, Checkpoints, Signals, Incidents, Waits, Continuation, Undoing),
         run_tables={
             "runs_run": "id",
             "runs_wait": "run_id",

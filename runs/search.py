@@ -27,7 +27,7 @@ from runs.seen import is_of_seen
 
 ABOUT_LENGTH = 200  # characters shown in lists
 MOST = 1000  # runs that one search examines
-MOST_OF_OTHERS = 50_000  # entries examined for restricted viewers and filtered searches
+MAX_OF_OTHERS = 50_000  # entries examined for restricted viewers and filtered searches
 CANDIDATES = 3  # words whose entries are read, the longest, to begin with the rarest
 TERMS = 32  # words per run
 MAX_SUBJECT = 10_000  # characters: it may be a value of 64 MiB
@@ -137,7 +137,7 @@ def looked(q: str, **fit: str) -> Looked:
         return Looked([], is_cut=False)
     who = viewer()
     own, given = is_of_seen("found.run_id", who)
-    most = MOST if who.sees_all and not fit else MOST_OF_OTHERS
+    most = MOST if who.sees_all and not fit else MAX_OF_OTHERS
     look = _Look(most)
     _by_words(look, wanted, fit)
     _by_id(look, q.strip())

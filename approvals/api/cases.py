@@ -50,7 +50,7 @@ def act_row(act: Act) -> AuditRow:
         kind=act.kind,
         action=act.action,
         at=act.at,
-        is_genuine=act.is_genuine,
+        is_authentic=act.is_authentic,
         role=getattr(row, "role", ""),
         justification=getattr(row, "justification", ""),
         run_id=act.run_id,

@@ -47,7 +47,7 @@ class RuleChangeRow(Shape):
     ended_at: datetime | None = Field(description="Time when it was applied, refused or withdrawn.")
     ended_why: str = Field(description="Justification given at its end; empty: it is open.")
     is_late: bool = Field(description="Whether it is too old to be applied.")
-    is_genuine: bool = Field(description="False: not recorded by this installation, so it can't be applied.")
+    is_authentic: bool = Field(description="False: not recorded by this installation, so it can't be applied.")
     may_agree: bool = Field(description="Whether you may be the second person.")
 
 
@@ -159,5 +159,5 @@ def row_of(shown: listed.Shown) -> RuleChangeRow:
     """Return the row of a proposed change."""
     told = [ToldRow(**{name: each[name] for name in ToldRow.model_fields}) for each in shown.row.told]
     return RuleChangeRow.of(
-        shown.row, told=told, is_late=shown.is_late, is_genuine=shown.is_genuine, may_agree=shown.may_agree
+        shown.row, told=told, is_late=shown.is_late, is_authentic=shown.is_authentic, may_agree=shown.may_agree
     )

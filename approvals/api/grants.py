@@ -63,7 +63,7 @@ class GrantRow(Shape):
     role: RoleName
     reason: str = Field(description="Justification of the decision with which it was given.")
     at: datetime = Field(description="Time when it was given.")
-    state: str = Field(description="active, used_up, over, taken_back, or not_genuine (it lets nothing through).")
+    state: str = Field(description="active, used_up, over, taken_back, or not_authentic (it lets nothing through).")
     end: EndRow | None = Field(description="Who ended it early; null: nobody.")
     uses: list[UseRow] = Field(description="Newest first; at most 50.")
 

@@ -83,7 +83,7 @@ class ChannelRow(Shape):
     made_at: datetime = Field(description="Time when it was added.")
     changed_at: datetime = Field(description="Time of its last change.")
     ended_at: datetime | None = Field(description="Time when it was removed; null: it is in use.")
-    is_genuine: bool = Field(
+    is_authentic: bool = Field(
         description="False: the row was not written by this installation, so nothing is sent to the channel."
     )
 
@@ -120,7 +120,7 @@ class Settings(ApiView):
     @described("Get your notification preferences", PreferenceRow)
     def get(self, request: Request) -> Response:
         Query(request)
-        assert request.user.pk is not None  # whoever is nobody was refused
+        assert request.user.pk is not None  # anonymous users were refused before
         return Response(PreferenceRow.of(None, **own.preference_of(request.user.pk)))
 
     @described("Set your notification preferences", PreferenceRow, body=PreferenceBody, headers=("If-Match",))
@@ -260,4 +260,4 @@ def delivery_row(one: log.Shown) -> DeliveryRow:
 def channel_row(row: Channel) -> ChannelRow:
     """Return the row of a channel."""
     queue = row.queue.name if row.queue else ""
-    return ChannelRow.of(row, queue=queue, address=row.shown, is_genuine=row.is_genuine)
+    return ChannelRow.of(row, queue=queue, address=row.shown, is_authentic=row.is_authentic)

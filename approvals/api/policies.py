@@ -17,7 +17,7 @@ from approvals.policies.acts import NewPolicyBody, PolicyBody, TryBody
 from approvals.policies.trying import MAY_TRY, Change, tried
 from approvals.queues.who import is_admin
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
-from ledger.web.fields import ActorName, IsGenuine, Rows, RunId, Slot, ToolName
+from ledger.web.fields import ActorName, IsAuthentic, Rows, RunId, Slot, ToolName
 from ledger.web.shapes import Page, Shape
 from runs.services.bodies import SteerBody
 
@@ -53,7 +53,7 @@ class VersionRow(Shape):
     ended_at: datetime | None = Field(description="Null: in force.")
     ended_by: str = Field(description="Person who replaced or retired it; empty: in force.")
     changes: list[ChangeRow] = Field(description="Differences from the previous version.")
-    is_genuine: bool = Field(
+    is_authentic: bool = Field(
         description="False: not recorded by this installation, so affected calls stop for an operator."
     )
 
@@ -82,7 +82,7 @@ class RuleRow(Shape):
     within_hours: int = Field(description="For a gate in code that counts working hours: the number of hours.")
     rule: str = Field(description="Explanation that approvers see.")
     proof: Any = Field(description=PROOF)
-    is_genuine: IsGenuine
+    is_authentic: IsAuthentic
 
 
 class RulePage(Page):
@@ -231,7 +231,7 @@ def rule_row(each: listed.Shown) -> RuleRow:
         within_hours=int(each.within.total_seconds() // 3600),
         version=None if each.policy is None else each.policy.version,
         agent_versions=list(each.versions),
-        is_genuine=each.is_genuine,
+        is_authentic=each.is_authentic,
         proof=None if each.policy is None else each.policy.proof,
     )
 
@@ -243,7 +243,7 @@ def row_of(name: str) -> PolicyRow:
         VersionRow.of(
             each.row,
             within_hours=each.row.within_seconds // 3600,
-            is_genuine=each.is_genuine,
+            is_authentic=each.is_authentic,
             changes=[ChangeRow.of(change) for change in each.changes],
         )
         for each in listed.versions(name)

@@ -15,7 +15,7 @@ from approvals.api.schemas import (
     StageRow,
     VoteRow,
 )
-from approvals.genuine import marks_of
+from approvals.authentic import marks_of
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.queues.sight import asked_at, readable
 from approvals.stepup import wanted_by
@@ -52,7 +52,7 @@ def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
 
 
 def _said(decision: Decision | None, ours: Mapping[int, bool | None]) -> DecisionRow | None:
-    return None if decision is None else DecisionRow.of(decision, is_genuine=ours[decision.pk])
+    return None if decision is None else DecisionRow.of(decision, is_authentic=ours[decision.pk])
 
 
 def approval_row(
@@ -69,7 +69,7 @@ def approval_row(
     `earlier` is the decision on the revision before this one. Without `is_read` nothing is told of what is asked,
     beyond that it is.
     """
-    besides = {} if is_read else {"evidence": [], "why": "", "effect": ""}
+    evidence = {} if is_read else {"evidence": [], "why": "", "effect": ""}
     plan = approval.planned() if is_read else None
     return ApprovalRow.of(
         approval,
@@ -84,7 +84,7 @@ def approval_row(
         stage=stage_number(approval),
         stages=[_stage(each) for each in stages],
         previous=PreviousRow.of(None, id=approval.previous_id, decision=earlier) if approval.previous_id else None,
-        **{"claims": [], "inquiries": [], "delegations": [], **fields, **besides},
+        **{"claims": [], "inquiries": [], "delegations": [], **fields, **evidence},
     )
 
 
@@ -104,7 +104,7 @@ def _documents(approval: Approval, plan: dict[str, Any]) -> list[DocumentRow]:
 
 
 def _stage(each: StageShown) -> StageRow:
-    votes = [VoteRow.of(vote.row, is_genuine=vote.is_genuine) for vote in each.votes]
+    votes = [VoteRow.of(vote.row, is_authentic=vote.is_authentic) for vote in each.votes]
     state = NEXT if each.state == AFTER else each.state
     return StageRow.of(
         None, number=each.number, queue=each.queue, quorum=each.quorum, state=state, yes=each.yes, votes=votes

@@ -17,7 +17,7 @@ from approvals.queues import acts, deputies, listed
 from approvals.queues.acts import DeputyBody, LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody, ReasonsBody
 from approvals.queues.who import ADMIN, is_admin
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
-from ledger.web.fields import ActorName, IsGenuine, Rows
+from ledger.web.fields import ActorName, IsAuthentic, Rows
 from ledger.web.roles import EVERY, HasRole, roles
 from ledger.web.shapes import Page, Shape
 from ledger.web.tally import Tally
@@ -42,7 +42,7 @@ class LimitRow(Shape):
     currency: str = Field(description="Currency of the limit, an ISO 4217 code.")
     set_by: ActorName
     set_at: datetime = Field(description="Time when it was set.")
-    is_genuine: IsGenuine
+    is_authentic: IsAuthentic
 
 
 class DeputyRow(Shape):
@@ -57,7 +57,9 @@ class DeputyRow(Shape):
     reason: str = Field(description="Justification for it.")
     set_by: ActorName
     revoked_at: datetime | None = Field(description="Time when it was ended early; null: it was not.")
-    is_genuine: bool = Field(description="False: not recorded by this installation, so the deputy may decide nothing.")
+    is_authentic: bool = Field(
+        description="False: not recorded by this installation, so the deputy may decide nothing."
+    )
 
 
 class ProofRow(Shape):
@@ -101,7 +103,7 @@ class QueueRow(Shape):
     set_by: ActorName
     made_at: datetime = Field(description="Time when it was created.")
     changed_at: datetime = Field(description="Time of its last change.")
-    is_genuine: IsGenuine
+    is_authentic: IsAuthentic
 
 
 class QueueName(Shape):
@@ -113,7 +115,7 @@ class QueueName(Shape):
     state: Queue.State = Field(description="open or closed.")
     currency: str = Field(description="Currency of its limits, an ISO 4217 code.")
     needs_amount: bool = Field(description="Whether people with a limit can't approve calls without an amount.")
-    is_genuine: IsGenuine
+    is_authentic: IsAuthentic
 
 
 class QueuePage(Page):
@@ -141,7 +143,7 @@ class Queues(ApiView):
     @described("List queues", QueuePage)
     def get(self, request: Request) -> Response:
         Query(request)
-        rows = [QueueName.of(queue, is_genuine=queue.is_genuine) for queue in listed.all_of_them()]
+        rows = [QueueName.of(queue, is_authentic=queue.is_authentic) for queue in listed.all_of_them()]
         return Response({"results": rows, "next": None})
 
     @described("Create a queue", QueueRow, status=201, body=QueueBody)
@@ -289,7 +291,7 @@ def row_of(queue: Queue) -> QueueRow:
     return QueueRow.of(
         queue,
         open=shown.open,
-        is_genuine=shown.is_genuine,
+        is_authentic=shown.is_authentic,
         proof=_proof_row(shown),
         reasons=shown.reasons,
         grants=_bounds_row(queue),
@@ -300,13 +302,13 @@ def row_of(queue: Queue) -> QueueRow:
             LimitRow.of(
                 row,
                 name=shown.names.get(row.person or 0, ""),
-                is_genuine=row.is_genuine,
+                is_authentic=row.is_authentic,
                 most=None if row.most is None else format(row.most, "f"),
             )
             for row in limits
         ],
         deputies=[
-            DeputyRow.of(d.row, deputy=d.name, principal=d.principal, queue=d.queue, is_genuine=d.is_genuine)
+            DeputyRow.of(d.row, deputy=d.name, principal=d.principal, queue=d.queue, is_authentic=d.is_authentic)
             for d in shown.deputies
         ],
     )
@@ -329,7 +331,7 @@ def _proof_row(shown: listed.Shown) -> ProofRow | None:
 
 
 def _bounds_row(queue: Queue) -> BoundsRow | None:
-    bounds = bounds_in(queue.again) if queue.is_genuine else None
+    bounds = bounds_in(queue.again) if queue.is_authentic else None
     if bounds is None:
         return None
     most = None if bounds.most is None else format(bounds.most, "f")
@@ -344,5 +346,5 @@ def deputy_row(row: Deputy) -> DeputyRow:
         deputy=names.get(row.deputy, ""),
         principal=names.get(row.principal, ""),
         queue=row.queue.name if row.queue else "",
-        is_genuine=row.is_genuine,
+        is_authentic=row.is_authentic,
     )

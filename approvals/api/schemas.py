@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import Field
 
 from approvals.models import ApprovalState
-from ledger.web.fields import ActorName, ApprovalId, IsGenuine, Reason, RoleName, Rows, RunId, ToolName
+from ledger.web.fields import ActorName, ApprovalId, IsAuthentic, Reason, RoleName, Rows, RunId, ToolName
 from ledger.web.shapes import Page, Shape
 
 
@@ -27,7 +27,7 @@ class DecisionRow(Shape):
         "what they `typed`. Null: none was required."
     )
     at: datetime = Field(description="Time of the decision.")
-    is_genuine: bool = Field(description="False: not written by this installation, so it decided nothing.")
+    is_authentic: bool = Field(description="False: not written by this installation, so it decided nothing.")
 
 
 class VoteRow(Shape):
@@ -40,7 +40,7 @@ class VoteRow(Shape):
     proof: Any = Field(description="As in a decision.")
     justification: Reason
     at: datetime = Field(description="Time of the vote.")
-    is_genuine: bool | None = Field(description="False: not written by this installation, so it doesn't count.")
+    is_authentic: bool | None = Field(description="False: not written by this installation, so it doesn't count.")
 
 
 class StageRow(Shape):
@@ -70,7 +70,7 @@ class InquiryRow(Shape):
     answer: str = Field(description="The answer; if withdrawn, the reason.")
     ended_by: str = Field(description="Person who answered or withdrew it; empty: nobody yet.")
     ended_at: datetime | None = Field(description="Time of the answer or withdrawal; null: it is open.")
-    is_genuine: IsGenuine
+    is_authentic: IsAuthentic
 
 
 class DelegationRow(Shape):
@@ -84,7 +84,7 @@ class DelegationRow(Shape):
     made_at: datetime = Field(description="Time when it was delegated.")
     ended_at: datetime | None = Field(description="Time when the delegation ended; null: it is in force.")
     ended_by: str = Field(description="Person who ended it; empty: nobody.")
-    is_genuine: IsGenuine
+    is_authentic: IsAuthentic
 
 
 class ClaimRow(Shape):
@@ -180,7 +180,7 @@ class AuditRow(Shape):
     kind: str = Field(description="Type of the record: override, decision, act or account.")
     action: str = Field(description="Name of the act, such as pause or decide.")
     at: datetime = Field(description="Time of the act.")
-    is_genuine: bool | None = Field(
+    is_authentic: bool | None = Field(
         description="False: the record lacks this installation's authentication code or was changed, so it is "
         "not a fact. Null: it is an account record, which the database writes."
     )

@@ -17,10 +17,10 @@ from approvals.models import Absence, Queue
 from approvals.queues import acts as queue_acts
 from ledger.errors import NotFound
 from ledger.web.api_base import READ, ApiView, Changed, Query, described, read_body
-from ledger.web.fields import ActorName, IsGenuine, Rows, Zone
+from ledger.web.fields import ActorName, IsAuthentic, Rows, Zone
 from ledger.web.roles import EVERY
 from ledger.web.shapes import Page, Shape
-from runs.engine.gating.timing import LONGEST_WORK
+from runs.engine.gating.timing import MAX_WORK
 from runs.services.bodies import SteerBody
 
 
@@ -53,7 +53,7 @@ class CalendarRow(Shape):
     )
     set_by: ActorName
     set_at: datetime = Field(description="Time when the version was set.")
-    is_genuine: IsGenuine
+    is_authentic: IsAuthentic
 
 
 class CalendarName(Shape):
@@ -63,7 +63,7 @@ class CalendarName(Shape):
     version: int = Field(description="Number of the current version.")
     zone: Zone
     used_by: list[str] = Field(description="Queues that use it.")
-    is_genuine: IsGenuine
+    is_authentic: IsAuthentic
 
 
 class CalendarPage(Page):
@@ -87,7 +87,7 @@ class AbsenceRow(Shape):
     ends_at: datetime = Field(description="Time when it ends.")
     reason: str = Field(description="Justification for it.")
     ended_at: datetime | None = Field(description="Time when it was ended early; null: it was not.")
-    is_genuine: IsGenuine
+    is_authentic: IsAuthentic
 
 
 class TimingRow(Shape):
@@ -108,7 +108,7 @@ class TimingRow(Shape):
     at_once_if_away: bool = Field(description="Whether an approval is escalated at once if everyone there is absent.")
     is_deserted: bool = Field(description="Whether everyone who decides there is absent without a deputy.")
     absences: list[AbsenceRow] = Field(description="Current and future absences.")
-    is_genuine: IsGenuine
+    is_authentic: IsAuthentic
 
 
 class _OfCalendar(ApiView):
@@ -133,7 +133,7 @@ class Calendars(_OfCalendar):
     def get(self, request: Request) -> Response:
         Query(request)
         rows = [
-            CalendarName.of(each.row, used_by=list(each.used_by), is_genuine=each.is_genuine)
+            CalendarName.of(each.row, used_by=list(each.used_by), is_authentic=each.is_authentic)
             for each in listed.overview()
         ]
         return Response({"results": rows, "next": None})
@@ -153,7 +153,7 @@ class OneCalendar(_OfCalendar):
     @described("Get a calendar", CalendarRow, query=("hours",))
     def get(self, request: Request, calendar: str) -> Response:
         query = Query(request, "hours")
-        most = int(LONGEST_WORK.total_seconds() // 3600)
+        most = int(MAX_WORK.total_seconds() // 3600)
         hours = query.integer("hours", default=int(listed.HOURS), lowest=1, highest=most)
         return Response(calendar_row(acts.find(calendar), hours))
 
@@ -224,7 +224,7 @@ def calendar_row(row: Any, hours: float = listed.HOURS) -> CalendarRow:
         week=dict(shown.days),
         holidays=[HolidayRow.of(None, day=day, name=name) for day, name in shown.holidays],
         used_by=list(shown.used_by),
-        is_genuine=shown.is_genuine,
+        is_authentic=shown.is_authentic,
         preview=[ExampleRow.of(None, asked=e.asked, due=e.due, what=e.what) for e in shown.examples],
     )
 
@@ -240,16 +240,16 @@ def timing_row(queue: Queue) -> TimingRow:
         calendar=row.calendar if row else "",
         on_timeout=shown.on_timeout,
         is_deserted=shown.is_deserted,
-        is_genuine=shown.is_genuine,
+        is_authentic=shown.is_authentic,
         steps=[StepRow.of(None, to=to, hours=minutes / 60) for to, minutes in (row.steps if row else [])],
         remind=row.remind if row else [],
         every_hours=row.every / 60 if row and row.every else None,
         clock_stops_hours=row.clock_stops / 60 if row and row.clock_stops else None,
         at_once_if_away=bool(row and row.at_once_if_away),
-        absences=[AbsenceRow.of(a.row, name=a.name, is_genuine=a.is_genuine) for a in shown.absences],
+        absences=[AbsenceRow.of(a.row, name=a.name, is_authentic=a.is_authentic) for a in shown.absences],
     )
 
 
 def absence_row(row: Absence) -> AbsenceRow:
     name = User.objects.filter(pk=row.person).values_list("username", flat=True).first() or ""
-    return AbsenceRow.of(row, name=name, is_genuine=row.is_genuine)
+    return AbsenceRow.of(row, name=name, is_authentic=row.is_authentic)

@@ -21,10 +21,10 @@ LOOKED_AT = 5
 
 def newest_of(model: type[Version], told: Iterable[Any]) -> Version | None:
     """Return the first authentic row of these, which are newest first."""
-    return next((row for row in (row_of(model, each) for each in told) if row.is_genuine), None)
+    return next((row for row in (row_of(model, each) for each in told) if row.is_authentic), None)
 
 
-MOST_FORGED = 100  # forged calendars whose older versions are searched
+MAX_FORGED = 100  # forged calendars whose older versions are searched
 HIGHEST = 2**31 - 1  # the highest version number
 log = logging.getLogger("approvals.timing")
 
@@ -47,7 +47,7 @@ def timings(told: Any) -> Mapping[str, QueueTiming]:
 
 
 def timing_of(row: Timing, calendar: Calendar | None) -> QueueTiming:
-    known = calendar if calendar is not None and calendar.is_genuine and not calendar.is_removed else None
+    known = calendar if calendar is not None and calendar.is_authentic and not calendar.is_removed else None
     word = cast(OnTimeout, row.on_timeout) if row.on_timeout else None
     return QueueTiming(
         version=row.version,
@@ -74,7 +74,7 @@ def recorded(terms: Mapping[str, Any]) -> calendars.Calendar | None:
     if not named:
         return None
     row = Calendar.objects.filter(name=named["name"], version=named["version"]).first()
-    return calendar_of(row) if row is not None and row.is_genuine else None
+    return calendar_of(row) if row is not None and row.is_authentic else None
 
 
 def latest(name: str) -> Calendar | None:
@@ -90,7 +90,7 @@ def newest(name: str) -> Calendar | None:
 
 def all_of_them() -> list[Calendar]:
     rows = list(Calendar.objects.order_by("name", "-version").distinct("name"))
-    forged = [row.name for row in rows if not row.is_genuine][:MOST_FORGED]
+    forged = [row.name for row in rows if not row.is_authentic][:MAX_FORGED]
     below = {name: _counts(Calendar.objects.filter(name=name).order_by("-version")[:LOOKED_AT]) for name in forged}
     found = [below.get(row.name) or row for row in rows]
     return [row for row in found if not row.is_removed]
@@ -102,7 +102,7 @@ def newest_timing(queue_id: int) -> Timing | None:
 
 def _counts(rows: Iterable[Version]) -> Version | None:
     rows = list(rows)
-    return next((row for row in rows if row.is_genuine), rows[0] if rows else None)
+    return next((row for row in rows if row.is_authentic), rows[0] if rows else None)
 
 
 def next_version(taken: Iterable[int], last: int) -> int | None:
@@ -125,8 +125,8 @@ def in_force() -> list[Timing]:
     """Return the authentic current timings, ordered by queue name."""
     rows = Timing.objects.exclude(queue__state=Queue.State.REMOVED).select_related("queue")
     newest = rows.order_by("queue__name", "-version").distinct("queue__name")
-    found = [row if row.is_genuine else newest_timing(row.queue_id) for row in newest]
-    return [row for row in found if row is not None and row.is_genuine]
+    found = [row if row.is_authentic else newest_timing(row.queue_id) for row in newest]
+    return [row for row in found if row is not None and row.is_authentic]
 
 
 def escalating_to(name: str) -> list[str]:

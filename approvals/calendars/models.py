@@ -45,7 +45,7 @@ class Timing(Coded):
     every = models.IntegerField(default=0)
     at_once_if_away = models.BooleanField(default=False)
     clock_stops = models.IntegerField(
-        default=0, db_default=0, help_text="For so many minutes at most, while somebody named is asked."
+        default=0, db_default=0, help_text="For so many minutes at most, while someone named is asked."
     )
     set_by = models.TextField()
     set_at = models.DateTimeField()

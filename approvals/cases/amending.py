@@ -96,7 +96,9 @@ def look(approval: Approval, given: Any) -> Wanted:
     differing = changes(before, after)
     for name in differing:
         if name not in fields:
-            _refuse(name, "may not be changed by whoever approves", f"change {', '.join(fields)} only, or reject it")
+            _refuse(
+                name, "may not be changed by the person who approves", f"change {', '.join(fields)} only, or reject it"
+            )
     schema = closed(editable_in(plan))
     if wrong := misfits(schema, {name: after[name] for name in fields if name in after}):
         raise _misfit([{**each, "field": each["field"].replace("answer", WITHIN, 1)} for each in wrong])

@@ -35,15 +35,15 @@ class Talks:
             case e.ApprovalDecided(approval_id=id) | e.PlanAmended(approval_id=id):
                 self.over.add(id)
             case e.InquiryMade() as made:
-                self._put(self.asked, line.seq, made, "somebody was asked about")
+                self._put(self.asked, line.seq, made, "someone was asked about")
             case e.InquiryEnded() as ended:
                 self._put(self.ended, line.seq, ended, "an answer was given about")
                 if (ended.approval_id, ended.n) not in self.asked:
                     self.wrong.append(f"event {line.seq} answers what nobody was asked")
             case e.ApprovalDelegated() as handed:
-                self._put(self.handed, line.seq, handed, "somebody was handed")
+                self._put(self.handed, line.seq, handed, "someone was handed")
             case e.DelegationEnded() as back:
-                self._put(self.back, line.seq, back, "somebody gave back")
+                self._put(self.back, line.seq, back, "someone gave back")
                 if (back.approval_id, back.n) not in self.handed:
                     self.wrong.append(f"event {line.seq} takes back what nobody was handed")
             case _:
@@ -116,7 +116,7 @@ class Talks:
             end_seq, end = ended.get(key, (0, None))
             yield from compared(what, row, columns(event, end))
             yield from self._times(what, seq, at, end_seq, row.ended_at)
-            if not row.is_genuine:
+            if not row.is_authentic:
                 yield f"{what} was not written with this installation's key, or was changed"
         for id, n in missing:
             yield f"{word} {n} {of} approval {id} has no row"

@@ -25,16 +25,16 @@ from ledger.web.page_base import Page
 from ledger.web.page_forms import Sent
 from ledger.web.roles import actor, roles
 from ledger.web.text_safety import Change, compare, leaves
-from runs.console.forms.form import Beside, SchemaForm
+from runs.console.forms.form import ExtraField, SchemaForm
 from runs.engine.gating.fields import editable_in
 from runs.journal.digests import hasher
 
 # The form's fields other than the arguments.
-_BESIDE = {
-    "plan_hash": Beside(),
-    "looked": Beside(),
-    "step": Beside(),
-    "justification": Beside("Why", "justification"),
+_EXTRA_FIELDS = {
+    "plan_hash": ExtraField(),
+    "looked": ExtraField(),
+    "step": ExtraField(),
+    "justification": ExtraField("Why", "justification"),
 }
 
 
@@ -118,7 +118,7 @@ class Changes(DecidersPage):
 def _form(opened: Brief, data: Mapping[str, Any] | None = None) -> SchemaForm:
     """Return the form of the editable fields. Present values are required, unless null is allowed."""
     schema = {**editable_in(opened.plan), "type": "object"}
-    return SchemaForm(schema, data=data, document=_now(opened), beside=_BESIDE, keeps=True)
+    return SchemaForm(schema, data=data, document=_now(opened), extra_fields=_EXTRA_FIELDS, keeps=True)
 
 
 def _now(opened: Brief) -> dict[str, Any]:

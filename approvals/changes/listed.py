@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import Q
 
 from ledger.clock import database_now
-from ledger.four_eyes.changes import MOST_OPEN, is_late, may_second, some
+from ledger.four_eyes.changes import MAX_OPEN, is_late, may_second, some
 from ledger.four_eyes.known import FAMILIES, guarded_families, standing
 from ledger.models import RuleChange
 from ledger.web.tally import BADGE_TO, Counted, badge
@@ -43,20 +43,20 @@ class Shown:
     title: str
     parts: list[tuple[str, list[Part]]]
     is_late: bool
-    is_genuine: bool
+    is_authentic: bool
     may_agree: bool
     is_own: bool
     tries: dict[str, Any]
 
     @property
     def chip(self) -> tuple[str, str]:
-        if not self.is_genuine:
+        if not self.is_authentic:
             return "bad", "not authentic"
         return ("bad", "too old") if self.is_late else CHIPS[RuleChange.State(self.row.state)]
 
     @property
     def is_open(self) -> bool:
-        return self.is_genuine and self.row.state == RuleChange.State.OPEN
+        return self.is_authentic and self.row.state == RuleChange.State.OPEN
 
 
 def newest(user: Any, *, state: str = "") -> list[Shown]:
@@ -64,11 +64,11 @@ def newest(user: Any, *, state: str = "") -> list[Shown]:
     rows, is_open = RuleChange.objects.all(), Q(state=RuleChange.State.OPEN)
     now = database_now()  # once for all of them
     if state:
-        found = some(rows.filter(state=state), MOST_OPEN, now)
+        found = some(rows.filter(state=state), MAX_OPEN, now)
     else:
-        found = [*some(rows.filter(is_open), MOST_OPEN, now), *some(rows.exclude(is_open), PAGE, now)]
+        found = [*some(rows.filter(is_open), MAX_OPEN, now), *some(rows.exclude(is_open), PAGE, now)]
     shown = [_shown(row, user, now) for row in found]
-    return [*(one for one in shown if one.is_genuine), *[one for one in shown if not one.is_genuine][:PAGE]]
+    return [*(one for one in shown if one.is_authentic), *[one for one in shown if not one.is_authentic][:PAGE]]
 
 
 @badge("changes")
@@ -81,13 +81,13 @@ def one(row: RuleChange, user: Any) -> Shown:
 
 
 def _shown(row: RuleChange, user: Any, now: datetime) -> Shown:
-    if not row.is_genuine:
+    if not row.is_authentic:
         return Shown(
             _blank(row),
             title=title_of(row),
             parts=[],
             is_late=False,
-            is_genuine=False,
+            is_authentic=False,
             may_agree=False,
             is_own=False,
             tries={},
@@ -97,7 +97,7 @@ def _shown(row: RuleChange, user: Any, now: datetime) -> Shown:
         title=title_of(row),
         parts=[(each["subject"], parts_of(each)) for each in row.told],
         is_late=is_late(row, now),
-        is_genuine=True,
+        is_authentic=True,
         may_agree=may_second(user, row),
         is_own=user.pk == row.person,
         tries=_tries(row),
@@ -123,7 +123,7 @@ def _blank(row: RuleChange) -> RuleChange:
 
 def title_of(row: RuleChange) -> str:
     """Return what is done to what. A forged row gets a fixed title."""
-    if not row.is_genuine:
+    if not row.is_authentic:
         return "A row that is not authentic"
     last: dict[str, Any] = row.told[-1] if row.told else {"action": row.act, "subject": ""}
     action, subject = str(last["action"]).replace("_", " "), str(last["subject"])
@@ -147,7 +147,7 @@ def guards(ticked: Sequence[str] | None = None) -> list[tuple[str, str, bool]]:
 def is_damaged() -> bool:
     """Return whether the two-person setting was forged: then all families need two."""
     row = standing()
-    return row is not None and not row.is_genuine
+    return row is not None and not row.is_authentic
 
 
 def _tries(row: RuleChange) -> dict[str, Any]:

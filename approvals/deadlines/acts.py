@@ -153,10 +153,10 @@ def set_calendar(body: CalendarBody, *, is_new: bool = False, seen: str | None =
     if not NAME.fullmatch(body.name):
         raise wrong("name", "may hold only letters, digits, _ and -", "such as DE or new_york")
     last = latest(body.name)
-    if last is None or last.is_removed or not last.is_genuine:
+    if last is None or last.is_removed or not last.is_authentic:
         _check_new(body.name)
     elif is_new:
-        raise wrong("name", f"is that of the calendar {last.name}", "another name, or set that one anew on its page")
+        raise wrong("name", f"is that of the calendar {last.name}", "another name, or change that one on its page")
     if is_moved(seen, shown_of(last)):
         raise Moved(f"The calendar {body.name}", _whose(last))
     row = Calendar(
@@ -167,9 +167,9 @@ def set_calendar(body: CalendarBody, *, is_new: bool = False, seen: str | None =
         holidays=_holidays(body),
     )
     _check_it_ends(row)
-    is_same = last is not None and not last.is_removed and last.is_genuine and snapshot(last) == snapshot(row)
+    is_same = last is not None and not last.is_removed and last.is_authentic and snapshot(last) == snapshot(row)
     if is_same:
-        raise Unchanged("week", "set something anew")
+        raise Unchanged("week", "change something")
     return _store("calendar", row, last, by=by, why=why)
 
 
@@ -182,7 +182,7 @@ def remove_calendar(name: str, *, by: Actor, justification: str) -> Calendar:
     last = find(name)
     if using := used_by(name):
         raise CalendarInUse(f"The calendar {name} can't be removed: {', '.join(using)} uses it.")
-    given = snapshot(last) if last.is_genuine else {"zone": "UTC", "week": [[] for _ in DAYS], "holidays": []}
+    given = snapshot(last) if last.is_authentic else {"zone": "UTC", "week": [[] for _ in DAYS], "holidays": []}
     row = Calendar(
         name=name,
         version=_version("name", Calendar.objects.filter(name=name)),
@@ -203,7 +203,7 @@ def set_timing(name: str, body: TimingBody, *, seen: str | None = None, by: Acto
     queue = locked_with(name, [each.to for each in body.steps])
     if body.calendar:
         _hold(body.calendar, shared=True)
-    if body.calendar and ((known := newest(body.calendar)) is None or not known.is_genuine):
+    if body.calendar and ((known := newest(body.calendar)) is None or not known.is_authentic):
         raise wrong("calendar", "does not exist", "the name of one, or none for around the clock")
     _check_steps(queue, body)
     last = newest_timing(queue.pk)
@@ -222,8 +222,8 @@ def set_timing(name: str, body: TimingBody, *, seen: str | None = None, by: Acto
         set_by=by.ref,
         set_at=database_now(),
     )
-    if last is not None and last.is_genuine and said(last) == said(row):
-        raise Unchanged("calendar", "set something anew")
+    if last is not None and last.is_authentic and said(last) == said(row):
+        raise Unchanged("calendar", "change something")
     row.seal()
     row.save(force_insert=True)
     acted(
@@ -245,13 +245,13 @@ def said(row: Timing) -> dict[str, Any]:
 
 def shown_of(row: Calendar | Timing | None) -> dict[str, Any]:
     """Return what a form for it is made from; empty for missing or forged rows."""
-    if row is None or not row.is_genuine:
+    if row is None or not row.is_authentic:
         return {}
     return said(row) if isinstance(row, Timing) else {} if row.is_removed else snapshot(row)
 
 
 def _whose(row: Calendar | Timing | None) -> str:
-    return row.set_by if row is not None and row.is_genuine else ""
+    return row.set_by if row is not None and row.is_authentic else ""
 
 
 def snapshot(row: Calendar) -> dict[str, Any]:
@@ -279,7 +279,7 @@ def _shifts(day: str, text: str) -> list[tuple[int, int]]:
 def _week(texts: Mapping[str, str]) -> list[list[list[int]]]:
     week = week_of(texts)
     if problem := calendars.wrong(week):
-        raise wrong("week", problem, "hours in which somebody works")
+        raise wrong("week", problem, "hours in which someone works")
     return [[[opens, closes] for opens, closes in shifts] for shifts in week]
 
 
@@ -287,7 +287,7 @@ def _check_new(name: str) -> None:
     """Check the limit and similar names, and block other additions until the transaction ends. Raises InvalidInput."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('calendars', 110))")
-    known = [row.name for row in all_of_them() if row.is_genuine]
+    known = [row.name for row in all_of_them() if row.is_authentic]
     if len(known) >= MOST:
         raise wrong("name", f"would be one more than {MOST} calendars", "remove one first")
     if twin := next((each for each in known if each.casefold() == name.casefold()), None):
@@ -326,7 +326,7 @@ def _check_it_ends(row: Calendar) -> None:
     except NoSuchTime:
         due = now + timedelta(days=400)
     if due - now > timedelta(days=366):
-        raise wrong("holidays", "leave no working day for a year", "days on which somebody works")
+        raise wrong("holidays", "leave no working day for a year", "days on which someone works")
 
 
 def _store(action: str, row: Calendar, last: Calendar | None, *, by: Actor, why: str) -> Calendar:
@@ -342,7 +342,7 @@ def _store(action: str, row: Calendar, last: Calendar | None, *, by: Actor, why:
         by=by,
         subject=f"calendar {row.name}",
         justification=why,
-        before=snapshot(last) if last is not None and last.is_genuine else {},
+        before=snapshot(last) if last is not None and last.is_authentic else {},
         after=snapshot(row),
     )
     return row
@@ -351,7 +351,7 @@ def _store(action: str, row: Calendar, last: Calendar | None, *, by: Actor, why:
 def _version(field: str, rows: QuerySet[Any]) -> int:
     """Return the next version's number. Raises InvalidInput if it would not be found as the newest."""
     rows = rows.order_by("-version")
-    last = next((row.version for row in rows[:LOOKED_AT] if row.is_genuine), 0)
+    last = next((row.version for row in rows[:LOOKED_AT] if row.is_authentic), 0)
     number = next_version(rows.values_list("version", flat=True), last)
     if number is None:
         raise wrong(

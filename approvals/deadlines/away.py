@@ -67,7 +67,7 @@ def _leave(body: AbsenceBody, own: User | None, by: Actor) -> Absence:
     person = own if own is not None else account("person", body.person)
     role = next((role for role in sorted(roles(person)) if is_approver(role)), None)
     if role is None:
-        raise wrong("person", f"{person.get_username()} decides nothing", "somebody who decides at a queue")
+        raise wrong("person", f"{person.get_username()} decides nothing", "someone who decides at a queue")
     User.objects.select_for_update().get(pk=person.pk)  # serializes concurrent absences, for the limit
     now = database_now()
     starts_at = max(body.starts_at or now, now)
@@ -111,7 +111,7 @@ def come_back(absence_id: int, *, by: Actor, justification: str) -> Absence:
     why, now = justified("absence_end", justification), database_now()
     if row.ended_at is not None or row.ends_at <= now:
         raise AbsenceOver("It was ended before." if row.ended_at else "Its time was over already.")
-    before, was_ours = snapshot(row), row.is_genuine
+    before, was_ours = snapshot(row), row.is_authentic
     stands_in = row.deputy_id if was_ours else None
     row.ended_at, row.ended_by = now, by.ref
     if was_ours:  # a code would make a forged row authentic: it ends, and stays forged
@@ -175,12 +175,12 @@ class There:
     @property
     def is_deserted(self) -> bool:
         """Return whether every decider is away without a present stand-in. Forged absences and deputies don't count."""
-        away = {row.person for row, _ in self.absences if row.starts_at <= self.now < row.ends_at and row.is_genuine}
+        away = {row.person for row, _ in self.absences if row.starts_at <= self.now < row.ends_at and row.is_authentic}
         gone = self.members & away
         return gone == self.members and not any(
-            each.is_genuine
+            each.is_authentic
             for each, absences in self.deputies
-            if each.principal in gone and each.deputy not in gone and not any(row.is_genuine for row in absences)
+            if each.principal in gone and each.deputy not in gone and not any(row.is_authentic for row in absences)
         )
 
 

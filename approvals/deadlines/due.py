@@ -59,11 +59,11 @@ def on_due(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
         expire(run, wait, now, by)
 
 
-def look(besides: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
-    """Remind of near deadlines and escalate deserted questions, except those in `besides`; cost is proportional to what
-    is due. Return the failures with run and error."""
+def look(excluding: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
+    """Remind of near deadlines and escalate deserted questions, except those in `excluding`. Cost is proportional to
+    what is due. Return the failures with run and error."""
     with connection.cursor() as cursor:
-        cursor.execute(_TO_LOOK_AT, [besides, BATCH])
+        cursor.execute(_TO_LOOK_AT, [excluding, BATCH])
         rows = cursor.fetchall()
     troubles = []
     for approval_id, run_id in rows:
@@ -130,7 +130,7 @@ def _wait_on(approval: Approval, wait: Wait, known: Read, now: datetime, by: Act
         payload={"at": now.isoformat()},
     )
     _count(approval, now)
-    course.count_anew(approval, wait, deadline, now)
+    course.restart_deadline(approval, wait, deadline, now)
     journal(approval.run_id, event, by=by)
     _tell("reminder", approval, wait, known.reminders)
 
@@ -141,7 +141,7 @@ def _further(approval: Approval, known: Read) -> Step | None:
     asked = {approval.queue, *known.went}  # by the journal: the row could be forged
     for each in steps[known.course.escalated :]:
         queue = Queue.objects.filter(name=each["to"], state=Queue.State.OPEN).first()
-        if queue is not None and queue.is_genuine and queue.name not in asked:
+        if queue is not None and queue.is_authentic and queue.name not in asked:
             return Step(**each)
     return None
 
@@ -168,7 +168,7 @@ def _escalate(approval: Approval, wait: Wait, known: Read, step: Step, cause: st
     approval.save(update_fields=["escalated_to"])
     wait.also = approval.escalated_to
     wait.save(update_fields=["also"])
-    course.count_anew(approval, wait, deadline, now)
+    course.restart_deadline(approval, wait, deadline, now)
     course.look_again(approval, now if terms["at_once_if_away"] else look_at(due))
     journal(approval.run_id, event, by=by)
     _tell("escalated", approval, wait, known.escalations)

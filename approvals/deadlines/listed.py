@@ -21,7 +21,7 @@ from ledger.append import mark_of
 from runs.engine.gating import calendars
 from runs.engine.gating.calendars import DAYS
 
-MOST_SHOWN = 200
+MAX_SHOWN = 200
 HOURS = 8.0  # of the preview, by default
 
 
@@ -53,8 +53,8 @@ class ShownCalendar:
     hours: float = HOURS
 
     @cached_property
-    def is_genuine(self) -> bool:
-        return self.row.is_genuine
+    def is_authentic(self) -> bool:
+        return self.row.is_authentic
 
     @property
     def mark(self) -> str:
@@ -67,11 +67,11 @@ class ShownCalendar:
     @property
     def week(self) -> list[list[list[int]]]:
         """Return the week; empty for a forged calendar, whose values may be anything."""
-        return self.row.week if self.is_genuine else [[] for _ in DAYS]
+        return self.row.week if self.is_authentic else [[] for _ in DAYS]
 
     @property
     def holidays(self) -> list[list[str]]:
-        return self.row.holidays if self.is_genuine else []
+        return self.row.holidays if self.is_authentic else []
 
     @property
     def days(self) -> list[tuple[str, str]]:
@@ -106,7 +106,7 @@ def overview() -> list[ShownCalendar]:
 
 def one(row: Calendar, hours: float = HOURS, *, now: datetime | None = None) -> ShownCalendar:
     """Return a calendar in full, with examples of so many working hours."""
-    found = examples(calendar_of(row), hours, now or datetime.now(UTC)) if row.is_genuine else []
+    found = examples(calendar_of(row), hours, now or datetime.now(UTC)) if row.is_authentic else []
     return ShownCalendar(row, acts.used_by(row.name), found, hours)
 
 
@@ -142,12 +142,12 @@ class ShownAbsence:
     row: Absence
     name: str
     is_now: bool
-    is_genuine: bool
+    is_authentic: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ShownTiming:
-    """A queue's timing. `row` is None if nothing authentic is set; `is_genuine` is false if anything was forged."""
+    """A queue's timing. `row` is None if nothing authentic is set; `is_authentic` is false if anything was forged."""
 
     queue: Queue
     row: Timing | None = None
@@ -156,7 +156,7 @@ class ShownTiming:
     absences: Sequence[ShownAbsence] = ()
     is_deserted: bool = False
     others: Sequence[str] = field(default_factory=tuple)
-    is_genuine: bool = True
+    is_authentic: bool = True
 
     @property
     def mark(self) -> str:
@@ -239,10 +239,10 @@ def timing_of(queue: Queue) -> ShownTiming:
         row,
         calendar,
         sorted(offered),
-        [_shown_one(each, name, there.now) for each, name in there.absences[:MOST_SHOWN]],
+        [_shown_one(each, name, there.now) for each, name in there.absences[:MAX_SHOWN]],
         there.is_deserted,
         told["others"],
-        is_genuine=bool(row or not told["timings"]) and bool(newest or not versions),
+        is_authentic=bool(row or not told["timings"]) and bool(newest or not versions),
     )
 
 
@@ -253,11 +253,11 @@ def absences_of(person: int | None) -> list[ShownAbsence]:
 
 def _shown(rows: Any) -> list[ShownAbsence]:
     now = datetime.now(UTC)  # for display
-    found = list(rows.filter(ended_at__isnull=True, ends_at__gt=Now()).order_by("starts_at", "id")[:MOST_SHOWN])
+    found = list(rows.filter(ended_at__isnull=True, ends_at__gt=Now()).order_by("starts_at", "id")[:MAX_SHOWN])
     people = [row.person for row in found]
     names = dict(User.objects.filter(pk__in=people).values_list("pk", "username")) if people else {}
     return [_shown_one(row, names.get(row.person, f"account {row.person}"), now) for row in found]
 
 
 def _shown_one(row: Absence, name: str, now: datetime) -> ShownAbsence:
-    return ShownAbsence(row, name, row.starts_at <= now, row.is_genuine)
+    return ShownAbsence(row, name, row.starts_at <= now, row.is_authentic)

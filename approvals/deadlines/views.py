@@ -19,7 +19,7 @@ from ledger.actors import Actor
 from ledger.web.bodies import Body, fit
 from ledger.web.page_forms import Refused, Sent, told_of
 from runs.engine.gating.calendars import DAYS
-from runs.engine.gating.timing import LONGEST_WORK
+from runs.engine.gating.timing import MAX_WORK
 from runs.services.bodies import SteerBody
 
 Lines = Annotated[str, Field(max_length=60_000)]
@@ -103,7 +103,7 @@ class TimingForm(SteerBody):
         )
 
 
-_MOST_HOURS = int(LONGEST_WORK.total_seconds() // 3600)
+_MAX_HOURS = int(MAX_WORK.total_seconds() // 3600)
 
 
 class CalendarsPage(QueuePage):
@@ -143,7 +143,7 @@ class OneCalendarPage(QueuePage):
             "act": reverse("calendar_changes", args=[name]),
             "is_no_hours": hours is None,
             "asked": asked if hours is None else f"{hours:g}",
-            "most_hours": _MOST_HOURS,
+            "most_hours": _MAX_HOURS,
             **known,
         }
         return self.show(request, context, status=refused.error.status if refused else 200)
@@ -155,7 +155,7 @@ def _hours(text: str) -> float | None:
         hours = float(text)
     except ValueError:
         return None
-    return hours if 0 < hours <= _MOST_HOURS else None  # NaN fails both comparisons
+    return hours if 0 < hours <= _MAX_HOURS else None  # NaN fails both comparisons
 
 
 class AddingCalendar(ForAdmins, CalendarsPage):

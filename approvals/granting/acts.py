@@ -14,7 +14,7 @@ from pydantic import Field
 
 from approvals.bodies import AgainBody
 from approvals.granting.rows import USED, Held, held, others_of
-from approvals.grants import MOST_DAYS, MOST_TIMES, Asked, Bounds, StandingEnd, StandingGrant, asked_of, bounds_in
+from approvals.grants import MAX_DAYS, MAX_TIMES, Asked, Bounds, StandingEnd, StandingGrant, asked_of, bounds_in
 from approvals.models import Approval
 from approvals.policy import Asked as About
 from approvals.policy import Facts, No, Sum, in_ones_own_right
@@ -39,10 +39,10 @@ class BoundsBody(SteerBody):
     """Limits of standing approvals at a queue: `times` calls, `days`, and a total `sum` in the queue's currency (empty:
     the amount that the person giving one may approve at once). Without `times`, none may be given."""
 
-    times: Annotated[int, Field(strict=False, ge=0, le=MOST_TIMES), NoFlag] = Field(
+    times: Annotated[int, Field(strict=False, ge=0, le=MAX_TIMES), NoFlag] = Field(
         default=0, description="Number of calls that one may cover; 0: none may be given."
     )
-    days: Annotated[int, Field(strict=False, ge=0, le=MOST_DAYS), NoFlag] = Field(
+    days: Annotated[int, Field(strict=False, ge=0, le=MAX_DAYS), NoFlag] = Field(
         default=0, description="Number of days that one may last."
     )
     sum: Most | None = Field(
@@ -66,7 +66,7 @@ def allow(name: str, body: BoundsBody, *, seen: str | None = None, by: Actor) ->
         )
     before = snapshot(queue)
     queue.again = Bounds(body.times, body.days, body.sum).as_json() if body.times else None
-    if snapshot(queue) == before and queue.is_genuine:
+    if snapshot(queue) == before and queue.is_authentic:
         raise Unchanged("times", "change a limit")
     return store("queue_grants", queue, by=by, before=before, why=why)
 
@@ -217,21 +217,23 @@ def _check_with_others(facts: Facts, again: AgainBody, sum_: Sum | None, others:
     assert bounds is not None
     if not others:
         return
-    beside = f"after your other standing approvals of the same call ({', '.join(str(each.row.pk) for each in others)})"
+    after_others = (
+        f"after your other standing approvals of the same call ({', '.join(str(each.row.pk) for each in others)})"
+    )
     fix = "at most that, or take one of them back first"
     times = bounds.times - sum(each.row.count - len(each.uses) for each in others)
     if again.times > times:
-        raise wrong("again.times", f"is more than the {max(times, 0)} left {beside}", fix, "“Number of calls”")
+        raise wrong("again.times", f"is more than the {max(times, 0)} left {after_others}", fix, "“Number of calls”")
     if sum_ is None:
         return
     of_it = [each for each in others if each.row.currency == sum_.currency]
     open_ = sum(((each.row.most or Decimal(0)) - each.spent for each in of_it), Decimal(0))
     if bounds.most is not None and sum_.value + open_ > bounds.most:
         left = Sum(max(bounds.most - open_, Decimal(0)), sum_.currency)
-        raise wrong("again.sum", f"is more than the {left} left {beside}", fix, _OF_HOW_MUCH)
+        raise wrong("again.sum", f"is more than the {left} left {after_others}", fix, _OF_HOW_MUCH)
     no = in_ones_own_right(replace(facts, asked=About(Sum(sum_.value + open_, sum_.currency))))
     if isinstance(no, No):
-        raise wrong("again.sum", f"is more than you may approve at once {beside}. {no.why}", fix, _OF_HOW_MUCH)
+        raise wrong("again.sum", f"is more than you may approve at once {after_others}. {no.why}", fix, _OF_HOW_MUCH)
 
 
 def _given(
@@ -280,11 +282,11 @@ def take_back(grant_id: int, *, justification: str, by: Actor, roles: Iterable[s
         end = StandingEnd(grant=row, person=by.person, by=by.ref, role=by.role, reason=why, at=found.now)
         end.seal()
         end.save(force_insert=True)
-    elif not end.is_genuine and not found.has_unused:
+    elif not end.is_authentic and not found.has_unused:
         raise GrantOver("A row that this installation didn't write takes it back, and none of its approvals is unused.")
-    elif end.is_genuine:
+    elif end.is_authentic:
         raise GrantOver(f"It was taken back by {end.by} at {end.at:%Y-%m-%d %H:%M:%S} UTC.")
-    own = [use.approval_id for use in found.uses if use.is_genuine]
+    own = [use.approval_id for use in found.uses if use.is_authentic]
     with connection.cursor() as cursor:
         cursor.execute(_HOLD, [own])
         cursor.execute(_LAPSE, [found.now, own, found.now])
@@ -304,11 +306,11 @@ def take_back(grant_id: int, *, justification: str, by: Actor, roles: Iterable[s
 
 def _as(row: StandingGrant, by: Actor, roles: frozenset[str]) -> Actor:
     """Return the actor in the role that may take it back; a forged queue disqualifies deciders. Raises Forbidden."""
-    not_genuine: Forbidden | None = None
+    not_authentic: Forbidden | None = None
     try:
         role = role_held(row.queue)
     except Forbidden as forged:
-        role, not_genuine = None, forged
+        role, not_authentic = None, forged
     if role is not None and role in roles:
         return replace(by, role=role)
     if OPERATOR in roles:
@@ -318,7 +320,7 @@ def _as(row: StandingGrant, by: Actor, roles: frozenset[str]) -> Actor:
     try:
         return as_admin(by, "take back a standing grant of a queue that they don't decide in")
     except Forbidden as no:
-        raise not_genuine or no from None
+        raise not_authentic or no from None
 
 
 def grant_snapshot(row: StandingGrant) -> dict[str, Any]:

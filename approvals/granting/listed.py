@@ -11,7 +11,7 @@ from typing import Any
 from django.db import connection
 
 from approvals.brief import plan_of
-from approvals.granting.rows import MOST_USES, Held, held_in, listed_by, one_of
+from approvals.granting.rows import MAX_USES, Held, held_in, listed_by, one_of
 from approvals.grants import bounds_in
 from approvals.models import Approval
 from approvals.policy import Sum
@@ -41,10 +41,10 @@ class Shown:
 
     @property
     def state(self) -> str:
-        """Return active, taken_back, used_up, over or not_genuine."""
+        """Return active, taken_back, used_up, over or not_authentic."""
         held = self.held
-        if not held.is_genuine or (held.end is not None and not held.end.is_genuine):
-            return "not_genuine"
+        if not held.is_authentic or (held.end is not None and not held.end.is_authentic):
+            return "not_authentic"
         if held.end is not None:
             return "taken_back"
         if held.now >= held.row.until:
@@ -59,7 +59,7 @@ class Shown:
     def sum_words(self) -> str:
         """Return the amount used of the sum; empty without amounts or if forged."""
         row = self.held.row
-        if row.most is None or not self.held.is_genuine:
+        if row.most is None or not self.held.is_authentic:
             return ""
         return f"{Sum(self.held.spent, row.currency)} of {Sum(row.most, row.currency)}"
 
@@ -71,8 +71,8 @@ class Shown:
 
     @property
     def uses(self) -> Sequence[Any]:
-        """Return the newest MOST_USES uses, newest first."""
-        return [*self.held.uses][::-1][:MOST_USES]
+        """Return the newest MAX_USES uses, newest first."""
+        return [*self.held.uses][::-1][:MAX_USES]
 
 
 def queues_of(user: Any) -> frozenset[str] | None:
@@ -124,7 +124,7 @@ def with_parties(grants: Sequence[Shown]) -> list[Shown]:
 
 
 def bounds_of(queue: Queue) -> dict[str, Any]:
-    bounds = bounds_in(queue.again) if queue.is_genuine else None
+    bounds = bounds_in(queue.again) if queue.is_authentic else None
     most = "" if bounds is None or bounds.most is None else str(Sum(bounds.most, queue.currency))
     return {"again": bounds, "again_most": most}
 
@@ -133,5 +133,5 @@ def _shown(held: Held, user: Any) -> Shown:
     own, role = roles(user), QUEUES.get(held.row.queue)
     may = role in own or OPERATOR in own or held.row.person == user.pk or is_admin(user)
     shown = Shown(held, may)
-    is_open = held.has_unused if held.end is None else held.has_unused and not held.end.is_genuine
+    is_open = held.has_unused if held.end is None else held.has_unused and not held.end.is_authentic
     return replace(shown, may_end=may and (shown.is_active or is_open))

@@ -40,10 +40,10 @@ _READ = f"""SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(
 
 
 # The same for a list: only the newest uses, and their total count.
-MOST_USES = 50
+MAX_USES = 50
 _LIST = f"""SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(g)::text, 'readable', {_READABLE},
     'uses', (SELECT coalesce(json_agg(to_json(u)::text ORDER BY u.n), '[]') FROM (
-                 SELECT * FROM approvals_standinguse u WHERE u.grant_id = g.id ORDER BY u.n DESC LIMIT {MOST_USES}) u),
+                 SELECT * FROM approvals_standinguse u WHERE u.grant_id = g.id ORDER BY u.n DESC LIMIT {MAX_USES}) u),
     'counted', (SELECT json_build_array(count(*), coalesce(sum(abs(u.amount)), 0)::text) FROM approvals_standinguse u
                 WHERE u.grant_id = g.id),
     'end', (SELECT to_json(e)::text FROM approvals_standingend e WHERE e.grant_id = g.id), 'has_unused', false)::text
@@ -64,13 +64,13 @@ class Held:
     counted: tuple[int, Decimal] | None = None
 
     @cached_property
-    def is_genuine(self) -> bool:
-        return self.row.is_genuine and all(use.is_genuine for use in self.uses)
+    def is_authentic(self) -> bool:
+        return self.row.is_authentic and all(use.is_authentic for use in self.uses)
 
     @property
     def is_over(self) -> str:
         """Return why it lets nothing through any more; empty while it may."""
-        if not self.is_genuine:
+        if not self.is_authentic:
             return "this installation didn't record it"
         if self.end is not None:
             return f"it was taken back by {self.end.by}"

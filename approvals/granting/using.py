@@ -47,14 +47,14 @@ class LeftToPeople(Exception):
     """The standing approval does not answer this question."""
 
 
-def look(besides: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
-    """Answer open questions by standing approvals, except those in `besides`; cost is proportional to open and same
+def look(excluding: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
+    """Answer open questions by standing approvals, except those in `excluding`; cost is proportional to open and same
     ones. Return the failures with run and error."""
     now = time.monotonic()
     for key in [key for key, till in _left.items() if till <= now]:
         del _left[key]
     with connection.cursor() as cursor:
-        cursor.execute(_TO_ANSWER, [besides, BATCH + len(_left)])
+        cursor.execute(_TO_ANSWER, [excluding, BATCH + len(_left)])
         rows = [row for row in cursor.fetchall() if (row[0], row[2]) not in _left]
     troubles = []
     for approval_id, run_id, grant_id in rows[:BATCH]:

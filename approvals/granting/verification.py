@@ -91,7 +91,7 @@ class Standing:
                 yield f"{use} answered approval {id}, and no event says so"
             else:
                 yield from self._use(use, *told)
-            if not use.is_genuine:
+            if not use.is_authentic:
                 yield f"{use} was not written with this installation's key, or was changed"
         for id, (_, _, grant, n) in missing.items():
             yield f"approval {id} was answered by standing grant {grant}, and its use {n} has no row"
@@ -108,7 +108,7 @@ class Standing:
         yield from compared(what, use, {"grant_id": grant_id, "n": n, "amount": amount})
         if not self.journal.is_about(seq, use.at):
             yield f"{what}: its time is not that of its event"
-        if not grant.is_genuine:
+        if not grant.is_authentic:
             yield f"{what}: its grant was not written with this installation's key, or was changed"
         if (decided.role, decided.verdict) != (grant.role, "approved") or decided.n:
             yield f"{what}: the yes is another one than its grant gives"
@@ -178,7 +178,7 @@ def _not_within(use: StandingUse, grant: StandingGrant, asked: Asked) -> str:
 
 def _end_of(grant: StandingGrant) -> StandingEnd | None:
     try:
-        return grant.end if grant.end.is_genuine else None
+        return grant.end if grant.end.is_authentic else None
     except StandingEnd.DoesNotExist:
         return None
 

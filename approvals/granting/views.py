@@ -13,7 +13,7 @@ from approvals.bodies import AgainBody, DecisionBody
 from approvals.brief import Brief
 from approvals.granting import acts, listed
 from approvals.granting.acts import BoundsBody
-from approvals.grants import MOST_TIMES, Asked, Bounds, asked_in, bounds_in
+from approvals.grants import MAX_TIMES, Asked, Bounds, asked_in, bounds_in
 from approvals.policy import No, Sum, in_ones_own_right
 from approvals.queues.acts import Most
 from approvals.queues.views import QueueAct, QueuePage, most
@@ -31,7 +31,7 @@ FIELDS = ("again_times", "again_until", "again_sum")
 class DecisionForm(DecisionBody):
     """A decision, and with a yes how often and until when the same is let through without asking."""
 
-    again_times: Annotated[int | None, Field(strict=False, ge=1, le=MOST_TIMES)] = None
+    again_times: Annotated[int | None, Field(strict=False, ge=1, le=MAX_TIMES)] = None
     again_until: Moment | None = None
     again_sum: Most | None = None
     again_scope: Literal["agent", "run"] = "agent"
@@ -122,7 +122,7 @@ class GrantEnds(OneGrantPage):
         except DurableAgentsError as error:
             return self.tell(request, grant_id, Refused("end", error, form.kept))
         words = "Standing approval revoked. Later calls need approval again."
-        if held.end is not None and not held.end.is_genuine:
+        if held.end is not None and not held.end.is_authentic:
             words = "Unused approvals from it are void. The database holds an earlier revocation that is not authentic."
         messages.success(request, words, extra_tags="ok")
         return redirect("standing_grant", grant_id=grant_id)

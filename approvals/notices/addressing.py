@@ -27,9 +27,9 @@ from runs.backoff import pause_seconds
 from runs.journal.database_errors import is_transient
 from runs.services.halts import standing
 
-MOST_TRIES = 16  # about ten hours
-FIRST_SECONDS, LONGEST_SECONDS = 30.0, 3600.0
-MOST_WAIT_SECONDS = 86_400.0  # maximum that a receiver's Retry-After may ask for
+MAX_TRIES = 16  # about ten hours
+FIRST_SECONDS, MAX_SECONDS = 30.0, 3600.0
+MAX_WAIT_SECONDS = 86_400.0  # maximum that a receiver's Retry-After may ask for
 # A deadline is near in the last quarter of its time, at most a day. Short ones are always near, so no notice is sent.
 NEAR_SHARE, NEAR_MOST, NEAR_LEAST = 4, timedelta(days=1), timedelta(hours=1)
 # After so many in an hour, the rest is grouped each quarter of an hour.
@@ -93,8 +93,8 @@ def near_from(opened_at: datetime, deadline: datetime) -> datetime | None:
 
 def retry_seconds(tries: int, asked: float | None = None) -> float:
     """Return the delay after so many tries, at least what the receiver asked for up to the maximum."""
-    own = pause_seconds(tries, first=FIRST_SECONDS, longest=LONGEST_SECONDS, spread=0.3)
-    return max(own, min(asked or 0.0, MOST_WAIT_SECONDS))
+    own = pause_seconds(tries, first=FIRST_SECONDS, longest=MAX_SECONDS, spread=0.3)
+    return max(own, min(asked or 0.0, MAX_WAIT_SECONDS))
 
 
 log = logging.getLogger("approvals.notices")
@@ -304,7 +304,7 @@ def _to_channels(case: Case, now: datetime) -> Iterator[Delivery]:
 def is_for(channel: Channel, case: Case) -> bool:
     """Return whether a channel gets the notice. A forged channel gets nothing."""
     kind = case.notice.kind
-    if channel.ended_at is not None or not channel.is_genuine:
+    if channel.ended_at is not None or not channel.is_authentic:
         return False
     if kind == TEST.name:
         return case.notice.about == str(channel.pk)

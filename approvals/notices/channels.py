@@ -130,8 +130,8 @@ def change(channel_id: int, body: ChannelChangeBody, *, seen: str | None = None,
         if is_moved(seen, _shown_of(row)):
             raise Moved(f"The channel {row.name}", row.set_by)
         before = snapshot(row)
-        if given is None and body.kinds is None and row.is_genuine:
-            raise Unchanged("kinds", "name what is to be set anew")
+        if given is None and body.kinds is None and row.is_authentic:
+            raise Unchanged("kinds", "name what is to be changed")
         if given is not None:
             row.address, row.shown = given
         if body.kinds is not None:

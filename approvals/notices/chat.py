@@ -28,8 +28,8 @@ from ledger.web.text_safety import line
 
 WHOLE_SECONDS, STEP_SECONDS = 20.0, 10.0
 LONG_SECONDS, SILENT_SECONDS = 2.0, 60.0  # a server that takes so long without an answer is skipped for so long
-MOST_READ = 64 * 1024
-MOST_KEPT = 500  # bytes of an answer
+MAX_READ = 64 * 1024
+MAX_KEPT = 500  # bytes of an answer
 MAX_RETRY_AFTER_SECONDS = 86_400.0
 LONGEST = 2000
 _FOR_NOW = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -150,7 +150,7 @@ def handed(
 
 def inert(text: str) -> str:
     """Return the first characters of untrusted text as one harmless line."""
-    return "".join(f"[{piece.text}]" if piece.is_mark else piece.text for piece in line(text, MOST_KEPT))
+    return "".join(f"[{piece.text}]" if piece.is_mark else piece.text for piece in line(text, MAX_KEPT))
 
 
 def _leave_alone(server: str) -> None:
@@ -169,7 +169,7 @@ def _exchange(
     answer = connection.getresponse()
     text = b""
     with suppress(OSError, http.client.HTTPException):
-        text = answer.read(MOST_READ)[:MOST_KEPT]  # lets the server finish; the status alone is the outcome
+        text = answer.read(MAX_READ)[:MAX_KEPT]  # lets the server finish; the status alone is the outcome
     outcome = judged(answer.status, answer.headers.get("Retry-After"))
     return replace(outcome, status=answer.status, answer=text)
 

@@ -18,7 +18,7 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 
 from approvals.notices import chat, mail, phones, words
-from approvals.notices.addressing import MOST_TRIES, after_quiet, is_for, retry_seconds, ways_of
+from approvals.notices.addressing import MAX_TRIES, after_quiet, is_for, retry_seconds, ways_of
 from approvals.notices.kinds import CHOSEN, KINDS
 from approvals.notices.mail import Outcome
 from approvals.notices.recipients import case_of, may_be_told
@@ -33,7 +33,7 @@ from runs.journal.database_errors import is_transient
 log = logging.getLogger("approvals.notices")
 # Longer than any try (mail.WHOLE_SECONDS, chat.WHOLE_SECONDS).
 LEASE_SECONDS = 120.0
-MOST_TOGETHER = 200
+MAX_TOGETHER = 200
 BY_MAIL, BY_CHAT, BY_PUSH = ("email", "mailbox"), ("webhook",), ("push",)
 _UNKNOWN = "unknown"
 _CHOSEN = frozenset(kind.name for kind in CHOSEN)
@@ -147,7 +147,7 @@ def _with_it(head: Delivery) -> list[Delivery]:
         message__isnull=True,
         due_at__lte=database_now(),
     ).exclude(pk=head.pk)
-    return [head, *rest.select_for_update(skip_locked=True).order_by("due_at", "pk")[: MOST_TOGETHER - 1]]
+    return [head, *rest.select_for_update(skip_locked=True).order_by("due_at", "pk")[: MAX_TOGETHER - 1]]
 
 
 def _try(unit: Unit) -> Outcome | None:
@@ -239,7 +239,7 @@ def _record(unit: Unit, outcome: Outcome) -> None:
         _end(unit.deliveries, Delivery.State.SENT, "", unit)
     elif outcome.state == "refused":
         _end(unit.deliveries, Delivery.State.DEAD, outcome.why, unit)
-    elif number >= MOST_TRIES:
+    elif number >= MAX_TRIES:
         _end(unit.deliveries, Delivery.State.DEAD, f"given up after {number} tries: {outcome.why}", unit)
     else:
         _again(unit, outcome)

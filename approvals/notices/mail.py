@@ -21,8 +21,8 @@ from django.core.mail import EmailMultiAlternatives, get_connection
 from django.core.mail.backends.smtp import EmailBackend
 
 WHOLE_SECONDS = 30.0
-MOST_ADDRESSES = 4  # tried of one name
-_MOST_SAID = 300
+MAX_ADDRESSES = 4  # tried of one name
+_MAX_SAID = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,11 @@ def post(to: str, subject: str, text: str, *, html: str = "", message: UUID | No
 def _answered(code: int, said: bytes | str) -> Outcome:
     """Return the outcome of the server's reply to this mail: 5xx is permanent."""
     words = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
-    return Outcome("refused" if code // 100 == 5 else "failed", f"the mail server said {code} {words}"[:_MOST_SAID])
+    return Outcome("refused" if code // 100 == 5 else "failed", f"the mail server said {code} {words}"[:_MAX_SAID])
 
 
 def _in_words(error: BaseException) -> str:
-    return f"the mail server can't be used: {type(error).__name__}: {error}"[:_MOST_SAID]
+    return f"the mail server can't be used: {type(error).__name__}: {error}"[:_MAX_SAID]
 
 
 # --- cutting off ------------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class Cut:
     def connected(self, found: Sequence[tuple[Any, ...]]) -> socket.socket:
         """Connect to the first address that accepts, alternating families and sharing the time. Raises OSError."""
         error: OSError = OSError("it leads nowhere")
-        tried = _in_turn(found)[:MOST_ADDRESSES]
+        tried = _in_turn(found)[:MAX_ADDRESSES]
         for n, (family, kind, protocol, _, where) in enumerate(tried):
             seconds = self._left(among=len(tried) - n)
             plain = None

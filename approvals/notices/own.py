@@ -27,7 +27,7 @@ from runs.journal.database_errors import is_transient
 
 log = logging.getLogger(__name__)
 FRESH = timedelta(minutes=15)  # older events are not shown in the corner of a screen
-MOST_SHOWN = 5
+MAX_SHOWN = 5
 
 
 def preference_of(person: int) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def show(user: User) -> list[dict[str, str]]:
         person=user.pk, by=Delivery.By.BROWSER, state=Delivery.State.WAITING, due_at__lte=now
     )
     shown = []
-    for each in waiting.select_for_update(skip_locked=True, of=("self",)).order_by("due_at", "pk")[:MOST_SHOWN]:
+    for each in waiting.select_for_update(skip_locked=True, of=("self",)).order_by("due_at", "pk")[:MAX_SHOWN]:
         told: dict[str, str] = {}
         try:
             with transaction.atomic():  # a database error of one leaves the others intact

@@ -57,7 +57,7 @@ def subscribe(body: DeviceBody, name: str, *, by: Actor) -> tuple[Device, str]:
         cursor.execute(_ONE_AT_A_TIME, [digest])
     now = database_now()
     for before in Device.objects.select_for_update().filter(digest=digest, ended_at__isnull=True):
-        _end(before, "it was set up anew")
+        _end(before, "it was set up again")
     if Device.objects.filter(person=by.person, ended_at__isnull=True).count() >= MOST:
         raise wrong("endpoint", f"would be one more than {MOST} devices", "remove one first")
     address = json.dumps([body.endpoint, body.p256dh, body.auth])
@@ -119,7 +119,7 @@ def left(token: str, *, now_of: int | None = None) -> None:
     if token:
         for row in Device.objects.select_for_update().filter(token_hash=_hash(token), ended_at__isnull=True):
             if row.person != now_of:
-                _end(row, "somebody signed out there" if now_of is None else "somebody else signed in there")
+                _end(row, "someone signed out there" if now_of is None else "someone else signed in there")
 
 
 @transaction.atomic
@@ -149,8 +149,8 @@ def why_not(row: Device, person: int | None) -> str:
     if row.ended_at is not None:
         return f"the device is told nothing more: {row.why}"
     if row.person != person:
-        return "the device is somebody else's"
-    return "" if row.is_genuine else "none of our processes wrote the device"
+        return "the device is someone else's"
+    return "" if row.is_authentic else "none of our processes wrote the device"
 
 
 def post(row: Device, payload: dict[str, str], *, message: UUID) -> Outcome:

@@ -17,7 +17,7 @@ from approvals.notices.kinds import KINDS, Whom
 from approvals.outbox import Notice
 from approvals.policy import Standing, judge
 from approvals.queue_models import Deputy
-from approvals.queues.sight import genuine_places
+from approvals.queues.sight import authentic_places
 from approvals.queues.standing import facts_of
 from ledger.accounts import PROOF, is_authentic_account
 from ledger.actors import Actor
@@ -57,7 +57,7 @@ class Case:
     def queues(self) -> list[str]:
         """Return the queues asked: the first and authentic escalations."""
         if self.approval is not None:
-            return genuine_places([self.approval])[self.approval.id]
+            return authentic_places([self.approval])[self.approval.id]
         detail = None if self.wait is None else self.wait.detail
         of = str(detail.get("of", "")) if isinstance(detail, dict) else ""
         return [of] if of in QUEUES else []

@@ -24,7 +24,7 @@ from ledger.web.text_safety import line
 from runs.models import Wait
 
 MOST = 160
-MOST_IN_A_GROUP = 50
+MAX_IN_A_GROUP = 50
 # What mail and chat programs turn into links: schemes, addresses, and names that look like hosts.
 _DOTS = re.compile(r"(?<=[^\W_])\.(?=[^\W\d_]{2})")
 _SAID = {"happened": "it happened", "did_not": "it did not happen"}
@@ -151,9 +151,9 @@ def subject_of(all_: list[Said]) -> str:
 
 def as_text(all_: list[Said], *, is_own: bool) -> str:
     """Return a mail's plain text."""
-    parts = [_block(one) for one in all_[:MOST_IN_A_GROUP]]
-    if len(all_) > MOST_IN_A_GROUP:
-        parts.append(f"And {len(all_) - MOST_IN_A_GROUP} more.")
+    parts = [_block(one) for one in all_[:MAX_IN_A_GROUP]]
+    if len(all_) > MAX_IN_A_GROUP:
+        parts.append(f"And {len(all_) - MAX_IN_A_GROUP} more.")
     return "\n\n".join([*parts, *_tail(is_own)]) + "\n"
 
 
@@ -169,7 +169,7 @@ def _tail(is_own: bool) -> list[str]:
 def as_html(all_: list[Said], *, is_own: bool) -> str:
     """Return it as plain HTML: nothing is loaded, and only our links are in it."""
     parts = []
-    for one in all_[:MOST_IN_A_GROUP]:
+    for one in all_[:MAX_IN_A_GROUP]:
         rows = "".join(
             f'<tr><td style="padding-right:1em;color:#666">{escape(label)}</td><td>{escape(text)}</td></tr>'
             for label, text in one.lines
@@ -177,8 +177,8 @@ def as_html(all_: list[Said], *, is_own: bool) -> str:
         parts.append(
             f'<p><b>{escape(one.subject)}</b></p><table>{rows}</table><p><a href="{escape(one.url)}">Open</a></p>'
         )
-    if len(all_) > MOST_IN_A_GROUP:
-        parts.append(f"<p>And {len(all_) - MOST_IN_A_GROUP} more.</p>")
+    if len(all_) > MAX_IN_A_GROUP:
+        parts.append(f"<p>And {len(all_) - MAX_IN_A_GROUP} more.</p>")
     tail = "".join(f'<p style="color:#666">{escape(text)}</p>' for text in _tail(is_own))
     return f'<div style="font-family:sans-serif">{"<hr>".join(parts)}{tail}</div>'
 
@@ -198,7 +198,7 @@ def as_push(all_: list[Said]) -> dict[str, str]:
 def as_chat(all_: list[Said]) -> dict[str, object]:
     """Return a Slack-compatible message. Text between < and > is a command there."""
     blocks = []
-    for one in all_[:MOST_IN_A_GROUP]:
+    for one in all_[:MAX_IN_A_GROUP]:
         lines = [f"{label}: {_chat(text)}" for label, text in one.lines]
         blocks.append("\n".join([f"*{_chat(one.subject)}*", *lines, f"<{one.url}|Open>"]))
     return {"text": "\n\n".join(blocks), "unfurl_links": False, "unfurl_media": False}

@@ -18,7 +18,7 @@ def assertion_problems(journal: ReadJournal) -> Iterator[str]:
     """Yield the problems of a run's assertions."""
     run_id = journal.run_id
     for row in journal.rows(Assertion, "id", related=["decision__approval"]):
-        decision, what = row.decision, f"the assertion beside decision {row.decision_id}"
+        decision, what = row.decision, f"the assertion with decision {row.decision_id}"
         proof = decision.proof if isinstance(decision.proof, dict) else {}
         if decision.approval.run_id != run_id:
             yield f"{what}: its decision is another run's"

@@ -34,8 +34,8 @@ from runs.queries.attributes.grammar import LONGEST, Misread
 from runs.services.bodies import SteerBody
 
 EVERY_CALL = "every call"  # typed to confirm a rule that stops every call
-LONGEST_WAIT = 24 * 365
-MOST_CALLS = 10_000  # that a policy is tried on
+MAX_WAIT = 24 * 365
+MAX_CALLS = 10_000  # that a policy is tried on
 Text = Annotated[str, Field(max_length=LONGEST)]
 
 
@@ -52,7 +52,7 @@ class Rule(Strict):
     condition: Text = Field(default="", description="Condition on the call's arguments; empty: always.")
     effect: Literal["allow", "require", "deny"] = Field(description="allow, require (an approval) or deny.")
     queue: Name = Field(default="", description="Queue that must approve; required if the effect is `require`.")
-    within_hours: Annotated[int, Field(strict=False, ge=1, le=LONGEST_WAIT), NoFlag] = Field(
+    within_hours: Annotated[int, Field(strict=False, ge=1, le=MAX_WAIT), NoFlag] = Field(
         default=168, description="Hours within which the queue must decide."
     )
     rule: Text = Field(description="Explanation that approvers see.")
@@ -77,7 +77,7 @@ class TryBody(Rule):
 
     name: Name = Field(default="", description="Policy in force that it would replace; empty: none.")
     rule: Text = Field(default="as tried", description="Explanation that approvers would see.")
-    calls: Annotated[int, Field(strict=False, ge=1, le=MOST_CALLS), NoFlag] = Field(
+    calls: Annotated[int, Field(strict=False, ge=1, le=MAX_CALLS), NoFlag] = Field(
         default=1000, description="Number of recorded calls to try it on."
     )
     seen: int | str | None = Field(default=None, description="Ignored.")
@@ -115,7 +115,7 @@ class PolicyChanged(DurableAgentsError):
 class PoliciesDamaged(DurableAgentsError):
     """The policies in force differ from the record."""
 
-    status, code, title = 409, "policies-not-genuine", "The policies were changed outside the application"
+    status, code, title = 409, "policies-not-authentic", "The policies were changed outside the application"
 
 
 def find(name: str) -> Policy:
@@ -130,13 +130,13 @@ def _newest(name: str) -> Policy | None:
     """Return the version in force or the newest; a forged one only if there is no other."""
     rows = Policy.objects.filter(name=name).order_by(IsNull(F("ended_at"), True).desc(), "-version")
     looked = list(rows[:LOOKED_AT])
-    return next((row for row in looked if row.is_in_force or row.is_genuine), looked[0] if looked else None)
+    return next((row for row in looked if row.is_in_force or row.is_authentic), looked[0] if looked else None)
 
 
 def _number_after(last: Policy | None, name: str) -> int:
     """Return the next version's number, unused in any spelling. Raises InvalidInput if forged ones leave none."""
     taken = Policy.objects.alias(spelled=Lower("name")).filter(spelled=name).values_list("version", flat=True)
-    number = next_version(taken, last.version if last is not None and last.is_genuine else 0)
+    number = next_version(taken, last.version if last is not None and last.is_authentic else 0)
     if number is None:
         what = "has versions that this installation did not write, the last with the highest number"
         raise wrong("name", what, "another name, or ask the database's owner to remove them")
@@ -170,7 +170,7 @@ def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
     if body.seen is not None and body.seen != last.version:
         raise PolicyChanged(f"The policy {name} is now at version {last.version}, set by {last.set_by}. Read it again.")
     row = _version(name, body, by, _number_after(last, name))
-    if row.said() | {"version": last.version} == last.said() and last.is_genuine:
+    if row.said() | {"version": last.version} == last.said() and last.is_authentic:
         raise Unchanged("rule", "say what is to be another way")
     return _put("policy_change", row, last, by=by, why=why)
 
@@ -197,7 +197,7 @@ def restore(*, by: Actor, justification: str) -> None:
         raise wrong("justification", "is for what is not needed", "the policies in force are those on record")
     before = [str(row) for row in _in_force()]
     for row in _in_force():
-        if not row.is_genuine:  # it gets no code of ours
+        if not row.is_authentic:  # it gets no code of ours
             Policy.objects.filter(pk=row.pk).update(ended_at=database_now(), ended_by=by.ref, code=None)
     for row in _lost():
         number = _number_after(_newest(row.name), row.name)
@@ -215,12 +215,12 @@ def _lost() -> list[Policy]:
     kept = {row.name for row in _in_force()}
     found: dict[str, Policy] = {}
     for row in Policy.objects.filter(ended_at__isnull=False).exclude(name__in=kept).order_by("name", "version"):
-        was_ours = row.is_genuine
+        was_ours = row.is_authentic
         if was_ours:
             found.pop(row.name, None)
             continue
         row.ended_at, row.ended_by = None, ""
-        if row.is_genuine:
+        if row.is_authentic:
             found[row.name] = row
     return list(found.values())
 
@@ -258,7 +258,7 @@ def check(body: Rule) -> dict[str, str]:
         queue = Queue.objects.filter(name=body.queue).exclude(state=Queue.State.REMOVED).first()
         if queue is None:
             raise wrong("queue", "does not exist", "the queue that must approve")
-        if queue.state != Queue.State.OPEN or not queue.is_genuine:
+        if queue.state != Queue.State.OPEN or not queue.is_authentic:
             raise wrong("queue", "decides nothing now", "open it first, or name another one")
         if body.second_factor and not body.proof_minutes:
             raise wrong("proof_minutes", "is 0, so a second factor would never be required", "a number of minutes")

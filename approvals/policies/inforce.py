@@ -51,10 +51,10 @@ def book_of(told: Any) -> Rulebook:
 
 
 def _problem(revision: PolicyRevision, rows: Sequence[Policy]) -> str:
-    if not revision.is_genuine:
+    if not revision.is_authentic:
         return f"revision {revision.revision} of the policies was not written by this installation"
     for row in rows:
-        if not row.is_genuine:
+        if not row.is_authentic:
             return f"policy {row.name} was not written by this installation, or was changed by another program"
     if (revision.live, revision.policies) != (len(rows), digest(rows)):
         return f"the policies in force are not those of revision {revision.revision}: one was added or taken away"

@@ -14,7 +14,7 @@ from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.proof import threshold_in
 
-MOST_VERSIONS = 100
+MAX_VERSIONS = 100
 # Fields that people read, in order.
 FIELDS = (
     ("agent", "Agent"),
@@ -53,8 +53,8 @@ class Shown:
         return TONES.get(self.effect, "")
 
     @property
-    def is_genuine(self) -> bool:
-        return self.policy is None or self.policy.is_genuine
+    def is_authentic(self) -> bool:
+        return self.policy is None or self.policy.is_authentic
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Version:
 
     row: Policy
     changes: Sequence[Change] = field(default_factory=tuple)
-    is_genuine: bool = True
+    is_authentic: bool = True
 
     @property
     def tone(self) -> str:
@@ -119,14 +119,14 @@ def retired() -> list[Policy]:
     """Return the last version of each retired policy."""
     live = Policy.objects.filter(ended_at__isnull=True).values("name")
     rows = Policy.objects.filter(ended_at__isnull=False).exclude(name__in=live).order_by("name", "-version")
-    return list(rows.distinct("name")[:MOST_VERSIONS])
+    return list(rows.distinct("name")[:MAX_VERSIONS])
 
 
 def versions(name: str) -> list[Version]:
     """Return a policy's versions with their changes, newest first."""
-    rows = list(Policy.objects.filter(name=name).order_by("-version")[: MOST_VERSIONS + 1])
+    rows = list(Policy.objects.filter(name=name).order_by("-version")[: MAX_VERSIONS + 1])
     pairs = [(row, rows[i + 1] if i + 1 < len(rows) else None) for i, row in enumerate(rows)]
-    return [Version(row, changes(before, row), row.is_genuine) for row, before in pairs[:MOST_VERSIONS]]
+    return [Version(row, changes(before, row), row.is_authentic) for row, before in pairs[:MAX_VERSIONS]]
 
 
 def changes(before: Policy | None, now: Policy) -> list[Change]:

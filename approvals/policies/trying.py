@@ -31,9 +31,9 @@ from runs.engine.policy import Asking
 from runs.journal.asked.starters import OF_A_RUN, starter_of
 from runs.journal.asked.starters import STATEMENT as STARTERS
 
-LONGEST_SECONDS = 5.0
+MAX_SECONDS = 5.0
 AT_ONCE = 200
-MOST_BYTES = 16 * 2**20  # of arguments read at once; at least one call's
+MAX_BYTES = 16 * 2**20  # of arguments read at once; at least one call's
 EXAMPLES = 5
 # By id, newest first from a position: it reads no more rows than it returns.
 _CALLS = """
@@ -59,7 +59,7 @@ MAY_TRY = frozenset({OPERATOR, AUDITOR})  # and administrators: everybody who se
 class NothingToTry(DurableAgentsError):
     """The policies in force differ from the record, so there is nothing to compare with."""
 
-    status, code, title = 409, "policies-not-genuine", "The policies were changed outside the application"
+    status, code, title = 409, "policies-not-authentic", "The policies were changed outside the application"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class _Past:
 
 def _calls(most: int, found: Tried, book: Rulebook) -> Iterator[tuple[Call, Asking]]:
     """Yield the newest calls, with what the `book` needs of each, until there are enough or the time is up."""
-    until, place, given = time.monotonic() + LONGEST_SECONDS, LAST, 0
+    until, place, given = time.monotonic() + MAX_SECONDS, LAST, 0
     risks = {(agent.name, tool.name): tool.risk for agent in registry.agents() for tool in agent.all_tools()}
     starters: dict[str, str | None] = {}
     while given < most:
@@ -217,7 +217,7 @@ def _past(row: Sequence[Any], risks: Mapping[tuple[str, str], str], book: Rulebo
 def _groups(calls: Sequence[_Past]) -> Iterator[list[_Past]]:
     group: list[_Past] = []
     for past in calls:
-        if group and sum(each.size for each in group) + past.size > MOST_BYTES:
+        if group and sum(each.size for each in group) + past.size > MAX_BYTES:
             yield group
             group = []
         group.append(past)

@@ -121,7 +121,7 @@ class Policed:
                 yield f"event {seq}, PolicyApplied: there is no version {said.version} of the policy {said.policy}"
             elif str(row.effect) != said.effect:
                 yield f"event {seq}, PolicyApplied: {row} says {row.effect}, not {said.effect}"
-            elif not row.is_genuine:
+            elif not row.is_authentic:
                 yield f"event {seq}, PolicyApplied: {row} was not written by this installation, or was changed"
 
     def _shown(self, rows: dict[tuple[str, int], Policy]) -> Iterator[str]:
@@ -144,7 +144,7 @@ class Policed:
         if not self.left:
             return
         # A forged revision was never in force: no worker uses it.
-        turned = [row for row in PolicyRevision.objects.order_by("revision") if row.is_genuine]
+        turned = [row for row in PolicyRevision.objects.order_by("revision") if row.is_authentic]
         times = [row.at for row in turned]
         for left in self.left:
             at = self.journal.at[left.seq - 1]
@@ -174,6 +174,6 @@ def every_revision() -> Listed | None:
     found = [
         f"revision {row.revision} of the policies was not written with this installation's key"
         for row in rows
-        if not row.is_genuine
+        if not row.is_authentic
     ]
     return Listed("policy revisions", len(rows), "", found) if rows else None

@@ -93,14 +93,14 @@ class ProofBody(SteerBody):
     )
 
 
-MOST_REASONS, LONGEST_REASON = 20, 200
+MAX_REASONS, MAX_REASON_LENGTH = 20, 200
 
 
 class ReasonsBody(SteerBody):
     """Short reasons offered to approvers, in this order; empty: none."""
 
-    reasons: Annotated[list[Annotated[str, Field(max_length=LONGEST_REASON)]], Field(max_length=MOST_REASONS)] = Field(
-        description="Texts in the order in which they are offered."
+    reasons: Annotated[list[Annotated[str, Field(max_length=MAX_REASON_LENGTH)]], Field(max_length=MAX_REASONS)] = (
+        Field(description="Texts in the order in which they are offered.")
     )
 
 
@@ -216,15 +216,15 @@ def change(name: str, body: QueueChangeBody, *, seen: str | None = None, by: Act
         if given["currency"] != queue.currency and queue.limits.filter(ended_at__isnull=True).exists():
             raise wrong("currency", f"would leave its limits in {queue.currency}", "lift its limits first")
         if given["currency"] != queue.currency and (queue.proof or {}).get("above") is not None:
-            fix = "say anew from where on a yes has to show more"
+            fix = "set the amount again from which an approval needs more"
             raise wrong("currency", f"would leave what a yes has to show above an amount in {queue.currency}", fix)
         if given["currency"] != queue.currency and (queue.again or {}).get("most") is not None:
             fix = "set the limits of standing approvals again"
             raise wrong("currency", f"would leave the sum of standing approvals in {queue.currency}", fix)
     for key, value in given.items():
         setattr(queue, key, value)
-    if snapshot(queue) == before and queue.is_genuine:
-        raise Unchanged("title", "name what is to be set anew")
+    if snapshot(queue) == before and queue.is_authentic:
+        raise Unchanged("title", "name what is to be changed")
     return store("queue_change", queue, by=by, before=before, why=why)
 
 
@@ -289,7 +289,7 @@ def lift(name: str, body: LiftBody, *, seen: str | None = None, by: Actor) -> Qu
     person = _number_of(body.person) if body.person else None
     last = _last(queue, person, body.person, seen)
     if last is None:
-        raise wrong("person", "has no limit there", "somebody who has one, or nobody for the role's")
+        raise wrong("person", "has no limit there", "someone who has one, or nobody for the role's")
     before = _said(last)
     _end(last, database_now(), by)
     _record("queue_limit_lift", queue, body.person, by=by, why=why, before=before, after={})
@@ -311,7 +311,7 @@ def prove(name: str, body: ProofBody, *, seen: str | None = None, by: Actor) -> 
     before = snapshot(queue)
     threshold = Threshold(proof, body.above, queue.currency if body.above is not None else "", body.risk)
     queue.proof = threshold.as_json() if proof.is_any else None
-    if snapshot(queue) == before and queue.is_genuine:
+    if snapshot(queue) == before and queue.is_authentic:
         raise Unchanged("minutes", "say what is to be asked another way")
     return store("queue_proof", queue, by=by, before=before, why=why)
 
@@ -324,14 +324,14 @@ def offer(name: str, body: ReasonsBody, *, seen: str | None = None, by: Actor) -
     by, why = as_admin(by), justified("queue_reasons", body.justification)
     queue = unmoved(name, "reasons", seen)
     for each in body.reasons:
-        check_text("reasons", each, LONGEST_REASON)
+        check_text("reasons", each, MAX_REASON_LENGTH)
         if not is_said(each):
             raise wrong("reasons", "hold one that would be refused as a justification", "a few words each")
     if len({each.casefold() for each in body.reasons}) != len(body.reasons):
         raise wrong("reasons", "hold one twice", "each once")
     before = snapshot(queue)
     queue.reasons = list(body.reasons) or None
-    if snapshot(queue) == before and queue.is_genuine:
+    if snapshot(queue) == before and queue.is_authentic:
         raise Unchanged("reasons", "say what is to be offered another way")
     return store("queue_reasons", queue, by=by, before=before, why=why)
 

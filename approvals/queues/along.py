@@ -41,12 +41,12 @@ FACTS = f"SELECT (approvals_along(NULL)::jsonb || jsonb_build_object('timing', {
 
 def is_ours(row: str) -> bool:
     """Return whether a queue's row, as text, is authentic. Cached: every request reads all; they rarely change."""
-    return _is_genuine(row, code_key())
+    return _is_authentic(row, code_key())
 
 
 @lru_cache(maxsize=1000)
-def _is_genuine(row: str, key: bytes) -> bool:
-    return row_of(Queue, row).is_genuine
+def _is_authentic(row: str, key: bytes) -> bool:
+    return row_of(Queue, row).is_authentic
 
 
 def learnt(told: Any) -> list[Mark]:
@@ -58,17 +58,17 @@ def learnt(told: Any) -> list[Mark]:
     stands = [
         StandsIn(queue, row.ends_at, whom)
         for row, whom, queues in deputies
-        if row.is_genuine
+        if row.is_authentic
         for queue in queues
         if queue in ours
     ]
     cases = [
         OwnCase(UUID(case), what, whom)
         for case, what, whom, row, places in told["cases"]
-        if row_of(Delegation if what == "decide" else Inquiry, row).is_genuine
+        if row_of(Delegation if what == "decide" else Inquiry, row).is_authentic
         and (what != "decide" or any(is_ours(place) and _is_asked_there(went) for place, went in places))
     ]
-    places = [(queue, row.principal) for row, _, queues in deputies if row.is_genuine for queue in queues]
+    places = [(queue, row.principal) for row, _, queues in deputies if row.is_authentic for queue in queues]
     return [*stands, *cases, *_limits(told, places)]
 
 
@@ -94,4 +94,4 @@ def _most(cap: Sequence[Any]) -> Decimal:
 
 def _is_asked_there(went: Sequence[str] | None) -> bool:
     """Return whether a case is decided at a queue: its first one, or by an authentic escalation."""
-    return went is None or any(row_of(Escalation, each).is_genuine for each in went)
+    return went is None or any(row_of(Escalation, each).is_authentic for each in went)

@@ -119,7 +119,7 @@ def revoke(deputy_id: int, *, by: Actor, justification: str) -> Deputy:
     why, now = justified("deputy_revoke", justification), database_now()
     if row.revoked_at is not None or row.ends_at <= now:
         raise DeputyOver("It was revoked before." if row.revoked_at else "Its time was over already.")
-    before, was_ours = snapshot(row), row.is_genuine
+    before, was_ours = snapshot(row), row.is_authentic
     row.revoked_at, row.revoked_by = now, by.ref
     if was_ours:  # a code would make a forged row authentic: it ends, and stays forged
         row.seal()
@@ -161,7 +161,7 @@ def _record(
     before: dict[str, Any],
     after: dict[str, Any],
 ) -> None:
-    names = [user.get_username() if user is not None else "somebody" for user in (deputy, principal)]
+    names = [user.get_username() if user is not None else "someone" for user in (deputy, principal)]
     subject, queue = f"{names[0]} for {names[1]}", row.queue.name if row.queue else ""
     acted(action, by=by, subject=subject, queue=queue, justification=why, before=before, after=after)
 
@@ -186,15 +186,15 @@ def _roles_at(principal: User, queue: Queue | None) -> list[str]:
     found_roles = list(dict.fromkeys(each.role for each in found if each.role in held))
     if not found_roles:
         where = f"in {queue.name}" if queue is not None else "at any queue"
-        raise wrong("principal", f"{principal.get_username()} decides nothing {where}", "somebody who decides there")
+        raise wrong("principal", f"{principal.get_username()} decides nothing {where}", "someone who decides there")
     return found_roles
 
 
 def _fit(deputy: User, principal: User) -> User:
     if deputy.pk == principal.pk:
-        raise wrong("deputy", "is the absent person", "somebody else")
+        raise wrong("deputy", "is the absent person", "someone else")
     if not can_look(deputy):
-        raise wrong("deputy", "has no role with which anything is decided", "somebody with a role besides auditor")
+        raise wrong("deputy", "has no role with which anything is decided", "someone with another role than auditor")
     check_text("deputy", deputy.get_username(), most=150)
     return deputy
 

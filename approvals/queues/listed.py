@@ -28,7 +28,7 @@ COUNT_TO = 1000
 OPEN = Order(
     "approvals_approval", "deadline", is_newest_first=False, only="state = 'open'"
 )  # the same order as the inbox
-MOST_SHOWN = 200  # members of a role, deputies
+MAX_SHOWN = 200  # members of a role, deputies
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ShownDeputy:
     principal: str
     queue: str
     is_now: bool
-    is_genuine: bool
+    is_authentic: bool
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Shown:
         return self.on.state == Queue.State.OPEN
 
     @property
-    def is_genuine(self) -> bool:
-        return self.on.is_genuine
+    def is_authentic(self) -> bool:
+        return self.on.is_authentic
 
     @cached_property
     def threshold(self) -> Threshold | None:
@@ -119,7 +119,7 @@ def in_words(limit: Limit | None) -> str:
     """Return a limit as text; empty for none."""
     if limit is None:
         return ""
-    if not limit.is_genuine:
+    if not limit.is_authentic:
         return "not authentic: blocks approval"
     return "without a limit" if limit.most is None else str(Sum(limit.most, limit.currency))
 
@@ -176,7 +176,7 @@ def one(queue: Queue, tally: Tally) -> Shown:
     members = _members([queue.role]).get(queue.role, [])
     role_limit = limits.get((queue.pk, None))
     shown = []
-    for name, pk in members[:MOST_SHOWN]:
+    for name, pk in members[:MAX_SHOWN]:
         own = limits.get((queue.pk, pk))
         whose = "person" if own is not None else "role" if role_limit is not None else ""
         shown.append(ShownMember(name, pk, in_words(own or role_limit), whose))
@@ -185,7 +185,7 @@ def one(queue: Queue, tally: Tally) -> Shown:
         queue,
         tally.read(to_count([queue]))[f"open {queue.name}"],
         shown,
-        len(members) > MOST_SHOWN,
+        len(members) > MAX_SHOWN,
         role_limit,
         list(limits.values()),
         names,
@@ -208,7 +208,7 @@ def _limits(queues: Iterable[Queue]) -> dict[tuple[int, int | None], Limit]:
 def _members(roles: Iterable[str]) -> dict[str, list[tuple[str, int]]]:
     found: dict[str, list[tuple[str, int]]] = {}
     rows = User.objects.filter(groups__name__in=set(roles), is_active=True)
-    for role, name, pk in rows.order_by("username").values_list("groups__name", "username", "pk")[: MOST_SHOWN * 10]:
+    for role, name, pk in rows.order_by("username").values_list("groups__name", "username", "pk")[: MAX_SHOWN * 10]:
         found.setdefault(role, []).append((name, pk))
     return found
 
@@ -224,7 +224,7 @@ def _deputies(queue: Queue, limits: dict[tuple[int, int | None], Limit]) -> tupl
 def _shown(rows: Any) -> list[ShownDeputy]:
     now = datetime.now(UTC)  # for display: a decision uses the database's clock
     rows = rows.filter(revoked_at__isnull=True, ends_at__gt=Now()).select_related("queue").order_by("starts_at", "id")
-    found = list(rows[:MOST_SHOWN])
+    found = list(rows[:MAX_SHOWN])
     people = {pk for row in found for pk in (row.principal, row.deputy)}
     names = dict(User.objects.filter(pk__in=people).values_list("pk", "username")) if people else {}
     return [
@@ -234,7 +234,7 @@ def _shown(rows: Any) -> list[ShownDeputy]:
             names.get(row.principal, f"account {row.principal}"),
             row.queue.name if row.queue else "",
             row.starts_at <= now,
-            row.is_genuine,
+            row.is_authentic,
         )
         for row in found
     ]

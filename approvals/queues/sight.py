@@ -22,12 +22,12 @@ def asked_at(approval: Approval) -> list[str]:
     return [approval.queue, *(approval.escalated_to or [])]
 
 
-def genuine_places(approvals: Collection[Approval]) -> dict[UUID, list[str]]:
+def authentic_places(approvals: Collection[Approval]) -> dict[UUID, list[str]]:
     """Return each question's queues with authentic escalations: one statement at most."""
     places = {one.id: [one.queue] for one in approvals}
     further = [one.id for one in approvals if one.escalated_to]
     for row in Escalation.objects.filter(approval__in=further).order_by("n") if further else ():
-        places[row.approval_id] += [row.queue] if row.is_genuine else []
+        places[row.approval_id] += [row.queue] if row.is_authentic else []
     return places
 
 
@@ -36,7 +36,7 @@ def is_shown(approval: Approval, held: frozenset[str]) -> bool:
     if viewer().sees_all or has_case(held, approval.id) or seen.among([approval.run_id]):
         return True
     there = {one.queue for one in stand_ins(held)}
-    return bool(there) and not there.isdisjoint(genuine_places([approval])[approval.id])
+    return bool(there) and not there.isdisjoint(authentic_places([approval])[approval.id])
 
 
 def shown_of(approvals: Sequence[Approval], held: frozenset[str]) -> list[Approval]:
@@ -45,7 +45,7 @@ def shown_of(approvals: Sequence[Approval], held: frozenset[str]) -> list[Approv
     doubtful = {one.id for one in approvals if one.escalated_to and one.queue not in there}
     if not doubtful or viewer().sees_all:
         return list(approvals)
-    places = genuine_places([one for one in approvals if one.id in doubtful])
+    places = authentic_places([one for one in approvals if one.id in doubtful])
     here = {id for id, queues in places.items() if not there.isdisjoint(queues)}
     runs = seen.among({one.run_id for one in approvals if one.id in doubtful - here})
     return [one for one in approvals if one.id not in doubtful - here or has_case(held, one.id) or one.run_id in runs]
@@ -73,7 +73,7 @@ def readable(approvals: Sequence[Approval]) -> frozenset[UUID]:
     own = {one.id for one in approvals if decides_case(who.held, one.id) or is_asked(one.queue, who)}
     rest = [one for one in approvals if one.id not in own]
     further = [one for one in rest if any(is_asked(to, who) for to in one.escalated_to or ())]
-    own |= {id for id, places in genuine_places(further).items() if any(is_asked(to, who) for to in places)}
+    own |= {id for id, places in authentic_places(further).items() if any(is_asked(to, who) for to in places)}
     others = [one for one in approvals if one.id not in own]
     hidden = {one.run_id for one in others if has_case(who.held, one.id)}
     hidden -= seen.among(hidden)

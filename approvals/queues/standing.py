@@ -102,7 +102,7 @@ def also(
     return tuple(
         _facts_at(row.queue, approval, run, by, held, locked=locked)
         for row in rows
-        if row.is_genuine and row.queue != approval.queue
+        if row.is_authentic and row.queue != approval.queue
     )
 
 
@@ -123,7 +123,7 @@ def facts_in(told: str, approval: Approval, run: Run | None, by: Actor, held: fr
     queue = None if read["queue"] is None else row_of(Queue, read["queue"])
     # A limit whose ending was forged still binds: nothing is approved under a forged one.
     limits = [row_of(Limit, row) for row in read["limits"]]
-    caps = {limit.person: _cap(limit) for limit in limits if limit.ended_at is None or not limit.is_genuine}
+    caps = {limit.person: _cap(limit) for limit in limits if limit.ended_at is None or not limit.is_authentic}
     role = "" if queue is None else queue.role
     pairs = [(row_of(Deputy, each["row"]), each["whom"], _set_up(each["changed"])) for each in read["deputies"]]
     said = _words(read["seats"])
@@ -148,7 +148,7 @@ def went_further(run_ids: Collection[UUID]) -> dict[UUID, set[str]]:
     """Return the queues with authentic escalations of these runs' questions."""
     found: dict[UUID, set[str]] = {run_id: set() for run_id in run_ids}
     for row in Escalation.objects.filter(run_id__in=list(run_ids)):
-        found[row.run_id] |= {row.queue} if row.is_genuine else set()
+        found[row.run_id] |= {row.queue} if row.is_authentic else set()
     return found
 
 
@@ -157,7 +157,7 @@ def role_held(queue: str) -> str | None:
     row = next(iter(Queue.objects.raw("SELECT * FROM approvals_queue WHERE name = %s FOR SHARE", [queue])), None)
     if row is None or row.state == Queue.State.REMOVED:
         return None
-    if not row.is_genuine:
+    if not row.is_authentic:
         raise Forbidden(NOT_GENUINE.format(queue=row.name, what="acts by being in charge of it"))
     return row.role
 
@@ -176,12 +176,12 @@ def _hold(queue: str, approval: Approval, person: int | None) -> None:
 
 
 def _for_all(row: Deputy, whom: Member) -> Deputyship:
-    return Deputyship(row.pk, whom, row.starts_at, row.ends_at, row.revoked_at is not None, row.is_genuine)
+    return Deputyship(row.pk, whom, row.starts_at, row.ends_at, row.revoked_at is not None, row.is_authentic)
 
 
 def _for_one(row: Delegation, whom: Member) -> Deputyship:
     ends = datetime.max.replace(tzinfo=UTC)
-    return Deputyship(row.pk, whom, row.made_at, ends, row.ended_at is not None, row.is_genuine, is_of_one=True)
+    return Deputyship(row.pk, whom, row.made_at, ends, row.ended_at is not None, row.is_authentic, is_of_one=True)
 
 
 def _set_up(changed: str | None) -> str | None:
@@ -209,12 +209,12 @@ def _member(user: dict[str, Any] | None, person: int, caps: dict[int | None, Cap
 
 
 def _words(seats: list[list[Any]]) -> dict[int, str]:
-    return {seat[0]: _word(*seat[:-1], is_ours=row_of(Decision, seat[-1]).is_genuine) for seat in seats}
+    return {seat[0]: _word(*seat[:-1], is_ours=row_of(Decision, seat[-1]).is_authentic) for seat in seats}
 
 
 def _word(person: int, verdict: str, at: str, queue: str, by: int | None, *, is_ours: bool) -> str:
     """Return a person's vote as text to follow their name. Even a forged row takes their seat."""
-    means = "" if by == person else ", by the word of a deputy or in somebody's place,"
+    means = "" if by == person else ", by the word of a deputy or in someone's place,"
     whose = "" if is_ours else ", says a row that this installation did not write"
     return f"{SAID.get(verdict, verdict)} this{means} at {_moment(at)} for {queue}{whose}"
 
@@ -231,16 +231,16 @@ def _queue(row: Queue, cap: Cap | None) -> QueueFacts:
         is_removed=row.state == Queue.State.REMOVED,
         needs_amount=row.needs_amount,
         cap=cap,
-        is_genuine=row.is_genuine,
-        threshold=threshold_in(row.proof) if row.is_genuine else None,
-        reasons=tuple(row.reasons or ()) if row.is_genuine else (),
-        again=row.again if row.is_genuine else None,
+        is_authentic=row.is_authentic,
+        threshold=threshold_in(row.proof) if row.is_authentic else None,
+        reasons=tuple(row.reasons or ()) if row.is_authentic else (),
+        again=row.again if row.is_authentic else None,
     )
 
 
 def _cap(row: Limit) -> Cap:
     most = None if row.most is None else Sum(row.most, row.currency)
-    return Cap(most, "role" if row.person is None else "person", row.is_genuine)
+    return Cap(most, "role" if row.person is None else "person", row.is_authentic)
 
 
 def told(standing: Standing, asked: Asked) -> dict[str, Any] | None:

@@ -38,7 +38,7 @@ def account(field: str, name: str, called: str = "") -> User:
     if user is None:
         raise wrong(field, "is not an account", "the name of an account", called)
     if not user.is_active:
-        raise wrong(field, "is an account that is closed", "somebody who may sign in", called)
+        raise wrong(field, "is an account that is closed", "someone who may sign in", called)
     return user
 
 

@@ -15,7 +15,7 @@ from ledger import events as e
 from ledger.chain import body_hash
 from ledger.clock import database_now
 from ledger.codec import unpack
-from ledger.codes import is_genuine
+from ledger.codes import is_authentic
 from ledger.keys import code_key
 from ledger.models import Event
 from runs.engine.gating.calendars import Calendar
@@ -68,16 +68,16 @@ def read(approval: Approval, wait: Wait) -> Read:
     asked = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind__in=_KINDS)
     retried = Event.objects.filter(run_id=approval.run_id, kind=e.RunRetried.KIND)
     rows = asked.union(retried, all=True).order_by("seq")
-    return fold(str(approval.id), approval.deadline, _genuine(rows))
+    return fold(str(approval.id), approval.deadline, _authentic(rows))
 
 
-def _genuine(rows: Iterable[Event]) -> Iterable[e.Event]:
+def _authentic(rows: Iterable[Event]) -> Iterable[e.Event]:
     key = code_key()
     for row in rows:
         clear, sealed = bytes(row.clear), None if row.sealed is None else bytes(row.sealed)
         if row.kind != e.ApprovalRequested.KIND:
             body = body_hash(clear, sealed)
-            if row.code is None or not is_genuine(key, row.run_id, row.seq, body, bytes(row.code)):
+            if row.code is None or not is_authentic(key, row.run_id, row.seq, body, bytes(row.code)):
                 continue
         yield e.decode(clear, unpack(sealed) if row.kind != e.ApprovalRequested.KIND else None)
 
@@ -212,7 +212,7 @@ def put_off(approval: Approval, wait: Wait, deadline: datetime) -> None:
     wait.save(update_fields=["deadline"])
 
 
-def count_anew(approval: Approval, wait: Wait, deadline: datetime, now: datetime) -> None:
+def restart_deadline(approval: Approval, wait: Wait, deadline: datetime, now: datetime) -> None:
     """Restart the deadline from now, with earlier halts already included."""
     put_off(approval, wait, deadline)
     standing.count_from(wait, now)

@@ -14,7 +14,7 @@ from ledger.clock import database_now
 from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared
 from runs.engine.gating.timing import Course, plus, resume_clock, stop_clock
 from runs.engine.tape import payload_of
-from runs.services.halts.standing import MOST_AHEAD
+from runs.services.halts.standing import MAX_AHEAD
 
 
 class Times:
@@ -45,7 +45,7 @@ class Times:
             case e.ApprovalDecided(approval_id=id) | e.ApprovalVoted(approval_id=id) if id in self.of:
                 course = self.of[id].course
                 is_late = course.ends_at is not None and line.at > course.ends_at
-                if is_late and line.at > self._latest(line, course) + MOST_AHEAD:
+                if is_late and line.at > self._latest(line, course) + MAX_AHEAD:
                     self.wrong.append(f"event {line.seq}: approval {id} was decided after its time was over")
             case e.PlanAmended(approval_id=id, next=next) if id in self.of:
                 self.most[next] = self._latest(line, self.of[id].course)
@@ -157,7 +157,7 @@ class Times:
         if row.deadline == course.deadline:
             return row.deadline
         most = self._runs_out(course, row.wait.resolved_at or database_now())
-        is_put_off = course.deadline < most and course.deadline < row.deadline <= most + MOST_AHEAD
+        is_put_off = course.deadline < most and course.deadline < row.deadline <= most + MAX_AHEAD
         return row.deadline if is_put_off else course.deadline
 
     def about(self, what: str, row: Approval) -> Iterator[str]:
@@ -180,13 +180,13 @@ class Times:
         if not self._is_wait_s(known.course, row):
             yield f"{what}: its deadline is not that of its wait"
         if row.look_at not in self._looks(id, known) and not self._is_looked_at_later(known, row):
-            yield f"{what}: it is looked at when nobody is to be reminded, or is not when somebody is"
+            yield f"{what}: it is looked at when nobody is to be reminded, or is not when someone is"
 
     def _is_wait_s(self, course: Course, row: Approval) -> bool:
         """Return whether question and wait have the same deadline; after its end, the wait's may be later."""
         later = row.wait.deadline - row.deadline
         most = self._runs_out(course, row.wait.resolved_at) if row.wait.resolved_at is not None else None
-        return not later or (most is not None and timedelta() < later and row.wait.deadline <= most + MOST_AHEAD)
+        return not later or (most is not None and timedelta() < later and row.wait.deadline <= most + MAX_AHEAD)
 
     def _is_looked_at_later(self, known: Read, row: Approval) -> bool:
         next_ = look_at(known.due)
@@ -226,7 +226,7 @@ class Times:
             )
             if not self.journal.is_about(seq, row.at):
                 yield f"{what}: its time is not that of its event"
-            if not row.is_genuine:
+            if not row.is_authentic:
                 yield f"{what} was not written with this installation's key, or was changed"
         for id, n in missing:
             yield f"the escalation {n} of approval {id} has no row"

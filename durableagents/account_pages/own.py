@@ -17,7 +17,7 @@ from approvals import push
 from approvals.notices import phones
 from approvals.notices.channels import DeviceBody
 from durableagents.identity import signed_in
-from durableagents.identity.auth import ISSUE_OWN, MOST_DAYS, issue_own_key, own_keys, revoke_own_key
+from durableagents.identity.auth import ISSUE_OWN, MAX_DAYS, issue_own_key, own_keys, revoke_own_key
 from durableagents.identity.own_password import OwnPage
 from durableagents.identity.signed_in import device_cookie, device_token
 from durableagents.signin import again
@@ -57,7 +57,7 @@ class KeyForm(forms.Form):
     """A new key of one's own."""
 
     name = forms.CharField(label="Name", max_length=100, help_text="What it is for, such as: nightly import.")
-    days = forms.IntegerField(label="Expires after (days)", min_value=1, max_value=MOST_DAYS, initial=90)
+    days = forms.IntegerField(label="Expires after (days)", min_value=1, max_value=MAX_DAYS, initial=90)
 
 
 class Account(OwnPage):

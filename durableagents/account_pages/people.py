@@ -63,7 +63,7 @@ class InviteForm(forms.Form):
     )
     is_admin = forms.BooleanField(label="Administrator: invites people, assigns roles and keys", required=False)
     days = forms.IntegerField(
-        label="Link expires after (days)", min_value=1, max_value=invitations.MOST_DAYS, initial=invitations.DAYS
+        label="Link expires after (days)", min_value=1, max_value=invitations.MAX_DAYS, initial=invitations.DAYS
     )
     justification = forms.CharField(label="Why", max_length=4000)
 

@@ -25,7 +25,7 @@ DEMO = Actor(kind="system", name="demo")
 KEY_NAME = "demo"
 
 _FIRST = {person.role: name for name, person in reversed(PEOPLE.items())}
-# Under which name somebody's key stands in the file: their role's, or their own where somebody before them holds it too.
+# Under which name someone's key stands in the file: their role's, or their own where someone before them holds it too.
 KEYS = {name: person.role if _FIRST[person.role] == name else name for name, person in PEOPLE.items()}
 
 

@@ -25,7 +25,7 @@ BUDGETS = {
 
 
 def put_money() -> None:
-    """Once: what somebody sets afterwards stays."""
+    """Once: later settings stay."""
     prices.ship(PRICES.items())
     for agent, budget in BUDGETS.items():
         BudgetDefault.objects.get_or_create(agent=agent, tag="", defaults={"budget": budget})

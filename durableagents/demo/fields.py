@@ -22,12 +22,12 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from .countries import COUNTRIES
 
 _AMOUNT = re.compile(r"(?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,2})?")
-_MOST_USD = Decimal("999999999.99")
+_MAX_USD = Decimal("999999999.99")
 _EMAIL_LOCAL = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 _EMAIL_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _COUNTRY = re.compile(r"[A-Z]{2}")
 _TAX_ID = re.compile(r"[A-Za-z0-9-]{4,20}")
-_LONGEST_EMAIL = 254
+_MAX_EMAIL_LENGTH = 254
 _KINDS = {
     bool: "true or false",
     int: "a number",
@@ -79,8 +79,8 @@ def _storable(value: Any, *, longest: int, allowed: str = "") -> str:
 
 def _email(value: Any) -> str:
     text = _a_string(value)
-    if len(text) > _LONGEST_EMAIL:
-        raise _refuse("too_long", f"has {len(text)} characters", f"use at most {_LONGEST_EMAIL}")
+    if len(text) > _MAX_EMAIL_LENGTH:
+        raise _refuse("too_long", f"has {len(text)} characters", f"use at most {_MAX_EMAIL_LENGTH}")
     local, at, domain = text.rpartition("@")
     labels = domain.split(".")
     is_address = (
@@ -123,14 +123,14 @@ def _amount(value: Any) -> Decimal:
         problem = f"is {'a floating-point number' if isinstance(value, float) else _kind(value)}"
         raise _refuse("not_an_amount", problem, 'send an integer or a string like "84000.00"')
     # Comparing first spares str() an integer beyond Python's limit on digits.
-    if isinstance(value, int) and abs(value) > _MOST_USD:
+    if isinstance(value, int) and abs(value) > _MAX_USD:
         written = "-" if value < 0 else "too much"
     else:
         written = format(value, "f") if isinstance(value, Decimal) else str(value)
     if written.startswith("-"):
         raise _refuse("not_positive", "is below zero", "give an amount above zero")
     if written == "too much" or re.fullmatch(r"[1-9][0-9]{9,}(\.[0-9]{0,2})?", written, re.ASCII):
-        raise _refuse("too_much", "is too large", f"give at most {_MOST_USD:,}")
+        raise _refuse("too_much", "is too large", f"give at most {_MAX_USD:,}")
     if not _AMOUNT.fullmatch(written):
         problem = "is not an amount in dollars"
         raise _refuse("not_an_amount", problem, 'use digits with at most two places, like "84000.00"')
@@ -164,12 +164,12 @@ def _text(longest: int, allowed: str = "") -> _Checked:
 
 
 _AMOUNT_TEXT = {"type": "string", "pattern": f"^{_AMOUNT.pattern}$"}
-_AMOUNT_INTEGER = {"type": "integer", "exclusiveMinimum": 0, "maximum": int(_MOST_USD)}
+_AMOUNT_INTEGER = {"type": "integer", "exclusiveMinimum": 0, "maximum": int(_MAX_USD)}
 
 Line = Annotated[str, _text(200)]
 ShortLine = Annotated[str, _text(60)]
 MultiLine = Annotated[str, _text(2000, allowed="\n\t")]
-Email = Annotated[str, _Checked(_email, (("type", "string"), ("format", "email"), ("maxLength", _LONGEST_EMAIL)))]
+Email = Annotated[str, _Checked(_email, (("type", "string"), ("format", "email"), ("maxLength", _MAX_EMAIL_LENGTH)))]
 Country = Annotated[
     str,
     _Checked(_country, (("type", "string"), ("enum", [*COUNTRIES]), ("enumNames", [*COUNTRIES.values()]))),

@@ -71,7 +71,7 @@ class Announcement(BaseModel):
 
     subject: Line = Field(description="One line, with the company's name.")
     body: MultiLine = Field(description="A few plain sentences; no promise, no date, no price.")
-    summary: MultiLine = Field(description="One or two sentences for whoever decides: what the register says.")
+    summary: MultiLine = Field(description="One or two sentences for the people who decide: what the register says.")
 
 
 class Letter(Arguments):

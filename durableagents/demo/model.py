@@ -25,7 +25,7 @@ _COST_CENTRES = (
 )
 _USUAL_TERMS = "net 30"
 _SPLIT_TERMS = "50% on delivery, 50% net 30"
-_LONGEST_DESCRIPTION = 2000
+_MAX_DESCRIPTION_LENGTH = 2000
 
 
 def brief(task: str, facts: dict[str, Any]) -> str:
@@ -110,7 +110,7 @@ def _revision(facts: dict[str, Any]) -> dict[str, Any]:
     )
     return revised | {
         "payment_terms": terms,
-        "description": f"{noted[: _LONGEST_DESCRIPTION - 1]})",
+        "description": f"{noted[: _MAX_DESCRIPTION_LENGTH - 1]})",
         "explanation": explanation,
     }
 
@@ -131,7 +131,7 @@ _LESS = re.compile(r"\b(?:by|off|less)\s*$", re.IGNORECASE)
 
 def _named_amount(reason: str, *, below: Decimal) -> Decimal | None:
     """The first amount in `reason` that lowers `below`: "at most $80,000", "80k", "by 5,000", "by 10%"."""
-    for found in _MONEY.finditer(reason[:_LONGEST_DESCRIPTION]):
+    for found in _MONEY.finditer(reason[:_MAX_DESCRIPTION_LENGTH]):
         number = Decimal(re.sub("[,.']", "", found["whole"]) + (found["cents"] or ""))
         is_reduction = _LESS.search(reason[: found.start()])
         if found["percent"]:

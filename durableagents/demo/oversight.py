@@ -1,7 +1,7 @@
 """What administrators say of the demo's queue for refunds, so that all of it is there to be tried: a calendar, deadlines,
 reasons, limits, what a yes has to show, how far the same again may be allowed, a deputy and a policy.
 
-Each is an act like an administrator's, on record with its reason. It is done once: whatever somebody has said of the
+Each is an act like an administrator's, on record with its reason. It is done once: whatever someone has said of the
 same since, or has taken away, stays as they left it. A start that is killed in the middle is gone on with by the next.
 """
 
@@ -29,7 +29,7 @@ from ledger.models import ActRecord
 QUEUE = "customer_refunds"
 CALENDAR = "office"
 POLICY = "large_customer_refunds"
-# Whoever starts it has a shell on the machine, and the record says so.
+# The person who starts it has a shell on the machine, and the record says so.
 BY = Actor(kind="system", name="demo", auth="shell")
 WHY = "Demo settings of a queue."
 
@@ -46,7 +46,7 @@ def put_oversight() -> None:
     """What nobody has said anything about yet. What can't be said is told on the terminal, and keeps nothing else from
     being said."""
     queue = Queue.objects.filter(name=QUEUE, role=QUEUES[QUEUE], state=Queue.State.OPEN).first()
-    if queue is None:  # somebody has closed, removed or given it away, or made one of that name
+    if queue is None:  # someone has closed, removed or given it away, or made one of that name
         return
     for what, act in _wanted():
         try:

@@ -2,7 +2,7 @@
 
 * no connection: `NotSent`, the proof that nothing left;
 * no answer, or one that asks to come back (5xx, 429, a key in progress): `TransportError`;
-* a rejected key (used with another body, forgotten): `KeyRejected`, for somebody may have got it already;
+* a rejected key (used with another body, forgotten): `KeyRejected`, for someone may have got it already;
 * a refusal: `BusinessFailure` in upstream's own words;
 * an answer that can't be read: `UnreadableAnswer`, a bug on one side, which stops the run with its
   traceback and can be retried with the same key.
@@ -30,7 +30,7 @@ from runs.failpoints import hit
 Answer = TypeVar("Answer", bound=BaseModel)
 
 _CONNECT_SECONDS = 5.0
-_LONGEST_PROBLEM = 500
+_MAX_PROBLEM_LENGTH = 500
 # 409 is an upstream's "this key is in progress": that request may yet succeed, so it is no refusal.
 _COME_BACK = frozenset({408, 409, 425, 429})
 _KEY_REJECTED = frozenset({410, 422})
@@ -121,7 +121,7 @@ def _problem(response: httpx.Response) -> tuple[str, str | None]:
         said, field = response.text, None
     text = said.strip() if isinstance(said, str) else ""
     return (
-        (text or response.reason_phrase or "no reason given")[:_LONGEST_PROBLEM],
+        (text or response.reason_phrase or "no reason given")[:_MAX_PROBLEM_LENGTH],
         field[:100] if isinstance(field, str) else None,
     )
 

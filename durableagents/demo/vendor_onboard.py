@@ -80,7 +80,7 @@ purchasing_assistant = Assistant(
     name="purchasing",
     instructions=(
         "Finance has rejected a purchase order that you prepared. Revise it so that it answers the "
-        "reason they gave; they will be asked again and see the reason beside your revision.\n"
+        "reason they gave; they will be asked again and see the reason with your revision.\n"
         "If the reason names a lower amount, take it and say in the explanation that the scope must "
         "follow. If it names none, keep the amount and meet the objection in the payment terms or "
         "the description. Never raise the amount above what was requested, and don't split the order "
@@ -323,12 +323,12 @@ def _revised(state: State, draft: PurchaseOrder, revision: OrderRevision) -> Pur
         )
         raise Failure(message, code="revision_above_request")
     changes = revision.model_dump(exclude={"explanation"})
-    # Built anew rather than copied, so that every value is checked again.
+    # Built again rather than copied, so that every value is checked again.
     return PurchaseOrder(**draft.model_dump() | changes | {"revision": draft.revision + 1})
 
 
 def _vendor_evidence(state: State) -> list[Evidence]:
-    """What the registry and the portal answered, for whoever has to decide."""
+    """What the registry and the portal answered, for the people who decide."""
     entry, w9 = _known(state.registry), _known(state.w9)
     evidence = [
         Evidence(f"Company register: {entry.status}", "registry.lookup", entry.model_dump(mode="json")),

@@ -1,6 +1,6 @@
 """Receiving a delivery: the carrier's word and the warehouse's count are waited for at once, in whatever order they come.
 
-A small agent beside `vendor_onboard`: what it shows is waiting for the outside and for people. It sends nothing anywhere.
+A small agent next to `vendor_onboard`: what it shows is waiting for the outside and for people. It sends nothing anywhere.
 """
 
 from __future__ import annotations

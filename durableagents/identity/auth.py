@@ -31,7 +31,7 @@ from ledger.web.roles import ROLES, HasRole, actor, roles
 __all__ = ["ROLES", "ApiKeyAuthentication", "HasRole", "HeaderSession", "actor", "issue_key", "roles"]
 
 ISSUE_OWN = "durableagents.issue_own_key"
-MOST_OWN, MOST_DAYS = 20, 365
+MAX_OWN, MAX_DAYS = 20, 365
 _PREFIX = "da_"
 _SHOWN = 10
 _COLUMNS = [field.attname for field in ApiKey._meta.concrete_fields]
@@ -85,13 +85,13 @@ def issue_own_key(user: User, name: str, *, days: int, by: Actor) -> str:
     name = "".join(sign for sign in name if sign.isprintable()).strip()
     if not name or len(name) > 100:
         raise InvalidInput("Give the key a name of at most 100 characters: it says what uses it.")
-    if not 1 <= days <= MOST_DAYS:
-        raise InvalidInput(f"A key lives between 1 and {MOST_DAYS} days.")
+    if not 1 <= days <= MAX_DAYS:
+        raise InvalidInput(f"A key lives between 1 and {MAX_DAYS} days.")
     with acting(by):
         # Concurrent requests must not exceed the limit together.
         User.objects.select_for_update().get(pk=user.pk)
-        if own_keys(user).count() >= MOST_OWN:
-            raise InvalidInput(f"You have {MOST_OWN} keys that work: revoke one first.")
+        if own_keys(user).count() >= MAX_OWN:
+            raise InvalidInput(f"You have {MAX_OWN} keys that work: revoke one first.")
         return issue_key(user, name, expires_at=database_now() + timedelta(days=days))
 
 

@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 
 from durableagents.env import EnvironmentProblem
 from durableagents.identity import links
-from durableagents.identity.auth import MOST_DAYS, issue_key
+from durableagents.identity.auth import MAX_DAYS, issue_key
 from durableagents.identity.rights import known_roles, unknown_role
 from durableagents.models import ApiKey
 from ledger.acting import acting
@@ -49,7 +49,7 @@ def issue(wanted: str) -> bool:
             user.set_unusable_password()
             user.save(force_insert=True)
             user.groups.set(Group.objects.filter(name=role))
-            issue_key(user, "bootstrap", token=token, expires_at=database_now() + timedelta(days=MOST_DAYS))
+            issue_key(user, "bootstrap", token=token, expires_at=database_now() + timedelta(days=MAX_DAYS))
     except ValidationError as error:
         raise EnvironmentProblem(f"{NAME}: {' '.join(error.messages)}") from error
     except DurableAgentsError as error:

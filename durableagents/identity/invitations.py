@@ -30,14 +30,14 @@ from ledger.four_eyes.known import hold, is_guarded
 from ledger.protected import check
 from ledger.web.roles import ordered
 
-DAYS, MOST_DAYS = 7, 30
+DAYS, MAX_DAYS = 7, 30
 
 
 class AlreadyInvited(DurableAgentsError):
-    status, code, title = 409, "already-invited", "Somebody else has just invited them"
+    status, code, title = 409, "already-invited", "Someone else has just invited them"
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"{name!r} was invited by somebody else at the same moment: look at the list of invitations.")
+        super().__init__(f"{name!r} was invited by someone else at the same moment: look at the list of invitations.")
 
 
 class NotOpen(DurableAgentsError):
@@ -100,8 +100,8 @@ def _checked(name: str, email: str, roles: Collection[str], is_admin: bool, days
             )
     elif not roles and not is_admin:
         raise _wrong("roles", "Choose a role: without one the account opens nothing.")
-    if not 1 <= days <= MOST_DAYS:
-        raise _wrong("days", f"Between 1 and {MOST_DAYS} days.")
+    if not 1 <= days <= MAX_DAYS:
+        raise _wrong("days", f"Between 1 and {MAX_DAYS} days.")
     return name, email
 
 
@@ -180,19 +180,19 @@ def _usable(row: Invitation | None) -> Invitation:
     if row.accepted_at is not None:
         raise links.EndedLink("has been used: the account is there. Sign in")
     if row.revoked_at is not None:
-        raise links.EndedLink("was revoked. Ask whoever gave it to you")
+        raise links.EndedLink("was revoked. Ask the person who gave it to you")
     if row.expires_at <= database_now():
-        raise links.EndedLink("has expired. Ask whoever gave it to you for another")
+        raise links.EndedLink("has expired. Ask the person who gave it to you for another")
     if not User.objects.filter(pk=row.maker, is_superuser=True, is_active=True).exists():
-        raise links.EndedLink("ended with the account of whoever made it. Ask another administrator")
+        raise links.EndedLink("ended with the account that made it. Ask another administrator")
     roles = roles_of(row)
     if roles is None:
         raise links.UnknownLink
     if gives(row) and is_guarded("roles"):
-        why = "gives roles, and two people give roles here by now. Ask whoever gave it to you for one without"
+        why = "gives roles, and two people give roles here by now. Ask the person who gave it to you for one without"
         raise links.EndedLink(why)
     if set(roles) - set(known_roles()):
-        raise links.EndedLink("names a role that is there no longer. Ask whoever gave it to you for another")
+        raise links.EndedLink("names a role that is there no longer. Ask the person who gave it to you for another")
     return row
 
 

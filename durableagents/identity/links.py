@@ -19,7 +19,7 @@ class UnknownLink(DurableAgentsError):
     status, code, title = 404, "unknown-link", "This link leads nowhere"
 
     def __init__(self) -> None:
-        super().__init__("It is not valid, or not any more. Ask whoever gave it to you for another.")
+        super().__init__("It is not valid, or not any more. Ask the person who gave it to you for another.")
 
 
 class EndedLink(DurableAgentsError):
@@ -32,7 +32,7 @@ class EndedLink(DurableAgentsError):
 
 
 # Advice about a taken name: choose another, or ask for another link.
-CHOOSE, ASK = "choose another name", "ask whoever invited you for another link"
+CHOOSE, ASK = "choose another name", "ask the person who invited you for another link"
 
 
 class NameTaken(DurableAgentsError):

@@ -16,8 +16,8 @@ from ledger.errors import Busy
 
 log = logging.getLogger(__name__)
 
-MOST_WAITING = 100
-_room = BoundedSemaphore(MOST_WAITING)
+MAX_WAITING = 100
+_room = BoundedSemaphore(MAX_WAITING)
 _courier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mail")
 
 

@@ -39,7 +39,7 @@ from ledger.web.pressure import is_outage
 from ledger.web.roles import is_too_weak, know_roles
 from ledger.web.seeing.viewers import READS, asking, know_own_tags, know_reads_payloads
 
-MOST_REMEMBERED = 10_000
+MAX_REMEMBERED = 10_000
 _BEFORE_ACCOUNT = 5  # columns before the account's own
 _COLUMNS = [field.attname for field in User._meta.concrete_fields]
 # SQL about an account `u`: its groups, and all its columns for `account`.
@@ -145,7 +145,7 @@ class SessionStore(Sessions):
 
 def _remember(key: str | None, owner: Any) -> None:
     if key and isinstance(owner, str) and owner.isdecimal():
-        if len(_owners) >= MOST_REMEMBERED:
+        if len(_owners) >= MAX_REMEMBERED:
             _owners.clear()
         _owners[key] = int(owner)
 

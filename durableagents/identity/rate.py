@@ -16,7 +16,7 @@ from durableagents.models import ApiKey
 from durableagents.server import AGAIN
 
 WINDOW_SECONDS = 60.0
-_MOST_KEYS = 10_000
+_MAX_KEYS = 10_000
 _full_at: OrderedDict[int, float] = OrderedDict()  # by key: when its allowance is full again
 _lock = threading.Lock()
 
@@ -40,7 +40,7 @@ class KeyRate(BaseThrottle):
                 full_at += interval
                 _full_at[request.auth.pk] = full_at
                 _full_at.move_to_end(request.auth.pk)
-                if len(_full_at) > _MOST_KEYS:
+                if len(_full_at) > _MAX_KEYS:
                     _full_at.popitem(last=False)
         view.rate_headers = {
             "RateLimit-Limit": str(limit),

@@ -29,9 +29,9 @@ from ledger.four_eyes.known import hold
 # Counted for any input, whether the account exists or not.
 by_name = throttle.Allowance("reset for a name", limit=3, window_seconds=3600)
 by_address = throttle.Allowance("reset from an address", limit=20, window_seconds=3600)
-_MOST_ACCOUNTS = 5  # of one e-mail address
+_MAX_ACCOUNTS = 5  # of one e-mail address
 _SUBJECT = "A new password"
-_BODY = """Somebody, probably you, asked for a new password for the account {name}.
+_BODY = """Someone, probably you, asked for a new password for the account {name}.
 
 Choose it here, within four hours:
 
@@ -71,7 +71,7 @@ def ask(given: str, address: str) -> None:
 
 def _write_to(given: str) -> None:
     found = User.objects.filter(Q(email__iexact=given) | Q(username=given), is_active=True).exclude(email="")
-    for user in found.order_by("pk")[:_MOST_ACCOUNTS]:
+    for user in found.order_by("pk")[:_MAX_ACCOUNTS]:
         if user.has_usable_password():
             mail.send(user.email, _SUBJECT, _BODY.format(name=user.username, link=_link(user)))
 
@@ -140,11 +140,11 @@ def _usable(user: User | None, token: str, maker: int | None) -> User:
         raise links.UnknownLink
     if maker and not User.objects.filter(pk=maker, is_superuser=True, is_active=True).exists():
         raise links.EndedLink(
-            "ended with the account of whoever made it, or with what they may do. Ask another administrator"
+            "ended with the account that made it, or with what they may do. Ask another administrator"
         )
     if maker is not None and is_protected(user, maker):
         raise links.EndedLink(
-            "was made by somebody else, and two people change rules here by now. Ask for one to your own address, on "
+            "was made by someone else, and two people change rules here by now. Ask for one to your own address, on "
             "the sign-in page"
         )
     return user

@@ -51,12 +51,12 @@ def let_role_read_payloads(role: str, may: bool, *, by: Actor, justification: st
 class LastAdministrator(DurableAgentsError):
     """The change would leave no administrator."""
 
-    status, code, title = 409, "last-administrator", "Somebody has to administer this installation"
+    status, code, title = 409, "last-administrator", "Someone has to administer this installation"
 
     def __init__(self, name: str) -> None:
         super().__init__(
             f"Nobody but {name} administers this installation: without an administrator nobody could give roles, "
-            "invite people or set up queues. Make somebody else one first."
+            "invite people or set up queues. Make someone else one first."
         )
 
 
@@ -86,7 +86,7 @@ def set_roles(
     """Set all roles of an account, and whether it is an administrator (with access to the administration only if that
     changes). `seen` is the `mark_of_roles` that the sender saw. Raises InvalidInput, Moved, LastAdministrator,
     NotFound, JustificationRequired."""
-    reason = justified("A change of somebody's roles", justification)
+    reason = justified("A change of an account's roles", justification)
     known = known_roles()
     if problem := unknown_role(roles, known):
         raise InvalidInput(problem, errors=[{"field": "roles", "problem": problem, "fix": "one of those"}])
@@ -111,7 +111,7 @@ def set_roles(
 
 
 def _let(right: str, user_id: int, may: bool, *, by: Actor, justification: str) -> None:
-    reason = justified("A change of what somebody may do", justification)
+    reason = justified("A change of an account's permissions", justification)
     with transaction.atomic():
         user = User.objects.select_for_update().filter(pk=user_id).first()
         if user is None:

@@ -26,7 +26,7 @@ from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import NotFound
 
-MOST_SHOWN = 100
+MAX_SHOWN = 100
 _NAME_LENGTH = 300
 # A line has the key of its session's row (`row_key`), as bytes.
 _ROW = "s.session_key = encode(k.key, 'hex')"
@@ -34,7 +34,7 @@ _LIST = f"""
     SELECT k.key, k.since, k.address, k.browser, k.auth_hash, s.expire_date
     FROM durableagents_signedin k JOIN django_session s ON {_ROW}
     WHERE k.user_id = %s AND s.expire_date > clock_timestamp()
-    ORDER BY s.expire_date DESC, k.key LIMIT {MOST_SHOWN}"""
+    ORDER BY s.expire_date DESC, k.key LIMIT {MAX_SHOWN}"""
 _FORGET = f"""
     DELETE FROM durableagents_signedin k
     WHERE k.user_id = %s AND NOT EXISTS (SELECT FROM django_session s WHERE {_ROW})"""
@@ -185,7 +185,7 @@ def _drop(keys: list[bytes]) -> int:
 def end_of_another(user_id: int, place: str, *, by: Actor, justification: str) -> int:
     """End one session of another account, or all, as administrator; return how many. Recorded with the reason. Raises
     NotFound, JustificationRequired."""
-    reason = justified("Ending somebody's sessions", justification)
+    reason = justified("Ending an account's sessions", justification)
     with transaction.atomic():
         user = User.objects.filter(pk=user_id).first()
         if user is None:

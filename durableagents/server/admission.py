@@ -25,10 +25,10 @@ from ledger.web import problems
 
 SLOTS = 8
 # Beyond this many nobody would be served before giving up.
-MOST_WAITING = 256
+MAX_WAITING = 256
 DOUBTED_SECONDS = 20.0
 PROVEN_SECONDS = 300.0
-_MOST_REMEMBERED = 10_000
+_MAX_REMEMBERED = 10_000
 # Answered without authentication, so an answer proves nothing.
 _OPEN = ("/static/", "/login", "/healthz", "/readyz", "/api/v1/callbacks/")
 
@@ -105,7 +105,7 @@ class Admission:
         if not lane.waiting and self._has_room(lane):
             self._take(lane)
             return True
-        if len(lane.waiting) >= MOST_WAITING:
+        if len(lane.waiting) >= MAX_WAITING:
             return False
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         lane.waiting.append(turn)
@@ -154,7 +154,7 @@ class Remembered:
     def note(self, mark: bytes) -> None:
         self._until[mark] = monotonic() + self._seconds
         self._until.move_to_end(mark)
-        if len(self._until) > _MOST_REMEMBERED:
+        if len(self._until) > _MAX_REMEMBERED:
             self._until.popitem(last=False)
 
     def has(self, mark: bytes) -> bool:

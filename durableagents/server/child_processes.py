@@ -90,7 +90,7 @@ class Child:
     dying young waits 0.5, 1, 2 … 10 seconds, to spare CPU and log."""
 
     YOUNG_SECONDS = 5.0
-    FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
+    FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 10.0
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Child:
         now = time.monotonic()
         self._young_deaths = self._young_deaths + 1 if now - self._started < self.YOUNG_SECONDS else 0
         self._not_before = now + pause_seconds(
-            self._young_deaths - 1, first=self.FIRST_PAUSE_SECONDS, longest=self.LONGEST_PAUSE_SECONDS
+            self._young_deaths - 1, first=self.FIRST_PAUSE_SECONDS, longest=self.MAX_PAUSE_SECONDS
         )
         return how_it_ended(code)
 

@@ -30,8 +30,8 @@ HEADER_LIMIT = 32 * 1024
 BODY_SECONDS = 30.0
 _LARGE_BODY_PATIENCE = 4
 # Of all bodies in progress. Large ones leave room for the others.
-MOST_BYTES = 192 * 1024 * 1024
-MOST_LARGE_BYTES = 2 * START_LIMIT
+MAX_BYTES = 192 * 1024 * 1024
+MAX_LARGE_BYTES = 2 * START_LIMIT
 # How much of a refused body is read, so that a client still sending sees the answer instead of a reset.
 _DRAINED = 16 * 1024 * 1024
 _DRAIN_SECONDS = 5.0
@@ -103,7 +103,7 @@ def credentials(scope: Scope) -> bytes:
 class BodyLimit:
     """Answers 413 to oversized bodies, 408 to slow ones, 503 if all together are too large."""
 
-    def __init__(self, app: Any, *, body_seconds: float = BODY_SECONDS, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, app: Any, *, body_seconds: float = BODY_SECONDS, most_bytes: int = MAX_BYTES) -> None:
         self._app = app
         self._body_seconds, self._most = body_seconds, most_bytes
         self.held_bytes = 0
@@ -151,7 +151,7 @@ class BodyLimit:
     def is_full(self, of_one: int) -> bool:
         """Return whether a body of which that many bytes have come can't be taken."""
         is_large = of_one > PAGE_LIMIT
-        return self.held_bytes > (min(self._most, MOST_LARGE_BYTES) if is_large else self._most)
+        return self.held_bytes > (min(self._most, MAX_LARGE_BYTES) if is_large else self._most)
 
 
 class _Held:

@@ -14,7 +14,7 @@ Address = IPv4Address | IPv6Address
 _SECURE = {"http": "https", "websocket": "wss"}
 _PLAIN = {"http": "http", "websocket": "ws"}
 # Longer chains don't occur and aren't read.
-_MOST_HOPS = 20
+_MAX_HOPS = 20
 
 
 class Proxies:
@@ -55,7 +55,7 @@ def seen_through(scope: Scope) -> dict[str, Any]:
 def client_behind(peer: str, forwarded: str) -> str:
     """Return the rightmost address that is not our proxy's; an unreadable list counts as far as it is readable."""
     known = peer
-    for text in list(reversed(forwarded.split(",")))[:_MOST_HOPS]:
+    for text in list(reversed(forwarded.split(",")))[:_MAX_HOPS]:
         address = parsed(text)
         if address is None:
             break

@@ -1,7 +1,7 @@
 """Long polls and server-sent events: clients wait on the event loop, without a thread or a database connection.
 
 What a client is told comes from the views, asked again with the client's own request, so that every answer is
-authorized anew. `wait=` of a run is answered at its next revision or its end. `Accept: text/event-stream` turns a run's
+authorized again. `wait=` of a run is answered at its next revision or end. `Accept: text/event-stream` turns a run's
 `events` and `live` into streams; a stream ends with `event: end` and a reason.
 """
 
@@ -44,7 +44,7 @@ LOOK_SECONDS = 0.25
 LOOK_AT_ALL_SECONDS = 10.0
 # A stream of a busy run reads its events at most this often.
 READ_SECONDS = 0.5
-MOST_STREAMS, MOST_STREAMS_PER_KEY = 500, 50
+MAX_STREAMS, MAX_STREAMS_PER_KEY = 500, 50
 # Further requests of waiting clients at the same time: the others wait here, so that they don't crowd out new requests.
 AT_ONCE = 2
 PAGE = 100
@@ -293,7 +293,7 @@ class Streams:
                     break  # removed meanwhile
             if gone.done():
                 return
-            # Without its wait, so that the view doesn't ask for more; authorized anew.
+            # Without its wait, so that the view doesn't ask for more; authorized again.
             last = await self._ask(scope, urlencode({**query, "wait": "0"}))
         await last.relay(send)
 
@@ -335,14 +335,14 @@ class Streams:
                 del self._streams[held]
 
     def _too_many(self, held: str) -> dict[str, Any] | None:
-        if self._streams.total() >= MOST_STREAMS:
+        if self._streams.total() >= MAX_STREAMS:
             return problems.document(
-                503, "busy", "Busy", f"This process has {MOST_STREAMS} open streams, its limit. Try again in a moment."
+                503, "busy", "Busy", f"This process has {MAX_STREAMS} open streams, its limit. Try again in a moment."
             )
-        if self._streams[held] >= MOST_STREAMS_PER_KEY:
+        if self._streams[held] >= MAX_STREAMS_PER_KEY:
             fix = "Close one first: a stream of each run isn't needed to wait for its end (`wait=`)."
             return problems.document(
-                429, "too-many-streams", "Too many streams", f"Limit reached: {MOST_STREAMS_PER_KEY} per key. {fix}"
+                429, "too-many-streams", "Too many streams", f"Limit reached: {MAX_STREAMS_PER_KEY} per key. {fix}"
             )
         return None
 
@@ -450,7 +450,7 @@ class _Stream:
             await self._news(watcher)
 
     async def _page(self, query: str) -> dict[str, Any]:
-        """Return the next page, authorized anew. Raises _Ended."""
+        """Return the next page, authorized again. Raises _Ended."""
         while True:
             found = await self._streams._ask(self._scope, query)
             if found.status == 200:

@@ -32,8 +32,8 @@ from ledger.errors import DurableAgentsError
 # No shared-secret algorithms: a public key must never verify as one.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 LEEWAY_SECONDS = 60
-LONGEST_SUBJECT = 191
-_MOST_BYTES = 512 * 1024
+MAX_SUBJECT_LENGTH = 191
+_MAX_BYTES = 512 * 1024
 _CONNECT_SECONDS, _READ_SECONDS = 3.0, 7.0
 _KNOWN_SECONDS = 300.0
 _known: dict[str, tuple[float, dict[str, Any]]] = {}
@@ -130,7 +130,7 @@ def believed(provider: OidcProvider, token: Any, keys: Any, nonce: str) -> dict[
     if (azp is not None or (isinstance(audience, list) and len(audience) > 1)) and azp != provider.client_id:
         raise NotBelieved(provider, "its ID token was made for another application")
     subject = claims["sub"]
-    if not (isinstance(subject, str) and 0 < len(subject) <= LONGEST_SUBJECT and subject.isprintable()):
+    if not (isinstance(subject, str) and 0 < len(subject) <= MAX_SUBJECT_LENGTH and subject.isprintable()):
         raise NotBelieved(provider, "its ID token names nobody whom a record could name")
     return claims
 
@@ -177,8 +177,8 @@ class _Session(requests.Session):
     def request(self, method: Any, url: Any, *args: Any, **given: Any) -> requests.Response:  # type: ignore[override]
         given |= {"timeout": (_CONNECT_SECONDS, _READ_SECONDS), "allow_redirects": False, "stream": True}
         response = super().request(method, url, *args, **given)
-        body = response.raw.read(_MOST_BYTES + 1, decode_content=True)
-        if len(body) > _MOST_BYTES:
+        body = response.raw.read(_MAX_BYTES + 1, decode_content=True)
+        if len(body) > _MAX_BYTES:
             raise requests.RequestException("the answer is too long")
         response._content = body
         return response

@@ -26,7 +26,7 @@ from ledger.errors import DurableAgentsError, InvalidInput, NotFound
 from ledger.web.text_safety import is_hidden
 
 PASSKEY = "passkey"
-MOST, MOST_NAME = 20, 60
+MOST, MAX_NAME = 20, 60
 # A counting device never repeats a value: one that does was copied. Most passkeys don't count.
 _USE = """
     UPDATE mfa_authenticator
@@ -159,9 +159,9 @@ def _own(user: User, pk: int) -> Authenticator:
 def _name(text: str) -> str:
     name = " ".join(text.split())
     problem = "is missing" if not name else "has characters that nobody sees" if any(map(is_hidden, name)) else ""
-    problem = problem or ("is too long" if len(name) > MOST_NAME else "")
+    problem = problem or ("is too long" if len(name) > MAX_NAME else "")
     if problem:
-        fix = f"up to {MOST_NAME} letters, such as: my phone"
+        fix = f"up to {MAX_NAME} letters, such as: my phone"
         raise InvalidInput(f"The name {problem}.", errors=[{"field": "name", "problem": problem, "fix": fix}])
     return name
 

@@ -30,7 +30,7 @@ class FactorUnreadable(DurableAgentsError):
     def __init__(self) -> None:
         super().__init__(
             "What this installation keeps of the second factor can't be read: it was changed, or written under "
-            "another master key. Ask an administrator to take the second factor away; then set it up anew."
+            "another master key. Ask an administrator to take the second factor away; then set it up again."
         )
 
 

@@ -27,7 +27,7 @@ class NewPasskey(OfEveryone):
 
     def tell(self, request: HttpRequest, refused: DurableAgentsError | None = None) -> HttpResponse:
         """Show the page, with a refusal."""
-        name = request.POST.get("name", "")[: passkeys.MOST_NAME]
+        name = request.POST.get("name", "")[: passkeys.MAX_NAME]
         context: dict[str, Any] = {"is_making": True, "refused": refused, "name": name}
         try:
             context["passkey"] = passkeys.shown(*passkeys.to_make(who(request)))

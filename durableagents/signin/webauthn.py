@@ -22,7 +22,7 @@ from ledger.clock import database_now
 from ledger.errors import DurableAgentsError
 
 NAME = "Durable Agents"
-MOST_TOKEN, MOST_ANSWER = 4096, 32_768  # characters
+MAX_TOKEN, MAX_ANSWER = 4096, 32_768  # characters
 _SALT = "durableagents.signin.webauthn/1"
 # One use per challenge, for its whole lifetime.
 _once = throttle.Allowance("challenge", limit=1, window_seconds=LIVES_SECONDS)
@@ -121,7 +121,7 @@ def draw(what: dict[str, Any]) -> Challenge:
 def take(token: str, what: dict[str, Any]) -> dict[str, Any]:
     """Use up a challenge and return its terms. Raises PasskeyTooLate, WrongPasskey."""
     try:
-        terms = signing.loads(token[:MOST_TOKEN], salt=_SALT)
+        terms = signing.loads(token[:MAX_TOKEN], salt=_SALT)
     except signing.BadSignature:
         raise WrongPasskey("what came back with it is not what this installation gave out") from None
     if about(terms) != what:
@@ -139,7 +139,7 @@ def take(token: str, what: dict[str, Any]) -> dict[str, Any]:
 def answer_in(text: str) -> dict[str, Any]:
     """Parse a browser's answer. Raises WrongPasskey."""
     try:
-        found = json.loads(text) if len(text) <= MOST_ANSWER else None
+        found = json.loads(text) if len(text) <= MAX_ANSWER else None
         json.dumps(found, ensure_ascii=False).encode()  # JSON allows lone surrogates, which nothing else can store
     except (ValueError, RecursionError):
         found = None

@@ -32,7 +32,7 @@ from runs.engine.tape import Slot, Tape
 from runs.engine.undoing.visit import Undone
 
 HASHER = keyed_hasher(b"durableagents.testing")
-MOST_ROUNDS = 2000
+MAX_ROUNDS = 2000
 ENDED = ("completed", "failed", "cancelled")
 POINTS = {
     "before_intent": "CP1",
@@ -62,7 +62,7 @@ class Member:
     parent: Member | None = None
     child: ChildSpec | None = None
     origin: Member | None = None
-    heir: Member | None = None
+    successor: Member | None = None
     told: bool = False
     held: str = ""  # its state before it was paused
 
@@ -238,7 +238,7 @@ class Family:
 
     async def settle(self) -> None:
         """Drive all runs until they only wait; dead workers are replaced at once."""
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             for member in self.members:
                 member.keep_still()
             ready = next((member for member in self.members if member.is_ready), None)
@@ -247,7 +247,7 @@ class Family:
                 self._grow(ready)
             elif not (self._tell_parents() or self._ring()):
                 return
-        raise Stopped(f"it goes round in circles: {MOST_ROUNDS} rounds, and still something to do")
+        raise Stopped(f"it goes round in circles: {MAX_ROUNDS} rounds, and still something to do")
 
     async def _drive(self, member: Member) -> None:
         claimed = member.run.claim()
@@ -268,18 +268,20 @@ class Family:
         for spec in member.run.children.values():
             if self.drives_children and spec.run_id not in known:
                 self._join(_born(spec, member))
-        heir = member.run.heir
-        if heir is not None and member.heir is None:
-            run = MemoryRun(heir.run_id, f"{heir.agent}@{heir.version}", caps=heir.caps, depth=member.run.depth)
-            run.append(heir.events)
+        successor = member.run.successor
+        if successor is not None and member.successor is None:
+            run = MemoryRun(
+                successor.run_id, f"{successor.agent}@{successor.version}", caps=successor.caps, depth=member.run.depth
+            )
+            run.append(successor.events)
             run.kept = [event for event in run.events if isinstance(event, e.SignalCarried)]
-            member.heir = self._join(
+            member.successor = self._join(
                 Member(run, _agent(run.graph_id), parent=member.parent, child=member.child, origin=member)
             )
 
     def _tell_parents(self) -> bool:
         for member in self.members:
-            if member.child is None or member.parent is None or member.told or not member.has_ended or member.heir:
+            if member.child is None or member.parent is None or member.told or not member.has_ended or member.successor:
                 continue
             member.told = True
             end, state = member.run.events[-1], member.run.state

@@ -351,7 +351,7 @@ class Harness(Assertions):
     # --- the outside ---
 
     def signal(self, name: str, payload: Any = None, *, by: str = SOMEBODY) -> None:
-        """Send the run a signal of this `name` with this `payload`, `by` somebody; it is kept until a node takes it."""
+        """Send the run a signal of this `name` with this `payload`, `by` someone; it is kept until a node takes it."""
         member = self._current
         names = member.agent.signals
         if member.has_ended:
@@ -449,8 +449,8 @@ class Harness(Assertions):
     def _current(self) -> Member:
         """Return the first run or its newest continuation."""
         member = self._first
-        while member.heir is not None:
-            member = member.heir
+        while member.successor is not None:
+            member = member.successor
         return member
 
     @property

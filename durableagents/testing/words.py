@@ -20,7 +20,7 @@ def wait_in_words(wait: MemoryWait) -> str:
         "webhook": lambda: f"a callback to {detail.get('tool') or spec.slot}",
         "timer": lambda: f"{spec.deadline:%Y-%m-%d %H:%M:%S} UTC",
         "child": lambda: f"its child {detail.get('agent', detail.get('child'))}",
-        "reconcile": lambda: f"somebody to say what became of {detail.get('tool')}",
+        "reconcile": lambda: f"someone to say what became of {detail.get('tool')}",
         "operator": lambda: f"an operator ({detail.get('reason')})",
         "budget": lambda: "a higher budget",
     }
@@ -48,7 +48,7 @@ def now_in_words(member: Member) -> str:
 def all_in_words(family: Family) -> str:
     """Return what all runs are doing, without ended ones if others are active."""
     last = family.members[0]
-    while last.heir is not None:
-        last = last.heir
+    while last.successor is not None:
+        last = last.successor
     busy = [member for member in family.members if not member.has_ended]
     return "; ".join(now_in_words(member) for member in busy or [last])

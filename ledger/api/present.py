@@ -12,7 +12,7 @@ from django.db.models.functions import Length, Substr
 
 from ledger import events
 from ledger.api.schemas import EventRow, ListRow, OverrideRow, VerificationRow
-from ledger.codec import MOST_DEEP, Cut, is_too_deep, read_json, size_of, unpack, unpack_head
+from ledger.codec import MAX_DEEP, Cut, is_too_deep, read_json, size_of, unpack, unpack_head
 from ledger.erasure import Erased
 from ledger.models import Event, OverrideRecord
 from ledger.redacted import MASK as MASK
@@ -21,7 +21,7 @@ from ledger.verification.registers import Listed
 from ledger.verification.runs import Verification
 from ledger.web.seeing.payloads import is_open
 
-MOST_PROBLEMS = 200
+MAX_PROBLEMS = 200
 # Larger values are left out of JSON answers, and have an address of their own.
 MAX_INLINE = 16 * 1024 * 1024
 _COLUMNS = ("kind", "slot", "attempt")
@@ -70,7 +70,7 @@ def _clear_of(event: Event) -> dict[str, Any]:
 
 def _must_be_shallow(value: Any) -> None:
     if is_too_deep(value):
-        raise ValueError(f"nested deeper than {MOST_DEEP} levels")
+        raise ValueError(f"nested deeper than {MAX_DEEP} levels")
 
 
 def payload_of(event: Event, *, is_head: bool = False) -> Any:
@@ -140,4 +140,4 @@ def list_row(listed: Listed) -> ListRow:
 
 
 def _verdict(problems: list[str]) -> dict[str, Any]:
-    return {"holds": not problems, "problems": problems[:MOST_PROBLEMS], "problem_count": len(problems)}
+    return {"holds": not problems, "problems": problems[:MAX_PROBLEMS], "problem_count": len(problems)}

@@ -22,9 +22,9 @@ from ledger.models import ActRecord, RuleChange
 from ledger.web.roles import is_role, roles
 
 LIVES = timedelta(days=14)
-MOST_OPEN = 200
+MAX_OPEN = 200
 # Read at most this many rows to find authentic ones among others.
-MOST_READ = 1000
+MAX_READ = 1000
 _subscribers: list[Callable[[RuleChange], None]] = []
 
 
@@ -58,24 +58,24 @@ def find(change_id: UUID) -> RuleChange:
 
 
 def some(rows: QuerySet[RuleChange], most: int, now: datetime) -> list[RuleChange]:
-    """Return the newest `most` of these rows, authentic first, dated after `now` last; at most MOST_READ past ones."""
+    """Return the newest `most` of these rows, authentic first, dated after `now` last; at most MAX_READ past ones."""
 
     def read(count: int) -> list[RuleChange]:
         past, ahead = rows.filter(made_at__lte=now), rows.filter(made_at__gt=now)
         return list(past.order_by("-made_at")[:count].union(ahead.order_by("made_at")[:most], all=True))
 
     found = read(most)
-    if not all(row.is_genuine for row in found):
-        found = read(MOST_READ)
+    if not all(row.is_authentic for row in found):
+        found = read(MAX_READ)
     found.sort(key=lambda row: row.made_at, reverse=True)
-    return sorted(found, key=lambda row: (not row.is_genuine, row.made_at > now))[:most]
+    return sorted(found, key=lambda row: (not row.is_authentic, row.made_at > now))[:most]
 
 
 def _are_too_many(rows: QuerySet[RuleChange]) -> bool:
     """Return whether the limit of open changes is reached. Only authentic ones count: others can't be refused."""
-    if rows[:MOST_OPEN].count() < MOST_OPEN:
+    if rows[:MAX_OPEN].count() < MAX_OPEN:
         return False
-    return sum(row.is_genuine for row in some(rows, MOST_OPEN, database_now())) >= MOST_OPEN
+    return sum(row.is_authentic for row in some(rows, MAX_OPEN, database_now())) >= MAX_OPEN
 
 
 def propose(known: Guarded, given: dict[str, Any], *, by: Actor) -> RuleChange:
@@ -85,7 +85,7 @@ def propose(known: Guarded, given: dict[str, Any], *, by: Actor) -> RuleChange:
         _check_holds(by, known, "You")
         told = known.tried(known.given(given), by)
         if _are_too_many(RuleChange.objects.filter(state=RuleChange.State.OPEN)):
-            raise TooManyOpen(f"Limit reached: {MOST_OPEN} changes are open. Apply, refuse or withdraw some first.")
+            raise TooManyOpen(f"Limit reached: {MAX_OPEN} changes are open. Apply, refuse or withdraw some first.")
         row = RuleChange(
             id=UUID(str(uuid_utils.uuid7())),
             family=known.family,
@@ -115,16 +115,19 @@ def apply(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
     row, known, why = _as_second("Putting a change in force", change_id, by, justification)
     kind, _, name = row.by.partition(":")
     author = Actor(kind, name, role=row.role, auth=row.auth, address=row.address, person=row.person)
-    _check_holds(author, known, "Whoever proposed it")
+    _check_holds(author, known, "The person who proposed it")
     last = ActRecord.objects.order_by("-id").values_list("id", flat=True).first() or 0
     told = known.done(known.given(row.given), author)[1]
     if told != row.told:
-        what = _beside(row, told, last) or "Something has changed since it was proposed, and it would do something else"
+        what = (
+            _changed_since(row, told, last)
+            or "Something has changed since it was proposed, and it would do something else"
+        )
         raise ChangedMeanwhile(f"{what}. Nothing was done. Refuse it and propose it again.")
     return _end("rule_change_apply", row, RuleChange.State.APPLIED, by=by, why=why)
 
 
-def _beside(row: RuleChange, told: list[dict[str, Any]], last: int) -> str:
+def _changed_since(row: RuleChange, told: list[dict[str, Any]], last: int) -> str:
     """Describe what else changed about the subject and by whom, up to record `last`; empty if the change differs."""
     if [_difference(each) for each in told] != [_difference(each) for each in row.told]:
         return ""
@@ -177,7 +180,7 @@ def is_late(row: RuleChange, now: Any) -> bool:
 
 def can_be_agreed(row: RuleChange) -> bool:
     """Return whether the change could be applied now."""
-    return row.state == RuleChange.State.OPEN and row.is_genuine and not is_late(row, database_now())
+    return row.state == RuleChange.State.OPEN and row.is_authentic and not is_late(row, database_now())
 
 
 def may_second(user: Any, row: RuleChange) -> bool:
@@ -216,7 +219,7 @@ def _locked(change_id: UUID) -> RuleChange:
     row = RuleChange.objects.select_for_update().filter(pk=change_id).first()
     if row is None:
         raise NotFound("change", change_id)
-    if not row.is_genuine:
+    if not row.is_authentic:
         raise ChangeOver(
             "The change was not recorded by this installation, or was altered outside it, so it can't be applied."
         )

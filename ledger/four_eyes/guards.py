@@ -81,10 +81,10 @@ def require(body: GuardsBody, *, by: Actor) -> FourEyes:
         if family not in FAMILIES:
             raise _wrong(f"names {family[:40]!r}, which there isn't", f"some of {', '.join(FAMILIES)}")
     before = sorted(last.families) if last is not None else []
-    if wanted == before and (last is None or last.is_genuine):
+    if wanted == before and (last is None or last.is_authentic):
         raise _wrong("says what is so already", "others, or none")
     if wanted and "roles" not in wanted:
-        raise _wrong("leaves out roles: whoever gives roles alone makes a second person", "roles too")
+        raise _wrong("leaves out roles: a person who may give roles alone can make a second person", "roles too")
     for family in wanted:
         for needs in needs_of(family):
             if _able(needs) < 2:

@@ -144,7 +144,7 @@ def guarded_families() -> frozenset[str]:
     row = standing()
     if row is None:
         return frozenset()
-    return frozenset(row.families if row.is_genuine else FAMILIES)
+    return frozenset(row.families if row.is_authentic else FAMILIES)
 
 
 def is_guarded(family: str) -> bool:

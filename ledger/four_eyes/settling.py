@@ -84,7 +84,7 @@ class TwoPeople:
 
 def _is_for_two(at: datetime) -> bool:
     """Return whether settlements needed two people then, by the authentic rows."""
-    rows = [row for row in FourEyes.objects.order_by("-n") if row.is_genuine]
+    rows = [row for row in FourEyes.objects.order_by("-n") if row.is_authentic]
     before = next((row for row in rows if row.at <= at - _NEAR), None)
     near = [row for row in rows if at - _NEAR < row.at <= at + _NEAR]
     return before is not None and all(OUTCOMES in row.families for row in (before, *near))

@@ -15,7 +15,7 @@ _ENDED = {"rule_change_apply": "applied", "rule_change_refuse": "refused", "rule
 
 def every_change() -> Listed | None:
     """Check all rows of both; None if there are none."""
-    rows = [row for row in FourEyes.objects.order_by("n") if row.is_genuine]
+    rows = [row for row in FourEyes.objects.order_by("n") if row.is_authentic]
     changes = RuleChange.objects.order_by("made_at", "id")
     found = [*_guards(rows), *_changes(list(changes))]
     count = len(rows) + len(changes)
@@ -46,7 +46,7 @@ def _by_two(what: str, row: RuleChange, agreement: ActRecord | None) -> Iterator
     if agreement is None or agreement.n is None or not isinstance(row.told, list):
         return  # reported by the checks of its acts and its code
     if agreement.person in (None, row.person):
-        yield f"{what} was put in force by whoever proposed it"
+        yield f"{what} was put in force by its proposer"
     done = list(ActRecord.objects.filter(n__gte=agreement.n - len(row.told), n__lt=agreement.n).order_by("n"))
     if len(done) != len(row.told) or not all(map(_is_told, done, row.told, repeat(row.person))):
         yield f"{what} is in force, and what it did is not on record as it was proposed"
@@ -63,12 +63,12 @@ def _changes(rows: list[RuleChange]) -> Iterator[str]:
     said = {(act.subject, act.action): act for act in acts}
     for row in rows:
         what = f"change {row.pk}"
-        if not row.is_genuine:
+        if not row.is_authentic:
             yield f"{what} was not written by this installation"
         proposed = said.pop((what, "rule_change"), None)
         if proposed is None or (proposed.by, _said(proposed).get("told")) != (row.by, row.told):
             yield f"{what} has no act that proposed it"
-        if row.state == RuleChange.State.APPLIED and row.is_genuine:
+        if row.state == RuleChange.State.APPLIED and row.is_authentic:
             yield from _by_two(what, row, said.get((what, "rule_change_apply")))
         for action, state in _ENDED.items():
             ended = said.pop((what, action), None)

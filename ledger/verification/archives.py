@@ -79,5 +79,5 @@ def archived(run_ids: Collection[UUID]) -> dict[UUID, ArchivedRun]:
 
 
 def listed(sought: Sought, limit: int) -> list[ListedRun]:
-    """Return archived runs that fit, newest first, whoever may see them."""
+    """Return archived runs that fit, newest first, for all viewers."""
     return [row for lister in _listers for row in lister(sought, limit)]

@@ -90,7 +90,7 @@ class Overrides:
         what = f"override record {row.id}"
         if row.code is None:
             yield f"{what} has no code: none of our processes wrote it"
-        elif not row.is_genuine:
+        elif not row.is_authentic:
             yield f"{what} was not written with this installation's key, or was changed"
         event = self.acts.get(row.seq + 1)
         if event is None or not isinstance(event, _ACTS.get(row.action, ())):
@@ -213,7 +213,7 @@ class Acts:
         what = f"act record {row.id}, {row.action},"
         if row.code is None:
             yield f"{what} has no code: none of our processes wrote it"
-        elif not row.is_genuine:
+        elif not row.is_authentic:
             yield f"{what} was not written with this installation's key, or was changed"
         if (row.n, row.prev_hash, row.hash) != (None, None, None):
             yield f"{what} has a place among those that belong to no run"

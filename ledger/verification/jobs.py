@@ -29,7 +29,7 @@ STORE_SECONDS = 2.0
 BEAT_SECONDS = 5.0
 SILENCE = timedelta(seconds=30)
 # Problems that are kept; all are counted.
-MOST_KEPT = 200
+MAX_KEPT = 200
 # Events of transactions that were open when a verification began, and clocks that were set back by less than that, are
 # looked at again.
 OVERLAP = timedelta(hours=1)
@@ -108,7 +108,7 @@ def _through(job: VerificationJob, processes: int) -> bool:
 
 def _note(job: VerificationJob, where: str, problems: list[str]) -> None:
     job.problems += len(problems)
-    room = MOST_KEPT - len(job.findings)
+    room = MAX_KEPT - len(job.findings)
     job.findings += [[where, problem] for problem in problems[:room]]
 
 

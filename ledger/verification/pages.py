@@ -14,7 +14,7 @@ from ledger.verification.runs import verify
 from ledger.web.page_base import Page
 from ledger.web.roles import READS_AUDIT
 
-MOST_SHOWN = 50
+MAX_SHOWN = 50
 
 
 class VerificationPage(Page):
@@ -41,10 +41,10 @@ class VerifyAllPage(Page):
             request,
             {
                 "job": job,
-                "findings": [(_place(where), problem) for where, problem in job.findings[:MOST_SHOWN]] if job else [],
+                "findings": [(_place(where), problem) for where, problem in job.findings[:MAX_SHOWN]] if job else [],
                 "earlier": earlier,
                 "may_verify_changes": any(each.finished_at for each in some),
-                "most": MOST_SHOWN,
+                "most": MAX_SHOWN,
             },
         )
 

@@ -155,7 +155,7 @@ class _Reading:
                 self.problems.append(f"{what} has no code: none of our processes wrote it")
             elif code in self.codes:
                 self.problems.append(f"{what} is a copy: its code was used before")
-            elif not row.is_genuine:
+            elif not row.is_authentic:
                 self.problems.append(
                     f"{what} was not written with this installation's key, or not at its place, or was changed"
                 )

@@ -26,7 +26,7 @@ from django.db.models import Model
 from ledger import events as e
 from ledger.chain import Link, genesis
 from ledger.codec import unpack
-from ledger.codes import SQL_MADE, is_genuine, may_lack_code
+from ledger.codes import SQL_MADE, is_authentic, may_lack_code
 from ledger.erasure import Erased, Erasure, erasure_of
 from ledger.errors import NotFound
 from ledger.keys import code_key
@@ -42,7 +42,7 @@ _BATCH = 100
 _RUNS = 50
 NO_RUN = UUID(int=0)  # the lowest id
 # Places kept for missing events. No real journal loses more, and events forged far ahead can't take more memory.
-_MOST_GAPS = 10**6
+_MAX_GAPS = 10**6
 
 log = logging.getLogger("ledger.verification.runs")
 _PRESENT = "SELECT array_remove(ARRAY[{parts}], NULL) FROM (SELECT %s::uuid) AS run (id)"
@@ -355,7 +355,7 @@ def _read(journal: ReadJournal, problems: list[str]) -> Iterator[Line]:
     """Yield every readable event, after checking chain, columns and code."""
     rows = Event.objects.filter(run_id=journal.run_id).order_by("seq")
     prev, used = genesis(journal.run_id), set[bytes]()
-    last, left = 0, _MOST_GAPS
+    last, left = 0, _MAX_GAPS
     for row in rows.iterator(chunk_size=_BATCH):
         if row.seq != last + 1:
             problems.append(f"event {last + 1} is missing: the next one found is {row.seq}")
@@ -397,7 +397,7 @@ def _line(journal: ReadJournal, row: Event, problems: list[str], used: set[bytes
             problems.append(f"event {row.seq}, {event.KIND}, has no code: none of our processes wrote it")
     elif code in used:
         problems.append(f"event {row.seq}, {event.KIND}, is a copy: its code was used before")
-    elif event.KIND in SQL_MADE or not is_genuine(code_key(), journal.run_id, row.seq, body, code):
+    elif event.KIND in SQL_MADE or not is_authentic(code_key(), journal.run_id, row.seq, body, code):
         problems.append(
             f"event {row.seq}, {event.KIND}, was not written with this installation's key, "
             "or not at its place in this run"

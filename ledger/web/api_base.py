@@ -265,7 +265,7 @@ class Changed(DurableAgentsError):
     status, code, title = 412, "changed", "Changed meanwhile"
 
     def __init__(self) -> None:
-        super().__init__("It has changed since you read it, so nothing was done. Read it again and decide anew.")
+        super().__init__("It has changed since you read it, so nothing was done. Read it again, then decide.")
 
 
 def etag_of(data: Any) -> str:
@@ -347,7 +347,7 @@ def read_body(request: Request, shape: type[Body]) -> Body:
     return fit(shape, data)
 
 
-LONGEST_TEXT = 500  # of a query parameter
+MAX_TEXT_LENGTH = 500  # of a query parameter
 
 
 def _json_type(value: Any) -> str:
@@ -383,8 +383,8 @@ class Query:
         value = self._values.get(name) or None
         if value is not None and "\x00" in value:
             raise ParseError(f"Query parameter {name!r} holds a NUL character, which no name has.")
-        if value is not None and len(value) > LONGEST_TEXT:
-            raise ParseError(f"Query parameter {name!r} has {len(value)} characters; the limit is {LONGEST_TEXT}.")
+        if value is not None and len(value) > MAX_TEXT_LENGTH:
+            raise ParseError(f"Query parameter {name!r} has {len(value)} characters; the limit is {MAX_TEXT_LENGTH}.")
         return value
 
     def choice(self, name: str, allowed: Sequence[str]) -> str | None:

@@ -17,7 +17,7 @@ ActorName = Annotated[
 ]
 RoleName = Annotated[str, Field(description="Role in which the actor did this.")]
 Reason = Annotated[str, Field(description="Justification that was given.")]
-IsGenuine = Annotated[bool, Field(description="False: not written by this installation, so it has no effect.")]
+IsAuthentic = Annotated[bool, Field(description="False: not written by this installation, so it has no effect.")]
 AgentName = Annotated[str, Field(description="Name of the agent.")]
 AgentVersion = Annotated[str, Field(description="Version of the agent.")]
 ToolName = Annotated[str, Field(description="Name of the tool.")]

@@ -98,7 +98,7 @@ class HaltRow(Shape):
     )
     in_flight: list[InFlightRow] | None = Field(description="Null if you may not see all runs in the scope.")
     held: int | None = Field(description="Runs held by it, up to 10,001; null as with in_flight.")
-    genuine: bool = Field(
+    authentic: bool = Field(
         description="False: a row was not written by this installation. The halt is in force all the same."
     )
 
@@ -196,5 +196,5 @@ def halt_row(one: Holding) -> HaltRow:
             if sees_all or each.scope != Halt.Scope.TAG
         ],
         held=one.held if sees_all else None,
-        genuine=one.is_genuine,
+        authentic=one.is_authentic,
     )

@@ -74,7 +74,7 @@ class Messages(ApiView):
 
 
 def _seconds(request: Request) -> int:
-    return Query(request, "wait").integer("wait", default=0, lowest=0, highest=sending.LONGEST_SECONDS)
+    return Query(request, "wait").integer("wait", default=0, lowest=0, highest=sending.MAX_SECONDS)
 
 
 class RunView(ApiView):

@@ -83,7 +83,7 @@ def wait_row(wait: Wait, evidence: Any = None, doubt: Heard | None = None, *, is
     row = known(wait)
     detail = masked(row) | ({"found": masked(evidence)} if isinstance(evidence, dict) else {})
     if wait.kind == Wait.Kind.INPUT:
-        detail["schema"] = row.get("schema")  # the agent's own code; whoever answers needs every name in it
+        detail["schema"] = row.get("schema")  # the agent's own code; people who answer need every name in it
     said = None if doubt is None else doubt.said
     proposed = None if said is None else ProposedRow.of(said, receipt=masked(said.receipt) if is_read else None)
     upstream = (

@@ -67,7 +67,7 @@ class BulkStart(ApiView):
         results = [
             self._one(f"{key}-{place}", principal, asked, most=most, done=done) for place, asked in enumerate(body.runs)
         ]
-        # A start that is refused is tried anew.
+        # A start that is refused is tried again.
         is_repeat = not any(done) and all(item.problem is None for item in results)
         return Response(BulkAnswer.of(None, results=results), headers=REPLAYED if is_repeat and results else None)
 

@@ -64,7 +64,7 @@ from runs.queries.run_list import (
     stretch,
     total,
 )
-from runs.services import authority, callbacks, idempotency, lifecycle, questions, signals, succession
+from runs.services import authority, callbacks, continuation, idempotency, lifecycle, questions, signals
 from runs.services.bodies import AnswerBody, CancelBody, RunFilter, SignalBody, StartBody, SteerRunBody
 from runs.services.budgets.starting import most_of
 from runs.services.command import locked
@@ -216,7 +216,7 @@ class Latest(ApiView):
     @described("Get a run's newest continuation", RunRow)
     def get(self, request: Request, run_id: UUID) -> Response:
         Query(request)
-        return Response(one(succession.newest(run_id).pk))
+        return Response(one(continuation.newest(run_id).pk))
 
 
 class Children(ApiView):
@@ -308,7 +308,7 @@ class Steer(ApiView):
                 return act(on)
 
         def done() -> tuple[int, RunRow]:
-            return 200, one(succession.to_newest(run_id, checked) if body.newest else checked(run_id))
+            return 200, one(continuation.to_newest(run_id, checked) if body.newest else checked(run_id))
 
         return answered_once(request, {"run": str(run_id), "act": self.action, "body": request.data}, done)
 
@@ -340,7 +340,7 @@ class Steer(ApiView):
             return look_first(self.action, on, handed, by=by, justification=body.justification)
 
         try:
-            return succession.look_at_newest(run_id, look) if body.newest else look(run_id)
+            return continuation.look_at_newest(run_id, look) if body.newest else look(run_id)
         except DurableAgentsError as error:
             return error
 

@@ -10,7 +10,7 @@ from django import forms
 from ledger.errors import DurableAgentsError
 from ledger.web.page_forms import in_words
 from runs.console.forms.fields import Choice, Value
-from runs.console.forms.form import Beside, Bound
+from runs.console.forms.form import Bound, ExtraField
 from runs.engine.agents import Agent
 from runs.engine.attributes import Attribute, of_words
 from runs.queries.attributes.meaning import declared
@@ -94,10 +94,10 @@ def told_by(agent: Agent | None, attributes: Iterable[Told]) -> list[tuple[str, 
     return [(titles.get(one.name) or one.title, one) for one in attributes]
 
 
-def beside(agent: Agent) -> dict[str, Beside]:
+def extra_fields(agent: Agent) -> dict[str, ExtraField]:
     """Return the attribute fields of the start form."""
     return {
-        _field(name): Beside(attribute.title or name.replace("_", " ").capitalize(), f"f-attributes-{name}")
+        _field(name): ExtraField(attribute.title or name.replace("_", " ").capitalize(), f"f-attributes-{name}")
         for name, attribute in agent.attributes.items()
     }
 

@@ -18,7 +18,7 @@ from ledger.web import strict_json
 from ledger.web.bodies import does_not_fit, fit, unstorable
 from ledger.web.page_forms import Refused, Sent, in_words
 from runs.console.forms.fields import Value
-from runs.console.forms.form import Beside, Bound
+from runs.console.forms.form import Bound, ExtraField
 from runs.console.tables.waits import amount_of, amounts_of
 from runs.engine.agents import Agent
 from runs.engine.budget import A_MILLION, NOTHING_USED, UNLIMITED, Call, Usage, usd_of
@@ -97,9 +97,9 @@ def called(field: str) -> str:
     return known.get(field, field)
 
 
-def beside() -> dict[str, Beside]:
+def extra_fields() -> dict[str, ExtraField]:
     """Return the budget fields of the start form."""
-    return {f"budget.{name}": Beside(LABELS[name], f"f-budget-{name}") for name in AT_START}
+    return {f"budget.{name}": ExtraField(LABELS[name], f"f-budget-{name}") for name in AT_START}
 
 
 def at_start(texts: Mapping[str, str]) -> dict[str, Any]:
@@ -247,7 +247,7 @@ class BudgetBlock:
 
     @property
     def role(self) -> str:
-        """Return the role that raises it besides operators; "" if none."""
+        """Return the role that raises it in addition to operators; "" if none."""
         return authority.raises_budgets() or ""
 
     @property

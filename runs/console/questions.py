@@ -8,8 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from ledger.errors import DurableAgentsError, RecordDamaged
-from runs.console.forms.form import Beside, Bound, SchemaForm
-from runs.console.forms.maker import MOST_FIELDS
+from runs.console.forms.form import Bound, ExtraField, SchemaForm
+from runs.console.forms.maker import MAX_FIELDS
 from runs.models import Wait
 from runs.services import questions
 from runs.story import Line
@@ -88,7 +88,7 @@ def _question(wait: Wait, held: frozenset[str], wrong: Wrong | None, put: Line |
         shown.form.mark(wrong.error, within="answer", root=_name(wait))
     elif shown.may:
         shown.form = _form(wait, schema)
-    if shown.form is not None and len(shown.form.values) >= MOST_FIELDS and put is not None:
+    if shown.form is not None and len(shown.form.values) >= MAX_FIELDS and put is not None:
         return _question(wait, held, wrong, None)  # a cut form has the order in which the answer is read
     return shown
 
@@ -96,11 +96,11 @@ def _question(wait: Wait, held: frozenset[str], wrong: Wrong | None, put: Line |
 def _form(wait: Wait, schema: dict[str, Any], data: Mapping[str, Any] | None = None) -> SchemaForm:
     prefilled = wait.detail.get("prefilled")
     document = None if prefilled is None else {_name(wait): prefilled}
-    return SchemaForm(schema, data=data, document=document, beside=_beside(wait))
+    return SchemaForm(schema, data=data, document=document, extra_fields=_extra_fields(wait))
 
 
-def _beside(wait: Wait) -> dict[str, Beside]:
-    return {"justification": Beside("Why", f"why-{wait.id}")}
+def _extra_fields(wait: Wait) -> dict[str, ExtraField]:
+    return {"justification": ExtraField("Why", f"why-{wait.id}")}
 
 
 def _name(wait: Wait) -> str:

@@ -24,7 +24,7 @@ from ledger.web.roles import INTEGRATOR, OPERATOR
 from runs.console import attributes, budgets
 from runs.console import start_marks as marks
 from runs.console.forms.fields import Value
-from runs.console.forms.form import Beside, Bound, SchemaForm
+from runs.console.forms.form import Bound, ExtraField, SchemaForm
 from runs.console.run_page import Dossier, gather
 from runs.engine.agents import Agent, registry
 from runs.services.bodies import StartBody
@@ -83,9 +83,9 @@ def _widget(name: str) -> forms.Widget:
     return forms.TextInput({"maxlength": 64, "autocomplete": "off"})
 
 
-def beside() -> dict[str, Beside]:
+def extra_fields() -> dict[str, ExtraField]:
     """Return the labels and ids of these fields."""
-    return {name: Beside(label, f"f-{name}") for name, label in _LABELS.items()}
+    return {name: ExtraField(label, f"f-{name}") for name, label in _LABELS.items()}
 
 
 def typed(texts: Mapping[str, str]) -> dict[str, str]:
@@ -94,20 +94,20 @@ def typed(texts: Mapping[str, str]) -> dict[str, str]:
     return {name: f"{text}Z" if name in _TIMES and _LOCAL.fullmatch(text) else text for name, text in found.items()}
 
 
-# Fields of the page's form besides the input.
-_BESIDE = {
-    "agent": Beside(),
-    "token": Beside(),
-    "sample": Beside(),
-    "like": Beside(),
-    "tags": Beside("Tags", "tags"),
-    **beside(),
-    **budgets.beside(),
+# Fields of the page's form other than the input.
+_EXTRA_FIELDS = {
+    "agent": ExtraField(),
+    "token": ExtraField(),
+    "sample": ExtraField(),
+    "like": ExtraField(),
+    "tags": ExtraField("Tags", "tags"),
+    **extra_fields(),
+    **budgets.extra_fields(),
 }
 
 
-def _beside(agent: Agent) -> dict[str, Beside]:
-    return {**_BESIDE, **attributes.beside(agent)}
+def _extra_fields(agent: Agent) -> dict[str, ExtraField]:
+    return {**_EXTRA_FIELDS, **attributes.extra_fields(agent)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class StartPage(Page):
         if (run_id := marks.run_of(request, mark)) is not None:
             return self.show(request, {"agent": agent, "agents": agents, **self._used(request, mark, run_id)})
         filled = self._filled(request, agent, request.GET.get("sample"), request.GET.get("like", ""))
-        form = SchemaForm(agent.input.model_json_schema(), document=filled.document, beside=_beside(agent))
+        form = SchemaForm(agent.input.model_json_schema(), document=filled.document, extra_fields=_extra_fields(agent))
         like = filled.like
         tags = ", ".join(tags_of(like.run.tags)) if like is not None else ""
         found_by = attributes.AttributeForm(agent, shown=like.attributes if like is not None else ())
@@ -149,7 +149,7 @@ class StartPage(Page):
         sent = Sent(request)
         filled = self._filled(request, agent, sent.texts.get("sample", ""), sent.texts.get("like", ""))
         schema = agent.input.model_json_schema()
-        form = SchemaForm(schema, data=request.POST, document=filled.document, beside=_beside(agent))
+        form = SchemaForm(schema, data=request.POST, document=filled.document, extra_fields=_extra_fields(agent))
         mark = marks.mark_in(request, sent.texts.get("token", ""))
         try:
             sent.check(request.POST)

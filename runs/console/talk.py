@@ -10,7 +10,7 @@ from uuid import uuid4
 from ledger.errors import DurableAgentsError
 from ledger.web.roles import INTEGRATOR, OPERATOR
 from ledger.web.seeing.payloads import Hidden
-from runs.console.forms.form import Beside, Bound, SchemaForm
+from runs.console.forms.form import Bound, ExtraField, SchemaForm
 from runs.engine.agents import Agent
 from runs.engine.messages import Message as Declared
 from runs.engine.messages import View
@@ -41,7 +41,7 @@ def outcome_of(name: str) -> Outcome:
 
 SHOWN = 20
 SENDERS = (OPERATOR, INTEGRATOR)
-_BESIDE = {"sent_id": Beside()}
+_EXTRA_FIELDS = {"sent_id": ExtraField()}
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ def _hidden(told: Told, placeholder: Hidden) -> Told:
 
 def _asking(declared: Declared, wrong: NotSent | None) -> Asking:
     if wrong is None:
-        return Asking(declared, SchemaForm(_schema(declared), beside=_BESIDE), str(uuid4()))
-    form = SchemaForm(_schema(declared), data=wrong.data, beside=_BESIDE)
+        return Asking(declared, SchemaForm(_schema(declared), extra_fields=_EXTRA_FIELDS), str(uuid4()))
+    form = SchemaForm(_schema(declared), data=wrong.data, extra_fields=_EXTRA_FIELDS)
     form.mark(wrong.error, within="body", root=_name(declared))
     return Asking(declared, form, str(wrong.data.get("sent_id") or uuid4()), wrong)
 
@@ -130,4 +130,4 @@ def _schema(declared: Declared) -> dict[str, Any]:
 
 def request_of(declared: Declared, data: Mapping[str, Any]) -> Any:
     """Return the request that a sent form contains. Raises InvalidInput."""
-    return SchemaForm(_schema(declared), data=data, beside=_BESIDE).document().get(_name(declared), {})
+    return SchemaForm(_schema(declared), data=data, extra_fields=_EXTRA_FIELDS).document().get(_name(declared), {})

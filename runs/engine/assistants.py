@@ -25,14 +25,14 @@ UNAVAILABLE = "model_unavailable"
 # Field of a model request's payload, if a wrapped agent made it: digests of its parts by name.
 DIGESTS = "digests"
 SMALLEST_WINDOW = 1000
-MOST_MODELS = 8
+MAX_MODELS = 8
 _MODEL = re.compile(r"[A-Za-z0-9_.-]{1,100}:[^\s\x00-\x1f\x7f]{1,200}")
 
 
 def check_models(where: str, models: Sequence[str]) -> list[str]:
     """Check that each entry may be a model's name, and return them as a list. Raises DefinitionError."""
-    if isinstance(models, str) or len(models) > MOST_MODELS or len(set(models)) < len(models):
-        raise DefinitionError(f"{where}: give a list of at most {MOST_MODELS} different models")
+    if isinstance(models, str) or len(models) > MAX_MODELS or len(set(models)) < len(models):
+        raise DefinitionError(f"{where}: give a list of at most {MAX_MODELS} different models")
     for model in models:
         if not isinstance(model, str) or not _MODEL.fullmatch(model):
             raise DefinitionError(f"{where}: {model!r} is not a model: give provider:model, such as openai:gpt-5")

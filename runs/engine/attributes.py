@@ -15,11 +15,11 @@ from runs.engine.budget import A_MILLION, usd_of
 from runs.engine.canonical import plain
 
 LONGEST = 200  # characters
-MOST_IN_LIST = 32
+MAX_IN_LIST = 32
 # Control characters, line ends, marks that turn or hide text, surrogates; some scripts need the joiners.
 _UNSEEN, _JOINERS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"}), "\u200c\u200d"
 _WHOLE_DIGITS, _PLACES = 15, 9  # digits of a number
-_MOST_USD = 10**12
+_MAX_USD = 10**12
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
@@ -67,8 +67,8 @@ class Keywords(Attribute):
     def texts(self, value: Any) -> list[str]:
         if not isinstance(value, (list, tuple)):
             raise ValueError(f"is {_type(value)}, not a list of texts")
-        if len(value) > MOST_IN_LIST:
-            raise ValueError(f"has {len(value)} texts; at most {MOST_IN_LIST} are kept")
+        if len(value) > MAX_IN_LIST:
+            raise ValueError(f"has {len(value)} texts; at most {MAX_IN_LIST} are kept")
         return list(dict.fromkeys(map(_keyword, value)))
 
     def text(self, value: Any) -> str:
@@ -108,7 +108,7 @@ class Money(Attribute):
         if isinstance(value, float):
             raise ValueError('is a float, which holds no exact amount: give a text, such as "12.50"')
         usd = _decimal(value)
-        if abs(usd) > _MOST_USD or -_exponent(usd) > 6:
+        if abs(usd) > _MAX_USD or -_exponent(usd) > 6:
             raise ValueError("is out of range: at most a million millions are kept, to the millionth")
         return str(int(usd * A_MILLION))
 

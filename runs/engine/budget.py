@@ -261,9 +261,9 @@ class Meter:
         self._reserved: dict[Call, Usage] = {}
         self.reserved = NOTHING_USED  # for all calls without a recorded outcome; read a thousand times
 
-    def breach(self, wanted: Usage, *, besides: Call | None = None) -> Breach | None:
-        """Return the cap that this would break; the reservation of the call `besides` does not count."""
-        others = self.reserved if besides is None else self.reserved - self.set_aside(besides)
+    def breach(self, wanted: Usage, *, excluding: Call | None = None) -> Breach | None:
+        """Return the cap that this would break; the reservation of the call `excluding` does not count."""
+        others = self.reserved if excluding is None else self.reserved - self.set_aside(excluding)
         return first_breach(self.caps, self.used, others, wanted)
 
     def breaches(self, wanted: Usage) -> list[Breach]:

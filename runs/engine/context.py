@@ -23,6 +23,7 @@ from runs.engine.budget import RESOURCES, Budget, Left
 from runs.engine.call import call_tool
 from runs.engine.canonical import on_one_line, plain
 from runs.engine.content.files import Prompt
+from runs.engine.continuation import Said, shortened
 from runs.engine.errors import MisusedContext, ToolFailure
 from runs.engine.gate import (
     GateRequest,
@@ -45,7 +46,6 @@ from runs.engine.steps.children import child
 from runs.engine.steps.reads import check_max_age
 from runs.engine.steps.signals_and_questions import RAISE, ask, await_message, await_signal
 from runs.engine.steps.telling import set_attributes, tell_line, tell_progress
-from runs.engine.succession import Said, shortened
 from runs.engine.tape import payload_of
 from runs.engine.thinking.loop import think
 from runs.engine.thinking.question import ask_once

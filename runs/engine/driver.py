@@ -16,16 +16,16 @@ from runs.engine.canonical import plain, printable
 from runs.engine.checkpoints.other_code import other_code, written_by_others
 from runs.engine.checkpoints.position import position_of
 from runs.engine.checkpoints.upgrading import brought_up
+from runs.engine.continuation import MAX_HANDOFFS, HandedOver, Inherited, Renewed, ends_with, is_too_often, successor_of
 from runs.engine.errors import JournalBroken
 from runs.engine.forks import Fork
-from runs.engine.journal import ATTENTION, Batch, Heir, History, Journal, Reply, Snapshot, WaitSpec
+from runs.engine.journal import ATTENTION, Batch, History, Journal, Reply, Snapshot, Successor, WaitSpec
 from runs.engine.messages import between, entered, handled, note, outcome_of, with_changes
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, waiting_state
 from runs.engine.replay import Advanced, Finished, Outcome, run_visit
 from runs.engine.runtime import Control, Runtime
 from runs.engine.steps.late_news import problem, untold
 from runs.engine.steps.spending import debit_lost, reserved_by, wait_for_raise
-from runs.engine.succession import MOST_HANDOFFS, Estate, HandedOver, Renewed, ends_with, heir_of, is_too_often
 from runs.engine.tape import LATE_NEWS, Tape
 from runs.engine.undo import UNDO_NODE, WITH_PARENT
 from runs.engine.undoing import ending
@@ -386,8 +386,8 @@ class Driver:
 
     async def _succeed(self, to: Renewed | HandedOver) -> str | None:
         """Continue the run as another; signals move along, messages are answered, pause and cancel come first."""
-        if isinstance(to, HandedOver) and is_too_often(await self.journal.estate()):
-            problem = f"the work was handed on {MOST_HANDOFFS} times, the last time to {to.agent.graph_id}"
+        if isinstance(to, HandedOver) and is_too_often(await self.journal.inherited()):
+            problem = f"the work was handed on {MAX_HANDOFFS} times, the last time to {to.agent.graph_id}"
             return await self._fail(Crashed("too_many_handoffs", problem, ""))
         buffered, looks = tuple(self._buffered()), 0
         while looks < MAX_LOOKS:
@@ -409,19 +409,19 @@ class Driver:
         return await self._operator(Broken("can_not_go_on", {"problem": problem}))
 
     def _made_of(
-        self, to: Renewed | HandedOver, buffered: tuple[e.Event, ...], estate: Estate
-    ) -> tuple[list[e.Event], Heir]:
+        self, to: Renewed | HandedOver, buffered: tuple[e.Event, ...], inherited: Inherited
+    ) -> tuple[list[e.Event], Successor]:
         """Return this journal's last events and the run that continues this one."""
         assert self.created is not None
-        heir = heir_of(
+        successor = successor_of(
             self.journal.run_id,
             self.agent,
             to,
             input=self.created.payload,
             left=self.meter.left(),
-            estate=estate,
+            inherited=inherited,
         )
-        return [*buffered, *ends_with(heir)], heir
+        return [*buffered, *ends_with(successor)], successor
 
     async def _operator(self, broken: Broken) -> str:
         """Stop rather than guess: open a wait of kind `operator` with the problem and a deadline."""

@@ -651,7 +651,7 @@ def _check_grant(call: LogicalCall, grant: Grant, approvers: Approvers) -> None:
     assert call.grant_record is not None and call.grant_record.gate is not None
     if not _matches_plan(call, call.grant_record.gate):
         refuse(call, f"the approval of slot {grant.slot} is for other arguments")
-    if is_used(call.visit, grant.slot, besides=call.slot) or {*call.grant_users} - {call.slot}:
+    if is_used(call.visit, grant.slot, excluding=call.slot) or {*call.grant_users} - {call.slot}:
         # The wait's row says so too, but a row can be reset.
         refuse(call, f"the approval of slot {grant.slot} was used by another call")
 
@@ -662,9 +662,11 @@ def _matches_plan(call: LogicalCall, question: e.ApprovalRequested) -> bool:
     return call.visit.runtime.hasher(now) == question.plan_hash
 
 
-def is_used(visit: Visit, slot: str, *, besides: str = "") -> bool:
-    """Return whether a call other than the one at `besides` was sent under this slot's grant."""
-    intents = (a.intent for name, known in visit.tape.slots.items() if name != besides for a in known.attempts.values())
+def is_used(visit: Visit, slot: str, *, excluding: str = "") -> bool:
+    """Return whether a call other than the one at `excluding` was sent under this slot's grant."""
+    intents = (
+        a.intent for name, known in visit.tape.slots.items() if name != excluding for a in known.attempts.values()
+    )
     return any(isinstance(x, e.ToolInvoked) and x.grant == slot for x in intents)
 
 

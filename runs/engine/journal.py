@@ -265,7 +265,7 @@ class ChildSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Heir:
+class Successor:
     """The continuation of an `origin`, created with its end: its first `events`, the `signals` it gets of the
     origin's `all_signals` that no call took (number there, number here by name, event's number), the rest (`left`)
     of the origin's budget, and its own `caps`."""
@@ -284,7 +284,7 @@ class Heir:
 
 
 # Makes the last events of a journal and the run that continues it from `Journal.estate`.
-MakeHeir = Callable[[Sequence[tuple[int, Event]]], tuple[list[Event], Heir]]
+MakeSuccessor = Callable[[Sequence[tuple[int, Event]]], tuple[list[Event], Successor]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,7 +409,7 @@ class Journal(Protocol):
         """Return which of these effects of other runs (run, slot, attempt) were, will be or may have been undone."""
         ...
 
-    async def estate(self) -> Sequence[tuple[int, Event]]:
+    async def inherited(self) -> Sequence[tuple[int, Event]]:
         """Return the numbered events from which a continuation is made. Raises JournalBroken."""
         ...
 
@@ -417,7 +417,7 @@ class Journal(Protocol):
         """Return the run's effects for undoing. Raises JournalBroken."""
         ...
 
-    async def succeed(self, make: MakeHeir) -> Reply:
+    async def succeed(self, make: MakeSuccessor) -> Reply:
         """End the run and create its continuation in one commit. Not done on a stop request, if the budget's rest
         changed, or with an open wait, child or (in a renewal) message. Raises JournalBroken."""
         ...

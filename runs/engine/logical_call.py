@@ -16,7 +16,7 @@ from ledger.kinds import CONTENT_REFUSED
 from ledger.protocol import SECRET_KEYS
 from runs.engine.amending import arguments_of, editable_of, moved_along
 from runs.engine.canonical import as_recorded, callback_token, digest_of, has_at_most, token_digest
-from runs.engine.content.hooks import MOST_FOR_TOOL
+from runs.engine.content.hooks import MAX_FOR_TOOL
 from runs.engine.errors import POLICY_DENIED, PolicyDenied, ToolFailure, brief
 from runs.engine.gating.documents import Document, made
 from runs.engine.guards import Guard
@@ -113,7 +113,7 @@ class LogicalCall:
         # A new, small call without waits meets only the guards in force; all others meet every guard.
         past, guards = self.past, visit.runtime.guards
         is_plain = past.intent is None and past.result is None and not past.waits
-        if is_plain and has_at_most(self.arguments, MOST_FOR_TOOL):
+        if is_plain and has_at_most(self.arguments, MAX_FOR_TOOL):
             guards = visit.guards_for(tool)
         self.guards: Sequence[Guard] = guards
         if spec.max_age is not None or tool.cache is not None:
@@ -213,16 +213,16 @@ class LogicalCall:
         return [self.intent().entry(fact, external_id=external_id, digest=digest_of(outcome))]
 
     @property
-    def is_read_anew(self) -> bool:
+    def is_repeated_read(self) -> bool:
         """Return whether a read is recorded already, so that this is a further one."""
         return self.past.intent is None and self.past.result is not None
 
-    def read_anew(self, payload: dict[str, Any], code: str = "") -> e.ToolReadAnew:
+    def repeated_read(self, payload: dict[str, Any], code: str = "") -> e.ToolReadAnew:
         """Return the result of a repeated read."""
         return e.ToolReadAnew(
             slot=self.slot,
             attempt=self.attempt,
-            n=self.past.anew,
+            n=self.past.repeats,
             tool=self.tool.name,
             requested_hash=self.requested_hash,
             code=code,
@@ -247,8 +247,8 @@ class LogicalCall:
 
     def failed(self, code: str, payload: dict[str, Any]) -> e.Event:
         """Return the event of a definite refusal."""
-        if self.is_read_anew:
-            return self.read_anew(payload, code)
+        if self.is_repeated_read:
+            return self.repeated_read(payload, code)
         return e.ToolFailed(
             slot=self.slot,
             attempt=self.attempt,

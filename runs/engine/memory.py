@@ -17,6 +17,7 @@ from ledger.protocol import PROTOCOL
 from runs.engine.agents import Agent
 from runs.engine.budget import UNLIMITED, Caps, Meter, begun_by, debit_of, first_breach
 from runs.engine.canonical import plain
+from runs.engine.continuation import MemoryContinuation
 from runs.engine.driver import Driver
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort, JournalBroken
 from runs.engine.gating.stages import ABSTAIN, APPROVE, FAIL, REJECT, is_enough, is_staged
@@ -27,18 +28,17 @@ from runs.engine.journal import (
     Effects,
     Entry,
     GateOpening,
-    Heir,
     History,
     How,
-    MakeHeir,
+    MakeSuccessor,
     Reply,
     Snapshot,
+    Successor,
     Usage,
     WaitSpec,
 )
 from runs.engine.policy import check, hold_to
 from runs.engine.runtime import Control, Runtime
-from runs.engine.succession import MemorySuccession
 from runs.engine.undo import UNDO_NODE
 from runs.engine.undoing.plan import KINDS
 
@@ -88,7 +88,7 @@ class MemoryRun:
     skew: timedelta = timedelta(0)
     depth: int = 0
     children: dict[str, ChildSpec] = field(default_factory=dict)  # by the child's id
-    heir: Heir | None = None  # the run that continues it
+    successor: Successor | None = None  # the run that continues it
 
     @property
     def at_work(self) -> str:  # the state while a worker has it
@@ -252,7 +252,7 @@ def _person_of(by: str) -> int:
     return int.from_bytes(hashlib.sha256(by.partition(":")[2].encode()).digest()[:6])
 
 
-class MemoryJournal(MemorySuccession):
+class MemoryJournal(MemoryContinuation):
     """The `Journal` port over a MemoryRun."""
 
     def __init__(self, run: MemoryRun, lease: Lease) -> None:
@@ -389,16 +389,18 @@ class MemoryJournal(MemorySuccession):
         self._fence()
         return Effects([event for event in self.run.events if isinstance(event, KINDS)])
 
-    async def succeed(self, make: MakeHeir) -> Reply:
-        events, heir = make(await self.estate())
+    async def succeed(self, make: MakeSuccessor) -> Reply:
+        events, successor = make(await self.inherited())
         run = self.run
         left = Meter(run.caps, run.used).left()
         told = {event.child for event in run.events if isinstance(event, e.ChildEnded)}
-        is_open = run.open_waits() or run.children.keys() - told or (run.inbox and heir.carried_on.how == "renewal")
-        if self._reply().stop is not None or is_open or heir.left != left:
+        is_open = (
+            run.open_waits() or run.children.keys() - told or (run.inbox and successor.carried_on.how == "renewal")
+        )
+        if self._reply().stop is not None or is_open or successor.left != left:
             return self._reply(is_done=False)
         reply = self._let_go("end", events, state="completed")
-        run.heir = heir
+        run.successor = successor
         return reply
 
     def _fence(self) -> None:

@@ -306,7 +306,7 @@ def _must_ask_the_same(moving: Moving, name: str, slot: Slot) -> None:
 def _reentered(moving: Moving, stands: Position, tape: Tape, node: str, state: Any, why: str) -> Found:
     """Start the node over, if nothing done in the visit counts."""
     if kept := list(_kept(stands.tail, tape)):
-        raise _No("would_repeat", f"{why}; and entered anew, it would repeat or lose {'; '.join(kept[:5])}")
+        raise _No("would_repeat", f"{why}; and entered again, it would repeat or lose {'; '.join(kept[:5])}")
     if tape.open_budget() is not None:
         raise _No("budget", f"{why}; and it stands still for its budget: settle that first")
     changed = changes_in(stands.tail)

@@ -74,8 +74,8 @@ class Policies(Protocol):
         """Return whether calls must be judged: not if it was read just now that there are no policies."""
         ...
 
-    async def judge(self, asking: Asking, *, anew: bool = False) -> Judged | None:
-        """Judge a call by the cached policies, or `anew` by the current ones. None: there are none."""
+    async def judge(self, asking: Asking, *, fresh: bool = False) -> Judged | None:
+        """Judge a call by the cached policies, or by the current ones if `fresh`. None: there are none."""
         ...
 
 
@@ -87,7 +87,7 @@ class NoPolicies:
     def may_apply(self) -> bool:
         return False
 
-    async def judge(self, asking: Asking, *, anew: bool = False) -> Judged | None:
+    async def judge(self, asking: Asking, *, fresh: bool = False) -> Judged | None:
         return None
 
 

@@ -13,6 +13,7 @@ from ledger.kinds import CONTENT_REFUSED
 from runs.engine.agents import Agent, End, Node
 from runs.engine.canonical import as_recorded, plain, printable
 from runs.engine.context import Context
+from runs.engine.continuation import HandedOver, Handoff, Renew, Renewed, handoff, renewal
 from runs.engine.errors import (
     BadSignal,
     ChildFailure,
@@ -25,7 +26,6 @@ from runs.engine.errors import (
 )
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.runtime import is_being_cancelled
-from runs.engine.succession import HandedOver, Handoff, Renew, Renewed, handoff, renewal
 from runs.engine.visit import Visit
 
 

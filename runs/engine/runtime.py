@@ -77,7 +77,7 @@ class Runtime:
     place among the workers, and must send nothing until it has it back. `hand_in` takes a result that this process may
     no longer record, `keep` a node's progress messages (see steps/telling.py). `models` are those for an assistant's
     first request in a run; `route` gives a model's price; an unavailable model comes last for `model_rest` seconds,
-    until the time in `resting`; `budget_queue` is asked to raise a budget, besides the operators; `price_patience` is
+    until the time in `resting`; `budget_queue` is asked to raise a budget, as are operators; `price_patience` is
     how many seconds a missing price is waited for. `overhear` returns a function for live model output, if there are
     subscribers. `guards` are the features' in their order, `screens` the installation's content hooks, `reads` the
     cache of reads. `queues` are existing queues, `people` the queues and roles that may be asked; None: any. `policies`

@@ -15,7 +15,7 @@ from typing import Any
 from ledger import events as e
 from runs.engine.canonical import on_one_line, plain, printable
 from runs.engine.content.files import as_content, as_data
-from runs.engine.content.hooks import ALWAYS, LONGEST_REASON, Piece, Redact, Screen, Withhold, characters
+from runs.engine.content.hooks import ALWAYS, MAX_REASON_LENGTH, Piece, Redact, Screen, Withhold, characters
 from runs.engine.errors import ContentRefused
 from runs.engine.runtime import is_being_cancelled, log
 from runs.engine.tape import Attempt, Slot, Tape, payload_of
@@ -142,7 +142,7 @@ async def _in_thread(screen: Screen, piece: Piece) -> Any:
 
 def _reason(given: Any) -> str:
     said: str = printable(str(given))
-    return on_one_line(said)[:LONGEST_REASON] or "no reason given"
+    return on_one_line(said)[:MAX_REASON_LENGTH] or "no reason given"
 
 
 def recorded(

@@ -31,7 +31,7 @@ class Attempt:
     is_unknown: bool = False  # and nothing recorded since settles it
     screenings: list[e.ContentScreened] = field(default_factory=list)
     withheld: list[e.ContentWithheld] = field(default_factory=list)
-    anew: int = 0  # number of repeated reads
+    repeats: int = 0  # number of repeated reads
     judgements: int = 0  # number of recorded policy verdicts
     resends: int = 0
     not_sents: int = 0
@@ -63,8 +63,8 @@ class Attempt:
 
     @property
     def is_refused(self) -> bool:
-        is_failed_anew = isinstance(self.result, e.ToolReadAnew) and self.result.code != ""
-        return isinstance(self.result, (e.ToolFailed, e.ModelFailed)) or self.has_lost_child or is_failed_anew
+        is_failed_repeat = isinstance(self.result, e.ToolReadAnew) and self.result.code != ""
+        return isinstance(self.result, (e.ToolFailed, e.ModelFailed)) or self.has_lost_child or is_failed_repeat
 
     @property
     def has_lost_child(self) -> bool:
@@ -411,7 +411,7 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
         case e.PolicyApplied():
             attempt.judgements = event.n + 1
         case e.ToolReadAnew():
-            attempt.result, attempt.anew = event, event.n + 1
+            attempt.result, attempt.repeats = event, event.n + 1
         case e.PlanAmended():
             slot.amended.append((event, len(slot.now.screenings)))
         case e.ContentScreened():

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from ledger import redacted, scrubbing
 from ledger.spans import span_id, traceparent
 from runs.engine.canonical import as_recorded, printable, unstable
-from runs.engine.content.reads import LONGEST_CACHE
+from runs.engine.content.reads import MAX_CACHE
 from runs.engine.errors import BadAnswer, DefinitionError, MisusedContext, brief
 from runs.engine.gating import documents as shown
 from runs.engine.gating.fields import RISKS as RISKS
@@ -32,7 +32,7 @@ from runs.engine.secrets import Secret, names_of, takes_secrets
 log = logging.getLogger("durableagents.engine")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-MOST_EXTERNAL_ID = 500  # characters; an index takes at most 2,704 bytes
+MAX_EXTERNAL_ID = 500  # characters; an index takes at most 2,704 bytes
 FINAL = "final_result"  # the output tool by which a model ends its loop
 FOR_DISPATCH: Final = object()  # token for access to a tool's function
 BY_RECEIPT: Final = object()  # validation context of a result from a person's receipt
@@ -276,7 +276,7 @@ class Tool:
         if value is None:
             return None
         text: str = printable(str(value))
-        if len(text) <= MOST_EXTERNAL_ID:
+        if len(text) <= MAX_EXTERNAL_ID:
             return text
         return f"{text[:400]}…{sha256(text.encode()).hexdigest()}"
 
@@ -507,9 +507,9 @@ def _check_cache(name: str, replay_class: ReplayClass, cache: object, shared: ob
         raise DefinitionError(
             f"tool {name!r}: cache= is for pure tools only, because other calls must be made: leave it out"
         )
-    if not isinstance(cache, timedelta) or not timedelta(0) < cache <= LONGEST_CACHE:
+    if not isinstance(cache, timedelta) or not timedelta(0) < cache <= MAX_CACHE:
         raise DefinitionError(
-            f"tool {name!r}: cache is {cache!r}: give a positive timedelta of at most {LONGEST_CACHE.days} days"
+            f"tool {name!r}: cache is {cache!r}: give a positive timedelta of at most {MAX_CACHE.days} days"
         )
     if not isinstance(shared, bool):
         raise DefinitionError(f"tool {name!r}: shared is {shared!r}: give True or False")

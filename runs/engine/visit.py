@@ -19,6 +19,7 @@ from ledger import events as e
 from ledger.errors import StaleLease
 from runs.engine.agents import Agent
 from runs.engine.budget import UNLIMITED, Meter, Usage
+from runs.engine.continuation import Talk
 from runs.engine.errors import INTENT_REFUSED, BudgetShort, MisusedContext, RunHalted
 from runs.engine.forks import Fork
 from runs.engine.guards import Guard
@@ -37,7 +38,6 @@ from runs.engine.outcomes import (
     differs,
 )
 from runs.engine.runtime import Control, Runtime, is_being_cancelled
-from runs.engine.succession import Talk
 from runs.engine.tape import Slot, Tape
 from runs.engine.tools import Tool
 
@@ -358,7 +358,7 @@ class Visit:
     def afford(self, slot: str, attempt: int, wanted: Usage, *, is_reserved: bool = False) -> None:
         """Check that a call breaks no cap, and reserve its usage if `is_reserved`. Unwinds
         otherwise: people must raise the cap."""
-        breach = None if self.meter.caps == UNLIMITED else self.meter.breach(wanted, besides=(slot, attempt))
+        breach = None if self.meter.caps == UNLIMITED else self.meter.breach(wanted, excluding=(slot, attempt))
         if breach is not None:
             self.stop(Exceeded(slot, wanted, breach))
         if is_reserved:

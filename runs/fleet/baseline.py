@@ -19,7 +19,7 @@ from runs.fleet.version_changes import Change, change_of
 FILE = "agents.lock.json"
 FORMAT = 1
 _KIND = "durable-agents baseline"
-_MOST_BYTES = 64_000_000
+_MAX_BYTES = 64_000_000
 _GRAPH_ID = re.compile(r"[a-z][a-z0-9-]{0,63}@\d+\.\d+\.\d+")
 _ABOUT = "What each agent version is made of. Made by `manage.py agents check --write`: commit it, edit nothing in it."
 
@@ -51,13 +51,13 @@ def read(path: Path) -> dict[str, Recorded]:
     """Return a baseline's versions by graph id. Raises BadBaseline, and FileNotFoundError if there is none."""
     try:
         with path.open("rb") as file:
-            raw = file.read(_MOST_BYTES + 1)
+            raw = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise BadBaseline(f"{path} can't be read: {error.strerror}") from error
-    if len(raw) > _MOST_BYTES:
-        raise BadBaseline(f"{path} is larger than {_MOST_BYTES // 1_000_000} MB: it is no baseline")
+    if len(raw) > _MAX_BYTES:
+        raise BadBaseline(f"{path} is larger than {_MAX_BYTES // 1_000_000} MB: it is no baseline")
     try:
         whole = json.loads(raw.decode(), object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
@@ -121,15 +121,15 @@ def write(path: Path, recorded: Mapping[str, Recorded], agents: Sequence[Agent],
     kept = {name: entry for name, entry in entries.items() if name not in leaving}
     whole = {"kind": _KIND, "format": FORMAT, "about": _ABOUT, "agents": kept}
     text = json.dumps(whole, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with beside.open("x", encoding="utf-8") as file:
+        with temporary.open("x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        temporary.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _recorded(path: Path, graph_id: str, entry: Any) -> Recorded:

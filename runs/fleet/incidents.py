@@ -59,7 +59,7 @@ FURTHER = sorted(
     - {"ToolRedispatched", "ToolReconciled"}
 )
 # Events written about a run by others than its worker.
-_BESIDE = [
+_EXTRA_FIELDS = [
     "RunClaimed",
     "PauseRequested",
     "CancelRequested",
@@ -233,7 +233,7 @@ def described(rows: Sequence[Incident]) -> list[IncidentRow]:
     """Return incidents with what came of them, in two more queries."""
     ids = [row.id for row in rows]
     with connection.cursor() as cursor:
-        cursor.execute(_AFTER, [_BESIDE, ids])
+        cursor.execute(_AFTER, [_EXTRA_FIELDS, ids])
         after = {id: rest for id, *rest in cursor.fetchall()}
         cursor.execute(_FATES, [ids, [*_FATE, "ToolReconciled"]])
         fates = {(id, slot, attempt): _fate(kind, clear) for id, slot, attempt, kind, clear in cursor.fetchall()}

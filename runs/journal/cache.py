@@ -29,10 +29,10 @@ log = logging.getLogger("runs.journal.reads")
 TABLE = "cached_read"
 PATIENCE_SECONDS = 2.0
 # Limits of the whole cache. Entries that expire first are removed first.
-MOST_ROWS = 20_000
-MOST_BYTES = 256 * 1024 * 1024
+MAX_ROWS = 20_000
+MAX_BYTES = 256 * 1024 * 1024
 _BATCH = 500
-_MOST_WAITING = 200
+_MAX_WAITING = 200
 _FIND = """
     SELECT tool, run_id, slot, at, expires_at, sealed, code FROM runs_cachedread
     WHERE key = %s AND expires_at > clock_timestamp()"""
@@ -80,7 +80,7 @@ class ReadCache:
 
     def keep(self, key: bytes, tool: str, kept: KeptRead, lifetime: timedelta) -> None:
         """Store it in the background. Call from the loop's own thread."""
-        if len(self._keeping) >= _MOST_WAITING:
+        if len(self._keeping) >= _MAX_WAITING:
             return
         task = asyncio.create_task(self._keep(key, tool, kept, kept.at + lifetime))
         self._keeping.add(task)
@@ -129,7 +129,7 @@ def retire() -> int:
             count += cursor.rowcount
             if cursor.rowcount < _BATCH:
                 break
-        cursor.execute(_FORGET_MOST, [MOST_ROWS, MOST_BYTES])
+        cursor.execute(_FORGET_MOST, [MAX_ROWS, MAX_BYTES])
         return count + int(cursor.rowcount)
 
 

@@ -25,12 +25,12 @@ from runs.journal.libpq import Connection, Pool, Sent, Undone, as_sent, one_row,
 
 T = TypeVar("T")
 
-MOST_TOGETHER = 32
-MOST_IN_FLIGHT = 2  # while one commits, the server works on the next
+MAX_TOGETHER = 32
+MAX_IN_FLIGHT = 2  # while one commits, the server works on the next
 SHARES = 2  # number of batches that all writes are split into
 # Larger writes go alone, so that others don't wait for them. libpq sends the beginning of a batch before its Sync: a
 # worker stopped in between holds heads until `members.hush` ends its connections.
-MOST_BYTES = 60 * 1024
+MAX_BYTES = 60 * 1024
 # After this time a lone write, whose head may be locked, no longer occupies a place.
 PLACE_SECONDS = 0.02
 CUT_OFF_SECONDS = 5.0
@@ -122,7 +122,7 @@ class Committer:
         step = as_sent(statement, values)
         _, sent, formats = step
         size = sum(map(len, filter(None, sent)))
-        if is_alone or size > MOST_BYTES:
+        if is_alone or size > MAX_BYTES:
             return await self.alone(run, step, after)
         if not self.in_flight and not self._ready:
             self.in_flight += 1
@@ -172,7 +172,7 @@ class Committer:
 
     def _send_soon(self) -> None:
         """Send what is ready at the end of this turn of the loop, if there is a free place."""
-        if self._ready and not self._is_due and self.in_flight < MOST_IN_FLIGHT:
+        if self._ready and not self._is_due and self.in_flight < MAX_IN_FLIGHT:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._send)
 
@@ -196,9 +196,9 @@ class Committer:
         writes: list[_Write] = []
         size = 0
         share = -(-(self.carried + len(self._ready)) // SHARES)
-        while self._ready and len(writes) < min(share, MOST_TOGETHER):
+        while self._ready and len(writes) < min(share, MAX_TOGETHER):
             size += self._ready[0].size
-            if writes and size > MOST_BYTES:
+            if writes and size > MAX_BYTES:
                 break
             write = self._ready.popleft()
             if not write.answer.done():  # otherwise its run's task was cancelled

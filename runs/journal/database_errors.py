@@ -32,7 +32,7 @@ NOT_OPEN, JUDGED_ANEW = "DA059", "DA060"
 _PASSING = frozenset({"40001", "40P01", "25P03", "25006"})
 # Refusals caused by other sessions, which therefore pass: also a lock timeout, or too many connections.
 _SOMEBODY_ELSE = _PASSING | {"55P03", "53300"}
-MOST_REFUSALS = 6
+MAX_REFUSALS = 6
 
 
 def _itself(error: BaseException) -> BaseException:
@@ -75,7 +75,7 @@ class Refusals:
             return False
         if error.sqlstate not in _SOMEBODY_ELSE:
             self._count += 1
-        if self._count >= MOST_REFUSALS:
+        if self._count >= MAX_REFUSALS:
             reason = f"{error.diag.message_primary} ({error.sqlstate})"
             raise StatementRefused(f"{self._what}: the database refused it {self._count} times: {reason}") from error
         return True

@@ -30,7 +30,7 @@ Pool = AsyncConnectionPool[Connection]
 Sent = tuple[str, Sequence[bytes | None], Sequence[int]]  # a statement, its encoded values and their formats
 
 # A step has some dozens of statements: by number of events and facts, wait, checkpoint, alone or batched.
-MOST_PREPARED = 200
+MAX_PREPARED = 200
 _TEXT, _BINARY = int(Format.TEXT), int(Format.BINARY)
 _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 # A `runs_reply` in binary format: after the number of columns, each column's type and length, then its value.
@@ -72,7 +72,7 @@ async def one_row(link: Connection, step: Sent) -> list[bytes | None]:
     statement, sent, formats = step
     names = _names_on(link)
     pgconn, name = link.pgconn, names.get(statement)
-    if name is None and len(names) < MOST_PREPARED:
+    if name is None and len(names) < MAX_PREPARED:
         # A name is used up even if preparing is interrupted: the server may know it already.
         name = b"step_%d" % next(_names)
         pgconn.send_prepare(name, numbered(statement))
@@ -110,7 +110,7 @@ async def rows_in_one_commit(link: Connection, statements: Sequence[Sent]) -> li
     try:
         for statement, sent, formats in statements:
             name = names.get(statement) or fresh.get(statement)
-            if name is None and len(names) + len(fresh) < MOST_PREPARED:
+            if name is None and len(names) + len(fresh) < MAX_PREPARED:
                 name = fresh[statement] = b"step_%d" % next(_names)
                 pgconn.send_prepare(name, numbered(statement))
                 answers.append(statement)

@@ -25,11 +25,11 @@ from ledger.events import (
 )
 from ledger.kinds import CHOICE
 from runs import features, log_messages
+from runs.engine.continuation import LARGE_STATE
 from runs.engine.errors import JournalBroken
 from runs.engine.forks import Place
 from runs.engine.journal import Effects, History, Reply
 from runs.engine.policy import hold_to
-from runs.engine.succession import LARGE_STATE
 from runs.engine.undoing.plan import KINDS, at_work
 from runs.journal.database_errors import patiently
 from runs.journal.large import decoding
@@ -159,14 +159,14 @@ class Lookups:
         )
         return await decoding(rows, lambda: taken_back(rows, places))
 
-    async def estate(self) -> Sequence[tuple[int, Event]]:
+    async def inherited(self) -> Sequence[tuple[int, Event]]:
         """Return the events for a continuation. Raises JournalBroken."""
         rows = await patiently(
             lambda: self._rows(ESTATE, self._run_id, self._run_id), f"run {self._run_id}, reading what goes along"
         )
         return await self._numbered(rows)
 
-    async def estate_on(self, connection: Connection) -> Sequence[tuple[int, Event]]:
+    async def inherited_on(self, connection: Connection) -> Sequence[tuple[int, Event]]:
         """Return the same within this connection's transaction. Raises JournalBroken."""
         return await self._numbered(await (await connection.execute(ESTATE, [self._run_id, self._run_id])).fetchall())
 

@@ -245,7 +245,7 @@ class Hub:
 
 
 async def heard(channel: str, *, name: str) -> AsyncIterator[str | None]:
-    """Yield notifications of a channel for ever, on its own connection; None after every connect."""
+    """Yield notifications of a channel forever, on its own connection; None after every connect."""
     patience, away = Patience(), log_messages.Outage(log, name)
     while True:
         try:

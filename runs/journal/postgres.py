@@ -24,7 +24,7 @@ from ledger.observers import Written
 from runs import features
 from runs.backoff import Patience
 from runs.engine.journal import Batch, History, How, Reply
-from runs.journal.births import Succession, child_statements
+from runs.journal.children import Continuation, child_statements
 from runs.journal.claims import Claim, Worker
 from runs.journal.committer import answered, committer
 from runs.journal.database_errors import Refusals, raise_known
@@ -47,7 +47,7 @@ _HAND_OVER = "SELECT runs_hand_over(%s, %s)"
 _USAGE = "ROW(%s, %s, %s, %s, %s)"
 
 
-class PgJournal(Mailbox, Succession):
+class PgJournal(Mailbox, Continuation):
     """The `Journal` port over PostgreSQL, for one claimed run."""
 
     def __init__(

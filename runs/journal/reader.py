@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 
 from ledger.chain import Link, body_hash, link_hash
 from ledger.codec import pack, size_of, unpack
-from ledger.codes import is_genuine, may_lack_code
+from ledger.codes import is_authentic, may_lack_code
 from ledger.events import (
     ApprovalDecided,
     Event,
@@ -230,7 +230,7 @@ def checked(run_id: UUID, row: TupleRow) -> tuple[Link, Event]:
         raise JournalBroken(f"event {seq} can't be read: {error}") from error
     if (event.KIND, event.slot, event.attempt, event.fact) != (kind, slot, attempt, fact):
         raise JournalBroken(f"event {seq}: its columns say {kind} at {slot}, its content {event.KIND} at {event.slot}")
-    is_ours = may_lack_code(event) if code is None else is_genuine(code_key(), run_id, seq, body, bytes(code))
+    is_ours = may_lack_code(event) if code is None else is_authentic(code_key(), run_id, seq, body, bytes(code))
     if not is_ours:
         reason = "forged_approval" if isinstance(event, ApprovalDecided) else "forged_event"
         raise JournalBroken(f"event {seq}, {kind}, does not carry this installation's code: {_who(code)}", reason)

@@ -22,8 +22,8 @@ from runs.journal.libpq import Pool
 
 log = logging.getLogger("runs.journal.telling")
 
-MOST_LINES = 500  # kept per run, and waiting here per run
-MOST_WAITING = 5000  # of all runs
+MAX_LINES = 500  # kept per run, and waiting here per run
+MAX_WAITING = 5000  # of all runs
 EVERY_SECONDS = 0.3
 _KEEP = "SELECT runs_keep_told(%s, %s, %s, %s::jsonb, %s)"
 
@@ -38,15 +38,15 @@ class Teller:
 
     def keep(self, run_id: str, lease: Lease, told: Told) -> None:
         """Queue a message. Call from the loop's own thread."""
-        lines, progress = self._waiting.setdefault((run_id, lease), (deque(maxlen=MOST_LINES), {}))
+        lines, progress = self._waiting.setdefault((run_id, lease), (deque(maxlen=MAX_LINES), {}))
         if told.is_progress:
             progress[told.place] = told  # only the latest progress
-        elif self._count < MOST_WAITING:
-            self._count += len(lines) < MOST_LINES
+        elif self._count < MAX_WAITING:
+            self._count += len(lines) < MAX_LINES
             lines.append(told)  # beyond the limit the oldest are dropped, as in the database
 
     async def serve(self, pool: Pool) -> None:
-        """Send for ever."""
+        """Send forever."""
         while True:
             await asyncio.sleep(EVERY_SECONDS)
             await self.send(pool)
@@ -59,7 +59,7 @@ class Teller:
                 async with pool.connection() as link:
                     await prepare_reading(link, [UUID(run_id)])
                     told = json.dumps([_plain(one, UUID(run_id)) for one in (*lines, *progress.values())])
-                    await link.execute(_KEEP, [run_id, lease.epoch, lease.token, told, MOST_LINES])
+                    await link.execute(_KEEP, [run_id, lease.epoch, lease.token, told, MAX_LINES])
                 self.on_kept(run_id)
             except (psycopg.Error, OSError, PoolTimeout, RecordDamaged) as error:
                 log.warning("run %s: %s lines were not kept (%s)", run_id, len(lines), first_line(error))

@@ -16,10 +16,10 @@ from runs.journal import pooler
 def operator() -> Actor:
     """Return the operating system's account as an operator; environment variables can't change it. Anyone with a
     shell here may operate."""
-    return whoever(OPERATOR)
+    return command_actor(OPERATOR)
 
 
-def whoever(role: str = "") -> Actor:
+def command_actor(role: str = "") -> Actor:
     return Actor("os", pwd.getpwuid(os.getuid()).pw_name, role=role, auth="shell")
 
 

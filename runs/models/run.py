@@ -84,7 +84,7 @@ class Run(models.Model):
         help_text="Not to be begun before others of its key have ended.",
     )
     is_passed_on = models.BooleanField(
-        default=False, db_default=False, help_text="It has ended, and whoever was queued behind it has been let in."
+        default=False, db_default=False, help_text="It has ended, and the run queued behind it was admitted."
     )
     start_at = models.DateTimeField(null=True, help_text="Not to be begun before.")
     start_before = models.DateTimeField(null=True, help_text="Not begun by then, it ends as cancelled.")
@@ -114,7 +114,9 @@ class Run(models.Model):
         default=1, db_default=1, help_text="Of the code that started it, as its first event says: ledger/protocol.py."
     )
     created_by = models.TextField()
-    creator = models.BigIntegerField(null=True, help_text="The account of whoever started it: names can be changed.")
+    creator = models.BigIntegerField(
+        null=True, help_text="The account of the person who started it: names can be changed."
+    )
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
@@ -207,7 +209,7 @@ class Run(models.Model):
             models.Index(fields=["state", "agent", "version", "-created_at", "-id"], name="runs_run_by_version_time"),
         ]
 
-    def heirs(self) -> models.QuerySet[Run]:
+    def successors(self) -> models.QuerySet[Run]:
         return Run.objects.filter(first=self.first or self.pk).order_by("turn")
 
     @property
@@ -386,7 +388,7 @@ class Wait(models.Model):
     consumed_by = models.TextField(null=True, help_text="The slot of the call that used the grant.")
     consumed_attempt = models.SmallIntegerField(null=True, help_text="The attempt that used it last.")
     is_overdue = models.BooleanField(default=False)
-    also = ArrayField(models.TextField(), null=True, help_text="Queues that nobody's answer in time put it to besides.")
+    also = ArrayField(models.TextField(), null=True, help_text="Further queues to which it was escalated.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run", "slot", "attempt", "kind", "n"], name="runs_wait_once")]

@@ -38,7 +38,7 @@ class Ear:
 
 
 class Ears:
-    """All pages of this process. `in_thread` asks the database beside the event loop."""
+    """All pages of this process. `in_thread` queries the database outside the event loop."""
 
     def __init__(self, in_thread: InThread) -> None:
         self._in_thread = in_thread

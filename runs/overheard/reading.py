@@ -16,7 +16,7 @@ from ledger.web.pressure import optionally
 
 LISTENED_SECONDS = 30  # from the last look
 STALE_SECONDS = 30  # a text that has not grown for so long is of a worker that is gone
-# Rows that nobody needs any more go with it, but for those that somebody else is at: so no two of these deadlock.
+# Rows that nobody needs any more go with it, but for those that someone else is at: so no two of these deadlock.
 _LISTEN = """
 WITH gone AS (DELETE FROM runs_overheard WHERE id IN (
          SELECT id FROM runs_overheard WHERE at < clock_timestamp() - make_interval(secs => %(stale)s)
@@ -30,7 +30,7 @@ WHERE r.id = ANY(%(runs)s) AND r.ended_at IS NULL ORDER BY r.id
 ON CONFLICT (run_id) DO UPDATE SET until = excluded.until
 WHERE runs_listener.until < clock_timestamp() + make_interval(secs => %(listened)s / 2)
 """
-# What is on record stands there: never beside it. And what a worker heard that has lost the run is nobody's.
+# Recorded output is never shown twice, and output from a worker that lost the run is dropped.
 _READ = """
 SELECT o.run_id, o.slot, o.text, o.characters, o.at FROM runs_overheard o
 JOIN ledger_head h ON h.run_id = o.run_id AND h.epoch = o.epoch AND h.lease IS NOT NULL

@@ -24,13 +24,13 @@ from runs.journal.libpq import Pool
 log = logging.getLogger("runs.overheard.texts")
 
 EVERY_SECONDS = 0.3
-LOOK_SECONDS = 0.25  # no request waits longer to learn whether somebody listens
-MOST_CHARACTERS = 6000  # the end of a longer text
-MOST_TEXTS = 200  # of one worker at a time
+LOOK_SECONDS = 0.25  # no request waits longer to learn whether someone listens
+MAX_CHARACTERS = 6000  # the end of a longer text
+MAX_TEXTS = 200  # of one worker at a time
 # Said whole a moment before it is on record: shown until then.
 LINGER_SECONDS = 2.0
 _IS_HEARD = "SELECT 1 FROM runs_listener WHERE run_id = %s AND until > clock_timestamp()"
-# Only while somebody listens, and by whoever has the run: one that lost it says nothing more.
+# Only while someone listens, and only by the worker that has the run.
 _TELL = """
 INSERT INTO runs_overheard (run_id, slot, attempt, epoch, text, characters, at)
 SELECT %(run)s, %(slot)s, %(attempt)s, %(epoch)s, %(text)s, %(characters)s, clock_timestamp()
@@ -52,7 +52,7 @@ class Text:
         self.over_at: float | None = None
 
     def hear(self, more: str) -> None:
-        self.end = (self.end + more)[-MOST_CHARACTERS:]
+        self.end = (self.end + more)[-MAX_CHARACTERS:]
         self.characters += len(more)
         self.has_grown = True
 
@@ -69,7 +69,7 @@ class Texts:
         self, run_id: str, lease: Lease, slot: str, attempt: int
     ) -> AsyncIterator[Callable[[str], None] | None]:
         """While a request is under way: what takes its text, or None where nobody listens."""
-        if len(self._texts) >= MOST_TEXTS or not await self._is_heard(run_id):
+        if len(self._texts) >= MAX_TEXTS or not await self._is_heard(run_id):
             yield None
             return
         text = Text(run_id, lease, slot, attempt)
@@ -80,7 +80,7 @@ class Texts:
             text.over_at = time.monotonic() + LINGER_SECONDS
 
     async def serve(self, pool: Pool) -> None:
-        """Send, for ever."""
+        """Send, forever."""
         self._pool = pool
         while True:
             await asyncio.sleep(EVERY_SECONDS)

@@ -29,7 +29,7 @@ from runs.services.messages.reading import in_time
 from runs.services.settling.senders import name_of
 
 log = logging.getLogger("runs.queries.doubts")
-MOST_LINKED = 2000
+MAX_LINKED = 2000
 SECONDS = 0.5  # for the author's function
 _NAME = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)*[a-z](?:[a-z0-9-]*[a-z0-9])?", re.IGNORECASE)
 
@@ -60,7 +60,7 @@ def link_of(run: Run, wait: Wait) -> Link | None:
 
 def read(given: object) -> Link | None:
     """Return a web address that leads to the host it shows; None for anything else."""
-    if not isinstance(given, str) or not 0 < len(given) <= MOST_LINKED:
+    if not isinstance(given, str) or not 0 < len(given) <= MAX_LINKED:
         return None
     if any(character.isspace() or not character.isprintable() for character in given) or "\\" in given:
         return None
@@ -84,7 +84,7 @@ def _is_plain(host: str) -> bool:
         return False
 
 
-MOST_SIMILAR = 20
+MAX_SIMILAR = 20
 LOOKED_AT = 500  # settled calls of the tool that are read, of all agents
 # The newest verdicts by people in this agent's runs that the reader may see, with the event that has the reason.
 _SIMILAR = """
@@ -126,7 +126,7 @@ def similar_to(run: Run, wait: Wait) -> Similar:
     tool = name_of(wait)
     sees, values = seen.is_seen("r", viewer())
     with connection.cursor() as cursor:
-        cursor.execute(_SIMILAR.format(sees=sees), [tool, LOOKED_AT, run.agent, *values, MOST_SIMILAR])
+        cursor.execute(_SIMILAR.format(sees=sees), [tool, LOOKED_AT, run.agent, *values, MAX_SIMILAR])
         rows = cursor.fetchall()
     readable = seen.readable({run_id: creator for run_id, _, _, _, _, creator, _ in rows})
     cases = tuple(

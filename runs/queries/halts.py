@@ -172,8 +172,8 @@ class Holding:
         return [tag for tag in self.row.tags if who.sees_all or tag in who.tags]
 
     @property
-    def is_genuine(self) -> bool:
-        return self.row.is_genuine and self.began.is_genuine
+    def is_authentic(self) -> bool:
+        return self.row.is_authentic and self.began.is_authentic
 
 
 def holding() -> list[Holding]:

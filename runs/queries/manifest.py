@@ -64,9 +64,9 @@ def _recomputed(agent: Agent) -> Iterator[Fact]:
             kept = f"; an answer is shared for {_time(tool.cache)}" if tool.cache else ""
             yield Fact("read", tool.name, f"asked again where its answer isn't on record yet{kept}")
         if tool.gate is not None:
-            yield Fact("gate", tool.name, f"{tool.gate.rule}: decided anew for each call that isn't on record")
+            yield Fact("gate", tool.name, f"{tool.gate.rule}: decided for each call that isn't on record")
     for view in agent.views.values():
-        yield Fact("view", view.name, "of the recorded state, whenever somebody asks")
+        yield Fact("view", view.name, "of the recorded state, whenever someone asks")
 
 
 def _secret(agent: Agent) -> Iterator[Fact]:

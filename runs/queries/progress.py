@@ -12,7 +12,7 @@ from uuid import UUID
 from ledger.api.present import masked
 from ledger.contents import readable_text
 from ledger.models import Head
-from runs.engine.succession import LARGE_BYTES, LARGE_JOURNAL
+from runs.engine.continuation import LARGE_BYTES, LARGE_JOURNAL
 from runs.models import ENDED, NEVER, LogLine, Run, State
 
 

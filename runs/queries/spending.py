@@ -131,7 +131,7 @@ class Exceeded:
 
     @property
     def queue(self) -> str:
-        """Return the queue asked besides operators; "" if none."""
+        """Return the queue asked in addition to operators; "" if none."""
         return _text(self.wait, "queue")
 
     @property

@@ -64,7 +64,7 @@ class Standing:
         """Build the error that explains why the action is forbidden."""
         if action == BUDGET:
             queue = settings.DURABLEAGENTS.budget_queue if raises_budgets() else ""
-            others = f", or whoever is in charge of the queue {queue}," if queue else ""
+            others = f", or the role in charge of the queue {queue}," if queue else ""
             return Forbidden(f"Only an operator{others} may set what a run may use.")
         if action not in STOPPING:
             what = _IN_WORDS.get(action, action)
@@ -104,7 +104,7 @@ def in_charge() -> frozenset[str]:
 
 
 def raises_budgets() -> str | None:
-    """Return the role besides operators that may raise budgets: the one in charge of the budget queue."""
+    """Return the role that may raise budgets in addition to operators: the one in charge of the budget queue."""
     return QUEUES.get(settings.DURABLEAGENTS.budget_queue) or None
 
 

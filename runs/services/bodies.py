@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from ledger.web.bodies import ARRAY, OBJECT, Justification, Justified, Strict
 from ledger.web.text_safety import is_hidden
-from runs.engine.attributes import MOST as MOST_ATTRIBUTES
+from runs.engine.attributes import MOST as MAX_ATTRIBUTES
 from runs.engine.budget import Budget
 
 OF_SCHEDULE = "schedule:"  # prefix of the business keys of a schedule's runs
@@ -104,7 +104,7 @@ class FirstSignal(Strict):
     )
 
 
-Attributes = Annotated[dict[str, Any], Field(max_length=MOST_ATTRIBUTES)]
+Attributes = Annotated[dict[str, Any], Field(max_length=MAX_ATTRIBUTES)]
 
 
 class StartBody(Strict):
@@ -141,13 +141,13 @@ class StartBody(Strict):
     ] = 0
 
 
-MOST_AT_ONCE = 200
+MAX_AT_ONCE = 200
 
 
 class BulkBody(Strict):
     """Many starts. Each succeeds or fails on its own."""
 
-    runs: Annotated[list[Any], Field(min_length=1, max_length=MOST_AT_ONCE, description="Each as in a single start.")]
+    runs: Annotated[list[Any], Field(min_length=1, max_length=MAX_AT_ONCE, description="Each as in a single start.")]
 
 
 class SteerBody(Justified):

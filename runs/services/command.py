@@ -61,7 +61,7 @@ def journal(run_id: UUID, *events: e.Event, by: Actor, entries: Sequence[Entry] 
     notify.ring(run_id, append(run_id, *events, by=by, entries=entries))
 
 
-def show_anew(run_id: UUID) -> None:
+def redraw(run_id: UUID) -> None:
     """Make watchers of the run reload after the commit, when the change is not in its journal."""
     notify.ring(run_id, 0)
 
@@ -277,7 +277,7 @@ def mark_overdue(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> 
 
 def refusal(action: str, run: Run, hint: str) -> IllegalTransition:
     if run.goes_on_as is not None:
-        newest = run.heirs().last() or run
+        newest = run.successors().last() or run
         hint = f"It goes on as run {newest.id}: that is the one to ask."
     return IllegalTransition(_IN_WORDS.get(action, action), str(run.state), hint)
 

@@ -31,12 +31,12 @@ from runs.services.lifecycle import find
 from runs.services.messages.sending import agent_of
 from runs.services.trial import TIMEOUT_SECONDS, TrialFailed, position_on_record, run_trial
 
-MOST_BYTES = 64 * 1024
-MOST_LETTERS = 8000
+MAX_BYTES = 64 * 1024
+MAX_LETTERS = 8000
 _PATCH = "A JSON merge patch (RFC 7396) of the state. The result must fit the agent's state schema."
 _MESSAGE = "Text for the models that the run's node uses; marked as written by a person."
 Patch = dict[str, Any]
-Message = Annotated[str, Field(min_length=1, max_length=MOST_LETTERS)]
+Message = Annotated[str, Field(min_length=1, max_length=MAX_LETTERS)]
 
 
 class Seen(Strict):
@@ -138,7 +138,7 @@ def must_stand_still(run: Run, head: Head) -> None:
         raise refusal(_IN_WORDS, run, hint)
 
 
-_IN_WORDS = "take what somebody hands to it"
+_IN_WORDS = "take what someone hands to it"
 
 
 def _not_looked(run_id: UUID, agent: Agent, no: TrialFailed) -> DurableAgentsError:
@@ -155,8 +155,8 @@ def _not_looked(run_id: UUID, agent: Agent, no: TrialFailed) -> DurableAgentsErr
 
 def _made(agent: Agent, found: Standing, patch: dict[str, Any]) -> Patched:
     size = len(json.dumps(patch, ensure_ascii=False).encode("utf-8", "replace"))
-    if size > MOST_BYTES:
-        raise TooLarge("patch", MOST_BYTES)
+    if size > MAX_BYTES:
+        raise TooLarge("patch", MAX_BYTES)
     try:
         return patched(agent.state, agent.schema_version, found.state, patch)
     except Misfit as error:
@@ -176,7 +176,7 @@ def _must_be_heard(run_id: UUID, agent: Agent, found: Standing) -> None:
         raise CanNotTake(run_id, "no_node", why)
 
 
-_MOST_TOLD = 20
+_MAX_TOLD = 20
 _GO_ON: Mapping[str, Callable[..., Run]] = {"resume": lifecycle.resume, "retry": lifecycle.retry}
 
 
@@ -192,7 +192,7 @@ class Moved(DurableAgentsError):
             moved: list[dict[str, Any]] = []
         else:
             rows = Event.objects.filter(run_id=run_id, seq__gt=seen.seq).order_by("seq").values("seq", "kind", "at")
-            moved = [row | {"at": row["at"].isoformat()} for row in rows[:_MOST_TOLD]]
+            moved = [row | {"at": row["at"].isoformat()} for row in rows[:_MAX_TOLD]]
             told = ", ".join(f"{row['kind']} (event {row['seq']})" for row in moved)
             what = f"newer events are {told}" if told else "its status has changed"
         super().__init__(

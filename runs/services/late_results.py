@@ -1,5 +1,5 @@
 """Late results: answers of calls from a worker that can't record them itself (it lost the run, or was overtaken).
-They settle an unknown outcome unless the run's worker may repeat the call; else they are recorded beside it."""
+They settle an unknown outcome unless the run's worker may repeat the call; otherwise they are recorded with it."""
 
 from __future__ import annotations
 

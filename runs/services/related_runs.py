@@ -86,7 +86,7 @@ def crowded(run_ids: Iterable[UUID]) -> frozenset[UUID]:
 
 def in_the_way(run: Run) -> Other | None:
     """Return the run that keeps a person from resuming this one; None if there is none.
-    A fork that asks about each call may run beside all but its own forks; an undoing run does no work that another
+    A fork that asks about each call may run with all but its own forks; an undoing run does no work that another
     could do, and nothing else could end it."""
     is_undoing = run.is_undoing and run.ended_at is None
     rows = [] if is_undoing else _rows(run)
@@ -111,9 +111,9 @@ def _asks_about_all(fork: UUID | None) -> bool:
 
 
 def why_not(other: Other) -> str:
-    """Explain why a run can't be resumed beside this one, and what to do."""
+    """Explain why a run can't be resumed while this one runs, and what to do."""
     if not seen.among([other.run]):
-        return "The same was begun again by somebody else, as a run of theirs, of whose work it knows nothing."
+        return "Someone else started the same again as another run, which doesn't know of this one's work."
     what = "It was begun again as" if other.is_below else "The same was begun from another point, or gone on with, as"
     return (
         f"{what} run {other.run}, of whose work it knows nothing: go on with that one, or fork this one at its newest"

@@ -22,8 +22,8 @@ from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.journal import notify
 from runs.models import ENDED, Run, Signal
 from runs.services.command import locked, snapshot, wake
+from runs.services.continuation import check_not_continued, for_newest, is_of_chain
 from runs.services.messages.sending import NotTaken
-from runs.services.succession import for_newest, is_of_chain, must_not_have_gone_on
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def signal(run_id: UUID, name: str, payload: Any = None, *, by: Actor, sender_id
 
 def _signal(run_id: UUID, name: str, payload: Any, by: Actor, sender_id: str | None) -> Sent:
     head, run = locked(run_id, under=by)
-    must_not_have_gone_on(run)
+    check_not_continued(run)
     known = _known(run, name, sender_id)
     if known is not None:
         if canonical(_payload(known)) != canonical(payload):

@@ -140,7 +140,7 @@ def what_of(effect: Effect) -> str:
     return f"{named}: undone by {effect.by}" if effect.what == "undo" else f"{named}: {effect.why}"
 
 
-MOST_KEPT = 64
+MAX_KEPT = 64
 # A read that took a tenth of a second is repeated after two seconds at the earliest.
 RESTS = 20
 
@@ -190,7 +190,7 @@ def _keep(run: UUID, kept: _Kept) -> None:
     with _lock:
         _kept[run] = kept
         _kept.move_to_end(run)
-        while len(_kept) > MOST_KEPT:
+        while len(_kept) > MAX_KEPT:
             _kept.popitem(last=False)
 
 

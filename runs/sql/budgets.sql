@@ -2,7 +2,7 @@
 -- asks (runs/engine/budget.py); the check here holds when a cap was lowered meanwhile (DA004).
 
 -- Refuse an intent that would break a cap (DA004). A run that is over one cap may still begin a call that takes nothing of it: the worker counts
--- so too (runs/engine/budget.py) and would otherwise retry for ever. Reservations of other calls are known to the worker, not to the
+-- so too (runs/engine/budget.py) and would otherwise retry forever. Reservations of other calls are known to the worker, not to the
 -- head. A child takes its whole budget.
 CREATE OR REPLACE FUNCTION runs_afford(h ledger_head, p_lines ledger_line[]) RETURNS void
 LANGUAGE plpgsql AS $$

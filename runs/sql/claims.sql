@@ -119,7 +119,7 @@ BEGIN
         IF cardinality(p_graphs) = 0 THEN
             RETURN;
         END IF;
-        -- Of what stands in front some may have to be put aside: more is looked at, and whoever asks does so again at once.
+        -- Some of the first may have to be put aside: more rows are read, and the caller asks again at once.
         more := CASE WHEN EXISTS (SELECT 1 FROM runs_haltnow n WHERE n.scope NOT IN ('tool', 'provider')
                                   AND (n.scope = 'tag' OR n.kind = 'starts' OR n.is_staged)) THEN 256 ELSE 0 END;
     END IF;
@@ -219,7 +219,7 @@ BEGIN
             IF runs_is_everybodys(SQLSTATE) THEN
                 RAISE;
             END IF;
-            CONTINUE WHEN left(SQLSTATE, 2) IN ('40', '55');  -- somebody has the row: it is looked at again
+            CONTINUE WHEN left(SQLSTATE, 2) IN ('40', '55');  -- someone has the row: it is looked at again
             problem := format('%s (%s)', SQLERRM, SQLSTATE);
         END;
         IF problem IS NULL THEN

@@ -108,7 +108,7 @@ BEGIN
         RETURN reply;
     END IF;
     SELECT * INTO o FROM runs_run WHERE id = p_run;
-    -- Its parent hears of the heir's end, and whoever is queued behind a renewed run is queued behind the heir.
+    -- Its parent is told of the continuation's end, and runs queued behind a renewed run are queued behind its continuation.
     UPDATE runs_run SET
         goes_on_as = p_heir, goes_on_by = p_how, is_told = o.parent IS NOT NULL, is_passed_on = o.is_passed_on OR p_how = 'renewal'
     WHERE id = p_run;

@@ -8,7 +8,7 @@ from itertools import pairwise
 from uuid import UUID
 
 from ledger.chain import Link
-from ledger.codes import is_genuine, may_lack_code
+from ledger.codes import is_authentic, may_lack_code
 from ledger.events import decode
 from ledger.keys import code_key
 from runs.story.lines import Line, Stored
@@ -22,7 +22,7 @@ def doubt(run_id: UUID, row: Stored) -> str:
         return "it was changed: its content does not give its hash"
     if row.code is None:
         return "" if _may_lack_code(link.clear) else "it has no code: none of our processes wrote it"
-    if not is_genuine(code_key(), run_id, row.seq, body, bytes(row.code)):
+    if not is_authentic(code_key(), run_id, row.seq, body, bytes(row.code)):
         return "it was not written with this installation's key, or not in this run"
     return ""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-MOST_PIECES = 600
-MOST_BYTES = 2**20
-MOST_DOUBTS = 5
+MAX_PIECES = 600
+MAX_BYTES = 2**20
+MAX_DOUBTS = 5
 
 
 class Drawn:
@@ -23,15 +23,15 @@ class Drawn:
 
     def keep(self, key: Hashable, html: str) -> None:
         """Cache a piece; when there are too many, drop all, because current ones come back with the next view."""
-        if self.bytes + len(html) > MOST_BYTES or len(self._pieces) >= MOST_PIECES:
+        if self.bytes + len(html) > MAX_BYTES or len(self._pieces) >= MAX_PIECES:
             self._pieces, self.bytes = {}, 0
-        if len(html) * 4 <= MOST_BYTES:
+        if len(html) * 4 <= MAX_BYTES:
             self._pieces[key] = html
             self.bytes += len(html)
 
     def doubt(self, seq: int, why: str) -> None:
         """Note an event that can't be trusted, as long as what was drawn of it is cached."""
-        if len(self._doubts) < MOST_DOUBTS:
+        if len(self._doubts) < MAX_DOUBTS:
             self._doubts[seq] = why
 
     @property

@@ -25,8 +25,8 @@ from runs.story import Bare, Fold, Line, clear_of, doubts, mislabelled, read
 from runs.story.drawn import Drawn
 from runs.story.lines import Stored
 
-MOST_BYTES = 64 * 2**20
-MOST_RUNS = 256
+MAX_BYTES = 64 * 2**20
+MAX_RUNS = 256
 # A refreshed page may go this long without checking all folded rows.
 UNASKED_SECONDS = 5.0
 AT_ONCE = 5000
@@ -92,12 +92,12 @@ class Kept:
     def catch_up(self, *, is_opened: bool) -> None:
         """Fold new events; fold everything again if the folded rows have changed."""
         if self.last is NOTHING:
-            self._anew()
+            self._reset()
             return
         must_ask = is_opened or time.monotonic() > self.checked_at + UNASKED_SECONDS
         rows = self._checked() if must_ask else _rows(_FACTS, self.run_id, self.last.seq, AT_ONCE)
         if not self._goes_on(rows):
-            self._anew()
+            self._reset()
             return
         is_more = len(rows) == AT_ONCE
         del rows[0]
@@ -108,7 +108,7 @@ class Kept:
             rows = _rows(_FACTS, self.run_id, self.last.seq + 1, AT_ONCE) if is_more else []
             is_more = len(rows) == AT_ONCE
 
-    def _anew(self) -> None:
+    def _reset(self) -> None:
         self.forget()
         self.checked_at = time.monotonic()
         for seq, hash_, print_, prints in _rows(_KNOWN, self.run_id, self.run_id):
@@ -148,7 +148,7 @@ class Kept:
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """Disable the garbage collector: a fold leaves no cycles, so collections would be wasted.
-    With several threads, whoever disabled it enables it again."""
+    With several threads, the one that disabled it enables it again."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -198,7 +198,7 @@ def folded(run_id: UUID, *, is_opened: bool = True) -> Iterator[Kept]:
 def _make_room() -> None:
     with _guard:
         total = sum(kept.bytes + kept.drawn.bytes for kept in _kept.values())
-        while _kept and (total > MOST_BYTES or len(_kept) > MOST_RUNS):
+        while _kept and (total > MAX_BYTES or len(_kept) > MAX_RUNS):
             _, gone = _kept.popitem(last=False)
             total -= gone.bytes + gone.drawn.bytes
 

@@ -13,7 +13,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from pydantic_core import from_json
 
 from ledger.api.present import MASK, masked
-from ledger.codec import MOST_DEEP, is_too_deep, pack, unpack, unpack_head
+from ledger.codec import MAX_DEEP, is_too_deep, pack, unpack, unpack_head
 from ledger.events import KINDS, Event, encode_clear
 from ledger.redacted import without_redacted
 from ledger.web.seeing.payloads import ERASED, HIDDEN, Hidden, is_open
@@ -96,7 +96,7 @@ class Line:
         except (ValueError, RecursionError) as error:
             return {"unreadable": str(error)}
         return (
-            {"unreadable": f"nested deeper than {MOST_DEEP} levels"}
+            {"unreadable": f"nested deeper than {MAX_DEEP} levels"}
             if is_too_deep(payload)
             else without_redacted(self.kind, self.clear, _in_whole_characters(payload))
         )

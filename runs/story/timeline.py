@@ -20,7 +20,7 @@ _TONES = {WORKING: "done", QUEUED: "queue", WAITING: "wait", PAUSED: "hold", DOW
 
 
 # Bars narrower than a hundredth can't be told apart: of more, only the latest are drawn.
-MOST_BARS = 150
+MAX_BARS = 150
 
 
 @dataclass
@@ -100,7 +100,7 @@ class Timeline:
         row = Row("queued", "queued", start, 1, depth=0, end=None if is_open else until, is_open=is_open)
         row.bars = [
             Bar(part.start, part.end, _TONES[part.what])
-            for part in pace.within(start, until, MOST_BARS)
+            for part in pace.within(start, until, MAX_BARS)
             if part.what != WORKING
         ]
         return row
@@ -108,14 +108,14 @@ class Timeline:
 
 def _as_of(row: Row, pace: Pace, until: datetime, *, is_over: bool) -> Row:
     """Return a copy that ends at `until`, with a visit's bars taken from the pace."""
-    bars = [replace(bar) for bar in row.bars[-MOST_BARS:]]
+    bars = [replace(bar) for bar in row.bars[-MAX_BARS:]]
     row = replace(row, bars=bars)
     if row.is_open and is_over:
         finish(row, until)
     for bar in row.bars:
         bar.end = bar.end or until
     if row.kind == "visit":
-        segments = pace.within(row.start, row.end or until, MOST_BARS)
+        segments = pace.within(row.start, row.end or until, MAX_BARS)
         row.bars = [Bar(segment.start, segment.end, _TONES[segment.what]) for segment in segments]
     return row
 

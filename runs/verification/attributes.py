@@ -71,8 +71,8 @@ _DIFFERENT = """
     SELECT coalesce(wanted.tag, there.tag), there.tag IS NULL FROM wanted FULL JOIN there ON there.tag = wanted.tag
     WHERE wanted.tag IS NULL OR there.tag IS NULL ORDER BY 1 LIMIT 20"""
 
-_MISSING = "it has the tag {tag!r}, or what it came from has, and whoever sees runs by that isn't shown it"
-_MORE = "it is shown to whoever sees runs by the tag {tag!r}, which neither it nor what it came from has"
+_MISSING = "it or a run it came from has the tag {tag!r}, but people who see runs by that tag can't see it"
+_MORE = "people who see runs by the tag {tag!r} can see it, though neither it nor a run it came from has that tag"
 
 
 class SeenBy:

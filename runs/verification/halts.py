@@ -36,7 +36,7 @@ def _of(
         what = f"row {row.n} of halt {halt}"
         if row.n != n:
             yield f"{what}: a row before it is missing"
-        if not row.is_genuine:
+        if not row.is_authentic:
             yield f"{what} was not written by this installation"
         if before is not None and not _opens(before, row):
             yield f"{what} does not follow on the one before"

@@ -36,12 +36,12 @@ from runs.services.command import make_ready, open_wait, save
 from runs.workers.failure_detector import Watcher
 
 log = logging.getLogger("runs.workers.failover")
-MOST_DEATHS = 10
+MAX_DEATHS = 10
 # From this many deaths on a run is driven alone in a process, and only deaths there count.
 SOLO_FROM = 3
 ATTENTION = timedelta(days=7)
 # Failures of one run that may still be temporary.
-MOST_FAILURES = 3
+MAX_FAILURES = 3
 BEYOND_HELP = timedelta(minutes=5)
 Cause = Incident.Cause
 
@@ -59,7 +59,7 @@ def worker_died(incarnation_id: UUID, proof: str, cause: Cause = Cause.PROOF) ->
     if freed:
         log.warning("worker %s is gone (%s): %s run(s) freed to be driven again", incarnation_id, proof, freed)
     if left:
-        log.warning("worker %s is gone: %s of its run(s) are locked by somebody; trying again", incarnation_id, left)
+        log.warning("worker %s is gone: %s of its run(s) are locked by someone; trying again", incarnation_id, left)
     return freed
 
 
@@ -86,7 +86,7 @@ def _not_freed(run_id: UUID, incarnation_id: UUID, error: Exception) -> None:
     """After a few failures, stop a damaged run for an operator instead of retrying it in every pass."""
     count = _unfreed[run_id] = _unfreed.get(run_id, 0) + 1
     log.error("run %s: can't be freed from worker %s", run_id, incarnation_id, exc_info=error)
-    if count >= MOST_FAILURES:
+    if count >= MAX_FAILURES:
         del _unfreed[run_id]
         stop(run_id, incarnation_id, f"its worker is gone and it can't be freed: {first_line(error)}")
 
@@ -172,7 +172,7 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool 
         call=stood.call,
         silent_ms=None if silence is None else max(0, round(silence * 1000)),
     )
-    is_stopped = head.deaths >= MOST_DEATHS
+    is_stopped = head.deaths >= MAX_DEATHS
     if is_stopped:
         problem = (
             f"{head.deaths} workers in a row died on this run before it could write anything, "
@@ -225,7 +225,7 @@ def _figures(lost: e.WorkerLost, stood: Standing) -> dict[str, Any]:
 
 
 def _history(run_id: UUID) -> list[dict[str, str | int]]:
-    rows = Incident.objects.filter(run_id=run_id).order_by("-seq")[:MOST_DEATHS]
+    rows = Incident.objects.filter(run_id=run_id).order_by("-seq")[:MAX_DEATHS]
     return [
         {"at": r.at.isoformat(), "host": r.host, "pid": r.pid, "proof": r.proof, "deaths": r.deaths}
         for r in reversed(rows)

@@ -42,10 +42,10 @@ from runs.backoff import Patience
 from runs.connections import dsn
 from runs.engine.agents import registry
 from runs.engine.canonical import printable
+from runs.engine.continuation import LARGE_JOURNAL
 from runs.engine.driver import Driver
 from runs.engine.limits import Limits
 from runs.engine.runtime import Control, Runtime
-from runs.engine.succession import LARGE_JOURNAL
 from runs.engine.threads import BusyTool, ToolThreads
 from runs.fleet import version_changes
 from runs.fleet.agent_versions import Loaded
@@ -76,14 +76,14 @@ WARM = 4  # of them are opened before there is work
 HAND_OVER_SECONDS = 1.0
 AFTER_DEADLINE_TICK_SECONDS = 0.05
 ENDS = frozenset({"completed", "failed", "cancelled"})
-MOST_FAILURES = 3
-MOST_CLAIMED = 32  # at a time
+MAX_FAILURES = 3
+MAX_CLAIMED = 32  # at a time
 # If no other worker has all versions of this one, other runs wait while it makes room, so it stops after this.
 ROOM_SECONDS = 15.0
 ROOM_PAUSE_SECONDS = 30.0
 # How long a run is left to others whose key this process lacks: twice as long each time.
-KEYLESS_SECONDS, LONGEST_KEYLESS_SECONDS = 30.0, 300.0
-MOST_KEYLESS = 1000  # with more, nothing is claimed until some may be tried again
+KEYLESS_SECONDS, MAX_KEYLESS_SECONDS = 30.0, 300.0
+MAX_KEYLESS = 1000  # with more, nothing is claimed until some may be tried again
 IDLE_LOOK_SECONDS = 3.0  # without runs to drive, to catch lost claims
 
 
@@ -101,7 +101,7 @@ class Keyless:
 
     def note(self, run_id: UUID) -> None:
         _, seconds = self._pauses.pop(run_id, (0.0, KEYLESS_SECONDS / 2))
-        seconds = min(2 * seconds, LONGEST_KEYLESS_SECONDS)
+        seconds = min(2 * seconds, MAX_KEYLESS_SECONDS)
         self._pauses[run_id] = time.monotonic() + seconds, seconds
 
     def paused(self) -> list[UUID]:
@@ -194,7 +194,7 @@ class Host:
         await pool.open(wait=False)
         teller = Teller(lambda run_id: bell.ring(run_id, 0))
         texts = Texts()
-        beside = [
+        companions = [
             asyncio.create_task(kept("the housekeeping", self._housekeeping)),
             asyncio.create_task(kept("the listener", partial(self._listen, pool))),
             asyncio.create_task(kept("what nodes say", partial(teller.serve, pool))),
@@ -220,9 +220,9 @@ class Host:
             )
             await self._finish()
         finally:
-            for task in beside:
+            for task in companions:
                 task.cancel()
-            await asyncio.wait(beside)
+            await asyncio.wait(companions)
             await teller.send(pool)
             await pool.close(timeout=1.0)
 
@@ -289,14 +289,14 @@ class Host:
         room = self.slots - len(self._active)
         is_closed = self._drain_at is not None or room <= 0 or self._is_fenced() or self._alone_with in self._active
         skipped = self._keyless.paused()
-        is_closed = is_closed or self._limits.blocks_claims or len(skipped) >= MOST_KEYLESS
+        is_closed = is_closed or self._limits.blocks_claims or len(skipped) >= MAX_KEYLESS
         self._is_busy = is_closed or self._makes_room
         if is_closed:
             return False
         if self._makes_room:
             await self._claim_alone(pool, lent, bell, skipped)
             return False
-        wanted = min(room, MOST_CLAIMED)
+        wanted = min(room, MAX_CLAIMED)
         claimed = await claim(
             pool, self.worker, self._loaded.graph_ids(), wanted, skipped=skipped, on_damaged=self._note_damaged
         )
@@ -316,7 +316,7 @@ class Host:
             pool, self.worker, self._loaded.graph_ids(), 1, solo=True, skipped=skipped, on_damaged=self._note_damaged
         ):
             self._alone_with = one.run_id
-            log.warning("run %s: workers keep dying on it; this one drives nothing beside it", one.run_id)
+            log.warning("run %s: workers keep dying on it; this one drives nothing else meanwhile", one.run_id)
             self._start(one, pool, lent, bell)
 
     async def _go_round(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
@@ -358,7 +358,7 @@ class Host:
         for run_id, (owner, problem) in damaged.items():
             count = self._failures[run_id] = self._failures.get(run_id, 0) + 1
             log.error("run %s: can't be claimed: %s", run_id, problem)
-            if count >= MOST_FAILURES:
+            if count >= MAX_FAILURES:
                 del self._failures[run_id]
                 await self._house.stop(run_id, owner, f"it can't be claimed: {problem}")
 
@@ -435,8 +435,8 @@ class Host:
         """Retry after an engine error unless the database refused it for good, then stop the run for an operator."""
         log.error("run %s: the engine failed on it", run_id, exc_info=error)
         count = self._failures[run_id] = self._failures.get(run_id, 0) + 1
-        if not isinstance(error, StatementRefused) and (count < MOST_FAILURES or is_transient(error)):
-            await asyncio.sleep(TICK_SECONDS * min(count, MOST_FAILURES))
+        if not isinstance(error, StatementRefused) and (count < MAX_FAILURES or is_transient(error)):
+            await asyncio.sleep(TICK_SECONDS * min(count, MAX_FAILURES))
             return
         problem = printable(f"{type(error).__name__}: {error}"[:2000])
         if await self._house.stop(run_id, self.worker.id, problem):

@@ -34,7 +34,7 @@ FALLING_TICK_SECONDS = 0.01
 # A cluster younger than this died early. Five in a row are replaced at once, the next ones after growing delays.
 YOUNG_SECONDS = 3.0
 YOUNG_DEATHS_FREE = 5
-FIRST_BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 0.5, 4.0
+FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 0.5, 4.0
 NURSERY_PAUSE_SECONDS = 1.0
 GOODBYE_SECONDS = 2.0
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -203,7 +203,7 @@ class Supervisor:
     def _replace(self, tree: Tree, reason: str) -> None:
         is_young = tree.age_seconds < YOUNG_SECONDS
         deaths = self._young_deaths[tree.number] = self._young_deaths.get(tree.number, 0) + 1 if is_young else 0
-        pause = pause_seconds(deaths - YOUNG_DEATHS_FREE, first=FIRST_BACKOFF_SECONDS, longest=MOST_BACKOFF_SECONDS)
+        pause = pause_seconds(deaths - YOUNG_DEATHS_FREE, first=FIRST_BACKOFF_SECONDS, longest=MAX_BACKOFF_SECONDS)
         log.warning(
             log_messages.CLUSTER_DIED, tree.number, reason, f" in {pause:g} s: it keeps dying young" if pause else ""
         )

@@ -34,7 +34,7 @@ QUIET_SECONDS = 60.0  # without trouble for this long, a wait counts as handled
 # Limit of one pass: the same thread looks for dead workers.
 PASS_SECONDS = 0.25
 # Failures of a due wait before an operator is asked.
-MOST_TROUBLES = 3
+MAX_TROUBLES = 3
 # Resolutions of waits that need nothing else at their deadline.
 RESOLUTIONS = {"timer": "fired", "signal": "timed_out", "input": "timed_out", "message": "timed_out"}
 _FIRE = "SELECT wait_id, run_id, seq, is_awake, problem FROM runs_fire_due(%s, %s, %s, %s::uuid[], %s)"
@@ -120,7 +120,7 @@ def _pass_over(what: UUID, run_id: UUID, problem: str) -> None:
     _, count = _troubled.get(what, (0.0, 0))
     _troubled[what] = time.monotonic() + TROUBLED_SECONDS, count + 1
     log.error("run %s: %s", run_id, problem)
-    if count + 1 == MOST_TROUBLES:
+    if count + 1 == MAX_TROUBLES:
         failover.show(run_id, problem)
 
 
@@ -133,7 +133,7 @@ def _passed_over() -> list[UUID]:
 
 def tell_parents() -> int:
     """Report unreported ends of children, every few seconds; returns how many."""
-    return sum(_tell(parent, children) for parent, children in ends.untold(besides=_passed_over()).items())
+    return sum(_tell(parent, children) for parent, children in ends.untold(excluding=_passed_over()).items())
 
 
 def _tell(parent: UUID, children: list[UUID]) -> int:
@@ -193,7 +193,7 @@ def _call(act: features.Sweep, until: float) -> None:
 
 def each(find: Callable[..., list[UUID]], act: Callable[[UUID], object], what: str) -> int:
     """Act on each run found, skipping for a while those that fail. Returns how many were found."""
-    run_ids = find(besides=_passed_over())
+    run_ids = find(excluding=_passed_over())
     for run_id in run_ids:
         try:
             act(run_id)

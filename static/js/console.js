@@ -90,7 +90,7 @@
   showTab();
   afterSwap.push(showTab);
 
-  // The open case is in view in the list beside it, or the one that follows a decided case: the list scrolls, not the page.
+  // The open case is in view in the list next to it, or the one that follows a decided case: the list scrolls, not the page.
   let inView = "";
   function showOpenCase() {
     const list = document.querySelector(".split > .list"), open = list?.querySelector("a.item[aria-current]") || list?.querySelector("a[data-after]");
@@ -193,7 +193,7 @@
     showUnread();
   });
   document.addEventListener("scroll", look, { capture: true, passive: true });
-  // A page that could not be had just now, as the server had too many to draw, is asked for again: by itself for a while, and whenever somebody says so.
+  // A page that could not be had just now, as the server had too many to draw, is asked for again: by itself for a while, and whenever someone says so.
   const pauses = [3, 6, 12, 24, 48], missing = (picture) => picture.closest("figure")?.querySelector("[data-missing]");
   const reload = (picture) => { if (picture.isConnected) picture.src = picture.getAttribute("src"); };
   function isMissing(picture) {
@@ -294,7 +294,7 @@
     const button = event.target.closest("#decide button[name=verdict]");
     if (button) for (const input of button.form.querySelectorAll("[data-typed]")) input.required = button.value === "approve";
   });
-  // A reason that is offered goes where one writes it: in the place of one that was offered before, else beside what was typed.
+  // A reason that is offered goes where one writes it: in the place of one that was offered before, otherwise after what was typed.
   document.addEventListener("click", (event) => {
     const offer = event.target.closest("a[data-reason]"), text = offer?.closest("form")?.querySelector("textarea");
     if (!text || event.ctrlKey || event.metaKey || event.shiftKey) return;

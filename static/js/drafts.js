@@ -37,12 +37,12 @@
   document.addEventListener("input", (event) => { if (event.target.form && isDrafted(event.target.form)) keep(event.target.form, false); });
   document.addEventListener("submit", (event) => {
     const form = event.target;
-    // Whoever signs out leaves nothing behind.
+    // Signing out leaves nothing behind.
     if (form.matches("form[data-signs-out]")) { for (const key of drafts()) sessionStorage.removeItem(key); return; }
     if (!event.defaultPrevented && isDrafted(form)) keep(form, true);
   });
 
-  // The page that asks once more who somebody is holds the form meanwhile: nothing is decided about it yet.
+  // The page that asks once more who someone is holds the form meanwhile: nothing is decided about it yet.
   if (document.querySelector("[data-asks-again]")) return;
   const isBack = performance.getEntriesByType("navigation")[0]?.type === "back_forward";
   for (const key of drafts()) {

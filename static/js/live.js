@@ -33,12 +33,12 @@
     beforeAttributeUpdated: (name, el) => name !== "data-here" && !(name === "tabindex" && el === document.activeElement) && !(name === "open" && (el.tagName === "DETAILS" || el.tagName === "DIALOG")),
   };
 
-  // --- a case that somebody else has closed ----------------------------------------------------------------------------
+  // --- a case that someone else has closed ----------------------------------------------------------------------------
 
   const cases = (root) => new Set([...root.querySelectorAll("form[data-case]")].map((form) => form.dataset.case));
   const endings = (root) => new Map([...root.querySelectorAll("[data-closed]")].map((el) => [el.dataset.closed, el.textContent.replace(/\s+/g, " ").trim()]));
 
-  // A form that was kept because somebody writes in it, though the page asks no more: it must not look as if it could be sent.
+  // A form that was kept because someone writes in it, though the page asks no more: it must not look as if it could be sent.
   function disarm(target, open, ended) {
     for (const form of target.querySelectorAll("form[data-case]")) {
       const buttons = [...form.querySelectorAll("button:not([type=button])")];
@@ -61,7 +61,7 @@
     }
   }
 
-  // What is said in a form is said anew there while somebody writes in it: who else is on the case.
+  // A form says who else is on the case, also while someone writes in it.
   const follows = (root) => [...root.querySelectorAll("[data-follows]")].map((el) => el.cloneNode(true));
   function follow(all) {
     for (const el of all) {
@@ -98,13 +98,13 @@
     indicator.title = words;
   };
   // A page that answers a refused form stands at the form's address, which can't be read again: it names its own.
-  // And a page whose first case somebody writes about stays with that case, whatever comes first in the list meanwhile.
+  // And a page whose first case someone writes about stays with that case, whatever comes first in the list meanwhile.
   const held = () => [...live().querySelectorAll("form[data-keep][data-here]")].find(isKept);
   const here = () => live().dataset.here || held()?.dataset.here || location.pathname + location.search;
   const seq = () => Number(live()?.dataset.seq || 0);
   const sayLive = () => isLeft || (isPaused() ? say("paused", isWanted ? "paused · updates available" : "paused") : say("live", seq() ? `live · seq ${seq()}` : "live"));
 
-  // One polite sentence for whoever can't see the page change, and only when what it says is new.
+  // One polite sentence for people who can't see the page change, and only when it is new.
   const region = document.getElementById("said");
   let lastTold = live()?.dataset.say;
   function tell() {
@@ -113,7 +113,7 @@
     lastTold = now;
   }
 
-  // Whoever wants to read in peace stops the page (WCAG 2.2.2); it says when there is more.
+  // People can stop updates to read in peace (WCAG 2.2.2); the page says when there is more.
   const root = document.documentElement, pause = document.getElementById("live-pause");
   const isPaused = () => root.hasAttribute("data-paused");
   function setPaused(is) {
@@ -186,7 +186,7 @@
     if (xhr.status < 500) leave(xhr.status === 401);
   });
 
-  // Whoever was signed out, or may not see the page any more, or whose page isn't there: its forms are sent no more, for
+  // After signing out, or when the page is gone or may no longer be seen, its forms are not sent any more, for
   // what was typed would be gone.
   function leave(isSignedOut) {
     isLeft = true;
@@ -197,7 +197,7 @@
 
   // --- the socket ----------------------------------------------------------------------------------------------------
 
-  // What models are saying is shown as it stands, beside the page's live part, until it is on record there.
+  // What models are saying is shown as it stands, next to the page's live part, until it is on record there.
   function saying(all) {
     const panel = document.getElementById("saying");
     if (!panel || isPaused()) return;

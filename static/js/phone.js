@@ -26,7 +26,7 @@
       if (await Notification.requestPermission() !== "granted") { show(); return; }
       const registration = await navigator.serviceWorker.ready;
       const key = bytes(on.dataset.key), old = await registration.pushManager.getSubscription();
-      // One that was made under another key, or by whoever used this browser before, is no use to anybody.
+      // One that was made under another key, or by an earlier user of this browser, is useless.
       if (old) await old.unsubscribe();
       const made = (await registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: key })).toJSON();
       form.elements.endpoint.value = made.endpoint;

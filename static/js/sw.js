@@ -41,7 +41,7 @@ self.addEventListener("push", (event) => {
   }));
 });
 
-// It opens the page, which asks whoever comes to sign in. Nothing is decided from here.
+// It opens the page, which asks for a sign-in. Nothing is decided from here.
 self.addEventListener("notificationclick", (event) => {
   event.notification.close();
   event.waitUntil((async () => {

@@ -154,10 +154,10 @@ HEART: dict[str, tuple[Mutation, str]] = {
     "the principal's hand is no obstacle": (Operator(f"{POLICY}:_in_place_of", "if_false", "own_act"), "test_policy"),
     "a removed role keeps its deputy": (Operator(f"{POLICY}:_in_place_of", "if_false", "roles"), "test_policy"),
     "a closed queue decides": (Operator(f"{POLICY}:_judge", "if_true", "is_open"), "test_policy"),
-    "a forged queue decides": (Operator(f"{POLICY}:_judge", "if_false", "is_genuine"), "test_policy"),
+    "a forged queue decides": (Operator(f"{POLICY}:_judge", "if_false", "is_authentic"), "test_policy"),
     # --- verification -----------------------------------------------------------------------------
     "a changed event is not noticed": (Operator(f"{VERIFY}:_line", "if_false", "is_as_written"), "test_verification"),
-    "a forged event is not noticed": (Operator(f"{VERIFY}:_line", "if_false", "is_genuine"), "test_verification"),
+    "a forged event is not noticed": (Operator(f"{VERIFY}:_line", "if_false", "is_authentic"), "test_verification"),
     "changed columns are not noticed": (Operator(f"{VERIFY}:_line", "if_false", "KIND"), "test_verification"),
     "a missing event is not noticed": (Operator(f"{VERIFY}:_read", "if_false", "last"), "test_verification"),
     "a broken link is not noticed": (Operator(f"{VERIFY}:_read", "if_false", "prev_hash"), "test_verification"),
@@ -165,8 +165,8 @@ HEART: dict[str, tuple[Mutation, str]] = {
     "a wrong head is not noticed": (Operator(f"{VERIFY}:_head_problems", "if_false", "chain"), "test_verification"),
     "rows are not compared": (Operator(f"{VERIFY}:compared", "returns", "iter(())"), "test_verified_acts"),
     "doubled rows are not noticed": (Operator(f"{VERIFY}:at_most_once", "returns", "iter(())"), "test_verification"),
-    "any code is genuine": (Operator(f"{CODES}:is_genuine", "returns", "True"), "test_verification"),
-    "any row's code is genuine": (Operator(f"{CODES}:is_rows_code", "returns", "True"), "test_forged_decisions"),
+    "any code is authentic": (Operator(f"{CODES}:is_authentic", "returns", "True"), "test_verification"),
+    "any row's code is authentic": (Operator(f"{CODES}:is_rows_code", "returns", "True"), "test_forged_decisions"),
     "the hash leaves out the time": (Operator(f"{CHAIN}:microseconds", "returns", "0"), "test_chain"),
     "the code leaves out the place": (Operator(f"{CODES}:event_code", "drop", "place"), "test_forgery"),
     # --- in the database --------------------------------------------------------------------------

@@ -287,7 +287,7 @@ def sees_all(held: frozenset[str]) -> bool:
 def _locked(batch_id: UUID, by: Actor, held: frozenset[str]) -> Batch:
     find(batch_id, person=by.person, held=held)
     batch = Batch.objects.select_for_update().get(pk=batch_id)
-    if not batch.is_genuine:
+    if not batch.is_authentic:
         raise NotFound("batch", batch_id)
     return batch
 
@@ -320,7 +320,7 @@ def receipt_digest(receipt: Any) -> str:
 
 def is_authentic_batch(batch: Batch) -> bool:
     """Return whether the row and its receipt are authentic; its items are not checked."""
-    if not batch.is_genuine:
+    if not batch.is_authentic:
         return False
     digest = (batch.said.get("receipt") or {}).get("sha256", "")
     try:

@@ -46,7 +46,7 @@ class Batches:
             yield f"override record {rows[0].id} names batch {named}, which does not have this run"
             return
         batch = item.batch
-        if not batch.is_genuine:
+        if not batch.is_authentic:
             yield f"batch {named} was written or changed outside the application"
         if item.outcome != BatchItem.Outcome.DONE:
             yield f"batch {named} and override record {rows[0].id} differ about whether it was done to this run"

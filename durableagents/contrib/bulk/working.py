@@ -187,7 +187,7 @@ def _count_failure(item_id: int, error: Exception) -> None:
 @transaction.atomic
 def _close(batch_id: UUID) -> None:
     batch = Batch.objects.select_for_update().get(pk=batch_id)
-    if batch.ended_at is not None or batch.items.filter(outcome="").exists() or not batch.is_genuine:
+    if batch.ended_at is not None or batch.items.filter(outcome="").exists() or not batch.is_authentic:
         return
     batch.ended_at, batch.receipt = database_now(), None
     batch.seal()

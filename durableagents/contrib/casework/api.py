@@ -57,7 +57,7 @@ class Inquiries(ApiView):
         by = services.actor_for_decision(approval, self.by, roles(request.user))
         body = read_body(request, InquiryBody)
         row = inquiries.ask(approval_id, to=body.to, question=body.question, by=by)
-        return Response(InquiryRow.of(row, is_genuine=True), status=201)
+        return Response(InquiryRow.of(row, is_authentic=True), status=201)
 
 
 class InquiryAnswer(ApiView):
@@ -69,7 +69,7 @@ class InquiryAnswer(ApiView):
     def post(self, request: Request, approval_id: UUID, n: int) -> Response:
         shown_one(approval_id, request.user)
         text = read_body(request, AnswerBody).answer
-        return Response(InquiryRow.of(inquiries.answer(approval_id, n, answer=text, by=self.by), is_genuine=True))
+        return Response(InquiryRow.of(inquiries.answer(approval_id, n, answer=text, by=self.by), is_authentic=True))
 
 
 class InquiryWithdraw(ApiView):
@@ -82,7 +82,7 @@ class InquiryWithdraw(ApiView):
         shown_one(approval_id, request.user)
         why = read_body(request, SteerBody).justification
         return Response(
-            InquiryRow.of(inquiries.withdraw(approval_id, n, justification=why, by=self.by), is_genuine=True)
+            InquiryRow.of(inquiries.withdraw(approval_id, n, justification=why, by=self.by), is_authentic=True)
         )
 
 
@@ -97,7 +97,7 @@ class Delegations(ApiView):
         by = services.actor_for_decision(approval, self.by, roles(request.user))
         body = read_body(request, DelegationBody)
         row = delegations.delegate(approval_id, to=body.to, justification=body.justification, by=by)
-        return Response(DelegationRow.of(row, is_genuine=True), status=201)
+        return Response(DelegationRow.of(row, is_authentic=True), status=201)
 
 
 class DelegationEnd(ApiView):
@@ -110,4 +110,4 @@ class DelegationEnd(ApiView):
         shown_one(approval_id, request.user)
         why = read_body(request, SteerBody).justification
         row = delegations.take_back(approval_id, n, justification=why, by=self.by)
-        return Response(DelegationRow.of(row, is_genuine=True))
+        return Response(DelegationRow.of(row, is_authentic=True))

@@ -21,7 +21,7 @@ from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
 from ledger.web.bodies import Strict
-from runs.services.command import show_anew
+from runs.services.command import redraw
 
 DEFAULT_MINUTES = 10
 MAX_NAMED = 5  # in a sentence
@@ -96,7 +96,7 @@ def claim(approval_id: UUID, *, by: Actor, minutes: int = DEFAULT_MINUTES, take_
     row = _extend(own, now, until) or Claim.objects.create(
         approval=approval, person=by.person, by=by.ref, role=by.role, at=now, until=until
     )
-    show_anew(approval.run_id)
+    redraw(approval.run_id)
     return row
 
 
@@ -111,7 +111,7 @@ def release(approval_id: UUID, *, by: Actor) -> Claim:
     if own is None:
         raise NoClaim(mine.first())
     _end(own, Claim.Why.LET_GO, now, by=by.ref)
-    show_anew(approval.run_id)
+    redraw(approval.run_id)
     return own
 
 

@@ -99,10 +99,10 @@ def named(name: str, by: Actor) -> User:
     """Return another account with console access. Raises InvalidInput."""
     user = account("to", name, "whom you name")
     if user.pk == by.person:
-        raise wrong("to", "is yourself", "somebody else", "whom you name")
+        raise wrong("to", "is yourself", "someone else", "whom you name")
     if not can_look(user):
         raise wrong(
-            "to", "has no role with which they get to it", "somebody with a role besides auditor", "whom you name"
+            "to", "has no role with which they get to it", "someone with another role than auditor", "whom you name"
         )
     check_text("to", user.get_username(), most=150)
     return user

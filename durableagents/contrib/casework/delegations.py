@@ -23,7 +23,7 @@ from ledger.models import Event
 from ledger.web.roles import roles
 from runs.services.command import journal, show_to
 
-MOST_OPEN, MOST = 5, 40  # of one question
+MAX_OPEN, MOST = 5, 40  # of one question
 
 
 class NotHeld(AlreadyEnded):
@@ -98,12 +98,12 @@ def _must_be_new(approval_id: UUID, principal: int | None, deputy: int) -> None:
     """Check that this pair has no open delegation, and that the limits hold. Raises InvalidInput."""
     rows = list(Delegation.objects.select_for_update().filter(approval=approval_id))
     if any(row.ended_at is None and (row.principal, row.deputy) == (principal, deputy) for row in rows):
-        is_known = any(row.is_genuine for row in rows if (row.principal, row.deputy) == (principal, deputy))
+        is_known = any(row.is_authentic for row in rows if (row.principal, row.deputy) == (principal, deputy))
         problem = "has it from you already" if is_known else "has it by a row that was not put on record here"
-        raise wrong("to", problem, "somebody else")
-    rows = [row for row in rows if row.is_genuine]
-    if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MOST_OPEN:
-        raise wrong("to", f"would be one more than {MOST_OPEN} who have it at once, or {MOST} in all", "take one back")
+        raise wrong("to", problem, "someone else")
+    rows = [row for row in rows if row.is_authentic]
+    if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MAX_OPEN:
+        raise wrong("to", f"would be one more than {MAX_OPEN} who have it at once, or {MOST} in all", "take one back")
 
 
 @transaction.atomic
@@ -119,7 +119,7 @@ def take_back(approval_id: UUID, n: int, *, justification: str, by: Actor) -> De
         )
     why, found = justified("delegate_end", justification), held(approval_id, by)
     row = Delegation.objects.select_for_update().get(pk=unlocked.pk)
-    if not row.is_genuine:
+    if not row.is_authentic:
         raise NotFound("delegation", f"{approval_id}/{n}")
     if row.ended_at is not None:
         raise NotHeld(row)

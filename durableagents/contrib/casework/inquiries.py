@@ -12,7 +12,7 @@ from django.db import transaction
 from approvals.models import Approval, Inquiry
 from approvals.notices.kinds import tell
 from approvals.queues.who import can_look, wrong
-from approvals.timing.course import Read, calendar_now, count_anew, look_again, look_at, read, resumed, stood
+from approvals.timing.course import Read, calendar_now, look_again, look_at, read, restart_deadline, resumed, stood
 from durableagents.contrib.casework.common import Held, by_whom, decider, free, held, named
 from ledger import events as e
 from ledger.accounts import PROOF
@@ -22,7 +22,7 @@ from ledger.errors import DurableAgentsError, Forbidden, NotFound
 from runs.engine.gating.timing import Moved, resume_record, stop_clock, stop_record
 from runs.services.command import journal, show_to
 
-MOST_OPEN, MOST = 5, 40  # of one question
+MAX_OPEN, MOST = 5, 40  # of one question
 ANSWERED, WITHDRAWN = "answered", "withdrawn"
 
 
@@ -42,9 +42,9 @@ def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
     RecordDamaged; then nothing has changed."""
     found, _ = decider(approval_id, by)
     text, user = justified("inquiry", question, field="question"), named(to, by)
-    rows = [row for row in Inquiry.objects.filter(approval=found.approval.pk) if row.is_genuine]
-    if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MOST_OPEN:
-        many = f"would be asked one more than {MOST_OPEN} at once, or {MOST} in all"
+    rows = [row for row in Inquiry.objects.filter(approval=found.approval.pk) if row.is_authentic]
+    if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MAX_OPEN:
+        many = f"would be asked one more than {MAX_OPEN} at once, or {MOST} in all"
         raise wrong("to", many, "decide, or withdraw one")
     known = read(found.approval, found.wait)
     moved = _stopped(found, known)
@@ -116,7 +116,7 @@ def withdraw(approval_id: UUID, n: int, *, justification: str, by: Actor) -> Inq
 
 def _find(approval_id: UUID, n: int) -> Inquiry:
     row = Inquiry.objects.filter(approval=approval_id, n=n).first()
-    if row is None or not row.is_genuine:
+    if row is None or not row.is_authentic:
         raise NotFound("inquiry", f"{approval_id}/{n}")
     return row
 
@@ -124,7 +124,7 @@ def _find(approval_id: UUID, n: int) -> Inquiry:
 def _end(approval_id: UUID, n: int, outcome: str, text: str, *, by: Actor) -> Inquiry:
     found = held(approval_id, by)
     row = Inquiry.objects.select_for_update().get(approval=approval_id, n=n)
-    if not row.is_genuine:
+    if not row.is_authentic:
         raise NotFound("inquiry", f"{approval_id}/{n}")
     if row.ended_at is not None:
         raise AlreadyEnded(row)
@@ -190,6 +190,6 @@ def _went_on(found: Held, known: Read) -> tuple[Moved, timedelta] | None:
 
 def _put(found: Held, moved: Moved | None) -> None:
     if moved is not None:
-        count_anew(found.approval, found.wait, moved.deadline, found.now)
+        restart_deadline(found.approval, found.wait, moved.deadline, found.now)
         if found.approval.look_at is None or found.approval.look_at > found.now:
             look_again(found.approval, look_at(moved.due))

@@ -44,7 +44,7 @@ class ShownInquiry:
     """One inquiry. `is_mine`: the reader is asked; `is_own`: they asked it."""
 
     row: Inquiry
-    is_genuine: bool
+    is_authentic: bool
     is_mine: bool = False
     is_own: bool = False
 
@@ -58,7 +58,7 @@ class ShownDelegation:
     """One delegation. `is_mine`: the reader is its principal or deputy."""
 
     row: Delegation
-    is_genuine: bool
+    is_authentic: bool
     is_mine: bool = False
 
     @property
@@ -91,11 +91,11 @@ class Talk:
 
     @property
     def waits(self) -> bool:
-        return any(each.is_open and each.is_genuine for each in self.inquiries)
+        return any(each.is_open and each.is_authentic for each in self.inquiries)
 
     @property
     def stands(self) -> bool:
-        return any(each.is_open and each.is_genuine and each.row.stops_clock for each in self.inquiries)
+        return any(each.is_open and each.is_authentic and each.row.stops_clock for each in self.inquiries)
 
 
 _OPEN_FOR = """
@@ -149,8 +149,8 @@ def talk_fields(approvals: Sequence[Approval], readable: Collection[UUID]) -> Ma
     for approval in approvals:
         talk = all_talk.of(approval.id).told(is_read=approval.id in readable)
         found[approval.id] = {
-            "inquiries": [InquiryRow.of(each.row, is_genuine=each.is_genuine) for each in talk.inquiries],
-            "delegations": [DelegationRow.of(each.row, is_genuine=each.is_genuine) for each in talk.delegations],
+            "inquiries": [InquiryRow.of(each.row, is_authentic=each.is_authentic) for each in talk.inquiries],
+            "delegations": [DelegationRow.of(each.row, is_authentic=each.is_authentic) for each in talk.delegations],
         }
     return found
 
@@ -162,8 +162,8 @@ def talk_in(told: Iterable[str], person: int | None, barred: Container[int | Non
     handed = sorted((row_of(Delegation, row) for each in read for row in each["delegations"]), key=_since)
     people = {(name, key) for each in read for key, name in each["names"] or () if key != person}
     return Talk(
-        [ShownInquiry(row, row.is_genuine, row.person == person, row.asker == person) for row in inquiries],
-        [ShownDelegation(row, row.is_genuine, person in (row.principal, row.deputy)) for row in handed],
+        [ShownInquiry(row, row.is_authentic, row.person == person, row.asker == person) for row in inquiries],
+        [ShownDelegation(row, row.is_authentic, person in (row.principal, row.deputy)) for row in handed],
         sorted(name for name, _ in people),
         sorted(name for name, key in people if key not in barred),
     )

@@ -74,7 +74,7 @@ def _authentic_results(rows: Iterable[Sequence[Any]]) -> list[ProbeResult]:
     results = []
     for *values, seconds in rows:
         probe = Probe(**dict(zip(_COLUMNS, values, strict=True)))
-        if probe.is_genuine:
+        if probe.is_authentic:
             results.append(ProbeResult(probe, seconds))
         else:
             log.warning("a probe of %s by %s is ignored: this installation did not write it", probe.tool, probe.by)

@@ -11,7 +11,7 @@ from runs.services.bodies import SteerBody
 
 
 class EraseBody(SteerBody):
-    """The reason, which stays readable for ever: don't quote the content in it."""
+    """The reason, which stays readable forever: don't quote the content in it."""
 
     with_children: bool = Field(
         default=False,

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db import connection
 
 from durableagents.contrib.encryption import erasure
-from runs.management.shell import whoever
+from runs.management.shell import command_actor
 
 _MAY_VACUUM = (
     "SELECT pg_has_role(current_user, relowner, 'MEMBER') FROM pg_class WHERE oid = 'encryption_runkey'::regclass"
@@ -26,7 +26,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
     """Erase a run's content; yield who did it and what remains. Raises as `erasure.erase`."""
-    done = erasure.erase(run_id, with_children=options["with_children"], by=whoever(), justification=options["reason"])
+    done = erasure.erase(
+        run_id, with_children=options["with_children"], by=command_actor(), justification=options["reason"]
+    )
     yield f"{run_id}: {done.said}" if done.is_new else f"{run_id} was erased before. {done.said}"
     for other in done.others:
         yield f"{other}: erased with it"

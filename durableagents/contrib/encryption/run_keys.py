@@ -31,8 +31,8 @@ from ledger.errors import RecordDamaged
 
 log = logging.getLogger("durableagents.contrib.encryption")
 NONCE = 12
-MOST_KNOWN = 20_000
-MOST_EXPECTED = 1000  # keys read in one query
+MAX_KNOWN = 20_000
+MAX_EXPECTED = 1000  # keys read in one query
 LOOK_SECONDS = 1.0
 # With the run's first event: None, or whether it is encrypted, which shows a key that is gone. And with the register:
 # None, or whether the run was erased before this transaction, which may still be rolled back.
@@ -152,7 +152,7 @@ class RunKeys:
 
     def expect(self, run_id: UUID) -> None:
         if run_id not in self._known:
-            if len(expected := self._expected_here()) >= MOST_EXPECTED:
+            if len(expected := self._expected_here()) >= MAX_EXPECTED:
                 expected.clear()
             expected.add(run_id)
 
@@ -231,7 +231,7 @@ class RunKeys:
         if is_final:
             with self._lock:
                 self._erased[run_id] = erasure
-                if len(self._erased) > MOST_KNOWN:
+                if len(self._erased) > MAX_KNOWN:
                     self._erased.popitem(last=False)
         return erasure
 
@@ -318,5 +318,5 @@ class RunKeys:
         with self._lock:
             self._known[run_id] = key
             self._known.move_to_end(run_id)
-            if len(self._known) > MOST_KNOWN:
+            if len(self._known) > MAX_KNOWN:
                 self._known.popitem(last=False)

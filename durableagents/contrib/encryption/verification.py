@@ -57,7 +57,7 @@ class Erased:
         decisions = Decision.objects.filter(approval__run_id=self.journal.run_id)
         rows = (*decisions, *self.journal.rows(Inquiry, "id"), *self.journal.rows(Delegation, "id"))
         for row in rows:
-            if not row.is_genuine:
+            if not row.is_authentic:
                 yield f"{row._meta.verbose_name} {row.pk} was not written with this installation's key, or was changed"
 
 

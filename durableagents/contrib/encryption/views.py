@@ -53,7 +53,7 @@ class Erasures(RunPage):
     http_method_names = ["post"]
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they are an administrator; whoever opens the form's address is led to the run's page. Whether
+        """Return whether they are an administrator; others who open its address are led to the run's page. Whether
         they see the run is checked as for its page."""
         return self.request.method != "POST" or bool(self.request.user.is_superuser)
 

@@ -1,4 +1,4 @@
-"""The files of one run in a bundle, row by row: events with stored and readable content, and the tables beside them."""
+"""The files of one run in a bundle, row by row: events with stored and readable content, and their tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from durableagents.contrib.evidence.leaving_out import LeavingOut
 from durableagents.contrib.evidence.verify import MALFORMED, Facts, Line
 from ledger.codec import (
     ENCRYPTED,
-    MOST_DEEP,
+    MAX_DEEP,
     REFERENCE,
     STORED,
     ContentUnavailable,
@@ -118,7 +118,7 @@ class RunContents:
             payload = unpack(stored)
             kept = kept_content(stored)
             if is_too_deep(payload):
-                raise ValueError(f"nested deeper than {MOST_DEEP} levels")
+                raise ValueError(f"nested deeper than {MAX_DEEP} levels")
         except ContentUnavailable:
             raise
         except (ValueError, RecursionError) as error:
@@ -126,8 +126,8 @@ class RunContents:
         shown = self.leaving_out.payload(payload, kind)
         if pointers := self.leaving_out.pointers:
             return {"payload": shown, "left_out": pointers}
-        beside = {} if kept is None else {"kept": base64.b64encode(kept).decode()}
-        return {"stored": base64.b64encode(stored).decode(), **beside, "payload": payload}
+        content = {} if kept is None else {"kept": base64.b64encode(kept).decode()}
+        return {"stored": base64.b64encode(stored).decode(), **content, "payload": payload}
 
     def _learn(self, line: dict[str, Any]) -> None:
         try:

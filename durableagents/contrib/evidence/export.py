@@ -50,7 +50,7 @@ Verify it with Python 3.9 or newer, without network or installation. Extract ver
     python3 -I verify.py THIS-BUNDLE.zip
 
 Add `--key KEY` with the operator's public key, and `--witness FILE` with a witness's copy of the seals, if you have
-them from elsewhere. Whoever could replace this bundle could replace the verify.py in it: take verify.py from the
+them from elsewhere. Anyone who can replace this bundle can replace the verify.py in it: take verify.py from the
 project's source code if you don't trust where the bundle comes from.
 
 record.html                what happened, for people

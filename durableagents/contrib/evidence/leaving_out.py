@@ -72,7 +72,7 @@ def paths_in(text: str) -> list[str]:
 
 
 def check_matched(unmatched: Iterable[str]) -> None:
-    """Raises InvalidInput if there are fields that no exported run has: whoever named them expects them left out."""
+    """Raises InvalidInput for fields that no exported run has: the person who named them expects them left out."""
     errors = [
         {"field": "redact", "problem": f"{path!r} matches no field", "fix": "correct the name, or leave it away"}
         for path in unmatched

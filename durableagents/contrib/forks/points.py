@@ -267,8 +267,8 @@ def effects_of_continuations(run: Run) -> tuple[list[Evidence], bool]:
     """Return the effects of the run's continuations, and whether any of these runs is still active."""
     effects: list[Evidence] = []
     is_open = run.state not in ENDED
-    for heir in run.heirs().filter(turn__gt=run.turn) if run.goes_on_as is not None else ():
-        rows, *_ = _read(heir, Cut())
-        effects += evidence_of(str(heir.pk), _told(rows, 0), lambda name, of=heir: tool_here(of, name))  # type: ignore[misc]
-        is_open |= heir.state not in ENDED
+    for successor in run.successors().filter(turn__gt=run.turn) if run.goes_on_as is not None else ():
+        rows, *_ = _read(successor, Cut())
+        effects += evidence_of(str(successor.pk), _told(rows, 0), lambda name, of=successor: tool_here(of, name))  # type: ignore[misc]
+        is_open |= successor.state not in ENDED
     return effects, is_open

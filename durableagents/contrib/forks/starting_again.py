@@ -25,6 +25,7 @@ from ledger.models import Head, LedgerEntry
 from runs.engine.agents import Agent, registry
 from runs.engine.budget import Budget
 from runs.engine.canonical import plain
+from runs.engine.continuation import HANDOFF
 from runs.engine.errors import JournalBroken
 from runs.engine.forks import (
     CHILD,
@@ -42,7 +43,6 @@ from runs.engine.forks import (
     evidence_of,
 )
 from runs.engine.steps.forks import AGAIN
-from runs.engine.succession import HANDOFF
 from runs.engine.tape import payload_of
 from runs.journal.reader import EVERY, checked, forked_of
 from runs.models import ENDED, Run
@@ -220,7 +220,7 @@ def start_again(
     KeyTaken, VersionClosed, VersionChanged."""
     run = lifecycle.find(run_id)
     if run.goes_on_as is not None:
-        newest = run.heirs().last() or run
+        newest = run.successors().last() or run
         raise IllegalTransition(
             "start again", str(run.state), f"It was continued as run {newest.pk}. Start that one again."
         )

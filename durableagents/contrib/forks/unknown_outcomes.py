@@ -72,7 +72,7 @@ def find_unknown(effect: Evidence, effects_of: Callable[[Run], tuple[list[Eviden
 def _chain(child: Run) -> Iterator[Run]:
     yield child
     if child.goes_on_as is not None:
-        yield from child.heirs().filter(turn__gt=child.turn)
+        yield from child.successors().filter(turn__gt=child.turn)
 
 
 def _attested(call: Evidence, *, now: datetime, is_attested: bool) -> str:

@@ -10,7 +10,7 @@ from django.db.models.functions import Length, Substr
 from durableagents.contrib.large_values import collecting, stores
 from ledger.codec import size_of
 from runs.background import Duty
-from runs.engine.succession import LARGE_STATE
+from runs.engine.continuation import LARGE_STATE
 from runs.features import Feature
 from runs.models import Checkpoint, Run
 

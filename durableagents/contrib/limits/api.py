@@ -74,7 +74,7 @@ class SteerLimit(_OfKey):
         headers=("If-Match",),
         about={
             "reset": "Return a limit to its configured values.",
-            "open": "Open a circuit breaker by hand: nothing is sent until somebody closes it.",
+            "open": "Open a circuit breaker by hand: nothing is sent until someone closes it.",
             "close": "Close a circuit breaker by hand.",
         },
     )

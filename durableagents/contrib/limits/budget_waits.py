@@ -42,14 +42,14 @@ class NotAdmitted(DurableAgentsError):
     """A waiting call can't be admitted, for a reason that the database names."""
 
 
-def admit_waiting(besides: list[UUID], until: float) -> list[Failure]:
+def admit_waiting(excluding: list[UUID], until: float) -> list[Failure]:
     """Start due periods, log notices, and admit waiting calls as far as there is room: after a higher limit, a new
     period or released reservations. Skips the waits `besides`. Returns failed waits."""
     failures: list[Failure] = []
     for budget_id in _begin():
         try:
             while time.monotonic() < until:
-                found = _admit(budget_id, [*besides, *(wait_id for wait_id, *_ in failures)])
+                found = _admit(budget_id, [*excluding, *(wait_id for wait_id, *_ in failures)])
                 failures += [(wait, run, NotAdmitted(problem)) for wait, run, problem in found if problem is not None]
                 if len(found) < BATCH:
                     break
@@ -75,10 +75,10 @@ def _begin() -> list[int]:
     return [budget_id for budget_id, _, is_gated, _ in rows if is_gated]
 
 
-def _admit(budget_id: int, besides: Sequence[UUID]) -> list[tuple[UUID, UUID, str | None]]:
+def _admit(budget_id: int, excluding: Sequence[UUID]) -> list[tuple[UUID, UUID, str | None]]:
     """Admit a batch of waiting calls; return each wait, its run, and its problem, if any."""
     with connection.cursor() as cursor:
-        cursor.execute(_OPEN, [_LOCK, budget_id, list(besides), BATCH])
+        cursor.execute(_OPEN, [_LOCK, budget_id, list(excluding), BATCH])
         rows = [row for row in cursor.fetchall() if row[0] is not None]
     if any(is_awake for *_, is_awake, _ in rows):
         notify.notify_after_commit(connection, NOTIFY_SQL)

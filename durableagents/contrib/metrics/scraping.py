@@ -41,7 +41,7 @@ class MetricsUnavailable(DurableAgentsError):
 
 
 class _Everything(Collector):
-    """All metrics, read anew for each scrape."""
+    """All metrics, read again for each scrape."""
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics. Raises DatabaseError."""

@@ -284,7 +284,7 @@ def _event(act: Act, moving: Moving, found: Found) -> e.RunMigrated:
     payload: dict[str, Any] = act.payload | {
         "nodes": dict(moving.nodes),
         "answered": list(found.answered),
-        "anew": list(found.anew),
+        "again": list(found.anew),
         "why": found.why,
     }
     if found.how != UNBEGUN:

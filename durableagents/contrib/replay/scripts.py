@@ -73,7 +73,7 @@ _NOT_REPEATABLE = {
     "OperatorNeeded": "it stopped for an operator: its record did not fit",
     "CallbackArrivedLate": "an answer came late",
     "ToolAnsweredLate": "an answer came late",
-    "ToolReadAnew": "it read something anew",
+    "ToolReadAnew": "it read something again",
 }
 _ENDS = {"completed": "assert_completed", "failed": "assert_failed", "cancelled": "assert_cancelled"}
 WIDTH = 112

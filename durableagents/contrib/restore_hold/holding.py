@@ -59,7 +59,7 @@ def settle(*, sends: bool = True) -> Verdict:
 
 
 def place(why: str, *, by: Actor) -> UUID:
-    """Hold the installation because somebody asks for it; return the halt's id. Raises what `settle` raises."""
+    """Hold the installation because someone asks for it; return the halt's id. Raises what `settle` raises."""
     with transaction.atomic():
         halt = acts.impose(REASON, why, by=by)
         head = read_head()
@@ -77,7 +77,7 @@ def findings_of(halt: UUID) -> list[Finding]:
     """Return what each host found last under this hold, of authentic rows, and requests, which stay."""
     last: dict[tuple[UUID, bool], Finding] = {}
     for each in Finding.objects.filter(halt=halt).order_by("id"):
-        if each.is_genuine:
+        if each.is_authentic:
             last[each.host, each.reason == REQUESTED] = each
     return sorted(last.values(), key=lambda each: each.pk)
 

@@ -109,7 +109,7 @@ class Marker(threading.Thread):
         self._next_refresh = now + REFRESH_SECONDS
 
     def _follow(self, statement: str) -> bool:
-        """Set or read the mark, and write the file if it is newer. Compare anew, and return False, if the mark or the
+        """Set or read the mark, and write the file if it is newer. Compare again, and return False, if the mark or the
         file isn't there, or the mark went back: the database was restored in place."""
         head = holding.read_head()
         if not isinstance(head, Head) or head.line is None or head.waits_for is not None:
@@ -125,7 +125,7 @@ class Marker(threading.Thread):
         return True
 
     def _settle(self) -> bool:
-        """Compare anew; False, since nothing was marked."""
+        """Compare again; False, since nothing was marked."""
         try:
             self.is_held = isinstance(holding.settle(), Hold)
             if not self.is_held:

@@ -13,7 +13,7 @@ _OLD = "created_at < now() - make_interval(days => {days})"
 
 
 def duties() -> tuple[Duty, ...]:
-    """Return the job that removes expired keys; none if they are kept for ever."""
+    """Return the job that removes expired keys; none if they are kept forever."""
     days = settings.DURABLEAGENTS.idempotency_key_days
     if days is None:
         return ()

@@ -47,13 +47,13 @@ class LegalHoldBody(Justified):
 
 def in_force() -> list[Hold]:
     """Return the holds that were not lifted, oldest first. Also forged ones count: they only keep."""
-    lifted = {each.pk for each in HoldEnd.objects.all() if each.is_genuine}
+    lifted = {each.pk for each in HoldEnd.objects.all() if each.is_authentic}
     return [row for row in Hold.objects.order_by("pk") if row.pk not in lifted]
 
 
 def forged() -> list[HoldEnd]:
     """Return liftings that this installation didn't write. Nothing is removed while there are any."""
-    return [each for each in HoldEnd.objects.all() if not each.is_genuine]
+    return [each for each in HoldEnd.objects.all() if not each.is_authentic]
 
 
 @transaction.atomic

@@ -53,7 +53,7 @@ def archived(*, agent: str = "", tag: str = "", before: int | None = None, limit
         for each in sorted(who.tags):
             own |= Q(tags__contains=[each])
         rows = rows.filter(own)
-    return [row for row in rows[:limit] if row.is_genuine]
+    return [row for row in rows[:limit] if row.is_authentic]
 
 
 def search(sought: Sought, limit: int) -> list[ListedRun]:
@@ -78,7 +78,7 @@ def search(sought: Sought, limit: int) -> list[ListedRun]:
             deleted_at=register.deleted_at(row),
         )
         for row in found
-        if row.is_genuine
+        if row.is_authentic
     ]
 
 

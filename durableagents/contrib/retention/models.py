@@ -11,7 +11,7 @@ from ledger.models import Coded, Json, append_only
 
 
 class Rule(Coded):
-    """A rule that somebody set for the runs of an agent and with a tag (empty: any)."""
+    """A rule that someone set for the runs of an agent and with a tag (empty: any)."""
 
     id = models.BigAutoField(primary_key=True)
     agent = models.TextField(blank=True, default="")
@@ -29,7 +29,7 @@ class Rule(Coded):
 
 
 class Act(Coded):
-    """Somebody ended a rule, or restored a run. The row that it is about is its key."""
+    """Someone ended a rule, or restored a run. The row that it is about is its key."""
 
     reason = models.TextField()
     by = models.TextField()

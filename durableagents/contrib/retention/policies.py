@@ -56,8 +56,8 @@ def in_force() -> list[Policy]:
 def forged() -> list[Policy]:
     """Return policies in force, or ended, that this installation didn't write. They count in SQL: nothing is removed
     while there are any."""
-    rows = [row for row in in_force() if not row.is_genuine]
-    return rows + [each.policy for each in PolicyEnd.objects.select_related("policy") if not each.is_genuine]
+    rows = [row for row in in_force() if not row.is_authentic]
+    return rows + [each.policy for each in PolicyEnd.objects.select_related("policy") if not each.is_authentic]
 
 
 @second(FAMILY, needs=SUPERUSER, moving=frozenset({NUMBER}))
@@ -121,7 +121,7 @@ def store(row: Any) -> None:
 
 
 def may(action: str, by: Actor, justification: object) -> str:
-    """Check that an administrator, or somebody at a shell, acts; return the reason. Raises Forbidden,
+    """Check that an administrator, or someone at a shell, acts; return the reason. Raises Forbidden,
     JustificationRequired."""
     if by.auth != "shell" and not holds(account_of(by), SUPERUSER):
         raise Forbidden("Only an administrator may set how long runs are kept and what is held.")

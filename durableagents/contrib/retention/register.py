@@ -16,7 +16,7 @@ from durableagents.contrib.retention.models import Archive, Pending, Restoration
 from ledger import events as e
 from ledger.chain import Link
 from ledger.codec import unpack
-from ledger.codes import SQL_MADE, is_genuine, may_lack_code
+from ledger.codes import SQL_MADE, is_authentic, may_lack_code
 from ledger.erasure import Erased, Erasure, erasure_of
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.keys import code_key
@@ -72,7 +72,7 @@ def standing(run_ids: Collection[UUID]) -> dict[UUID, Archive]:
     """Return the entries of those of these runs that are archived, also where the archive was deleted since. Entries
     that this installation didn't write don't count."""
     rows = Archive.objects.raw(_STANDING, [list(run_ids)])
-    return {row.run_id: row for row in rows if row.is_genuine}
+    return {row.run_id: row for row in rows if row.is_authentic}
 
 
 def find(run_id: UUID) -> Archive:
@@ -85,7 +85,7 @@ def find(run_id: UUID) -> Archive:
 
 def deleted_at(row: Archive) -> datetime | None:
     found = getattr(row, "deletion", None)
-    return found.at if found is not None and found.is_genuine else None
+    return found.at if found is not None and found.is_authentic else None
 
 
 def explain(run_id: UUID) -> DurableAgentsError | None:
@@ -199,7 +199,7 @@ def _event_problems(run_id: UUID, row: Event) -> Iterator[str]:
     if code is None:
         if not may_lack_code(event):
             yield f"event {row.seq}, {event.KIND}, has no code: none of our processes wrote it"
-    elif event.KIND in SQL_MADE or not is_genuine(code_key(), run_id, row.seq, body, code):
+    elif event.KIND in SQL_MADE or not is_authentic(code_key(), run_id, row.seq, body, code):
         yield f"event {row.seq}, {event.KIND}, was not written with this installation's key, or not at its place"
 
 
@@ -247,7 +247,7 @@ def every_archived_run() -> Listed | None:
     while batch := list(Archive.objects.filter(pk__gt=after).select_related("deletion").order_by("pk")[:_BATCH]):
         after, total = batch[-1].pk, total + len(batch)
         problems += [
-            f"{row}, entry {row.pk}, was not written by this installation" for row in batch if not row.is_genuine
+            f"{row}, entry {row.pk}, was not written by this installation" for row in batch if not row.is_authentic
         ]
         current = standing([row.run_id for row in batch])
         rows = [row for row in batch if current.get(row.run_id) == row]
@@ -268,4 +268,4 @@ def every_archived_run() -> Listed | None:
 
 
 def _forged() -> list[Any]:
-    return [row for row in Restoration.objects.iterator(chunk_size=_BATCH) if not row.is_genuine]
+    return [row for row in Restoration.objects.iterator(chunk_size=_BATCH) if not row.is_authentic]

@@ -12,7 +12,7 @@ from django.db.models import Count, Sum
 from durableagents.contrib.retention import holds, policies
 from durableagents.contrib.retention.models import Archive, Deletion, Pending, Restoration, Round
 
-# Runs that ended, by the day they become due; `NULL` days: kept for ever, or no policy.
+# Runs that ended, by the day they become due; `NULL` days: kept forever, or no policy.
 _UPCOMING = """
     SELECT count(*), count(*) FILTER (WHERE due <= now()),
            count(*) FILTER (WHERE due > now() AND due <= now() + interval '7 days'),

@@ -72,7 +72,7 @@ class _Act(RetentionPage):
     done = ""
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they are an administrator; whoever opens the form's address is led to the page."""
+        """Return whether they are an administrator; others who open the form's address are led to the page."""
         return self.request.method != "POST" or bool(getattr(self.request.user, "is_superuser", False))
 
     def refuse(self, request: HttpRequest) -> HttpResponse:

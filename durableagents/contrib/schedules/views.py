@@ -35,7 +35,7 @@ from runs.services.idempotency import KeyReused
 PAGE_SIZE = 50
 _SETTERS = frozenset({OPERATOR, INTEGRATOR})
 _TEXTS = ("name", "agent", "cron", "zone", "missed", "overlap")
-_FIELDS = (*_TEXTS, "input", "tags", "token", "seen", *budgets.beside())
+_FIELDS = (*_TEXTS, "input", "tags", "token", "seen", *budgets.extra_fields())
 _EMPTY = {"zone": "UTC", "input": "{}"}
 MISSED = {"skip": "skip", "once": "start one run", "all": "start each (max. 100)"}
 OVERLAP = {

@@ -252,7 +252,7 @@ class _Copy:
             return None
         known = self.seen.setdefault(record.number, record.hash)
         if known != record.hash:
-            self._report(n, f"there are two seals {record.number}, both signed: somebody else has the private key")
+            self._report(n, f"there are two seals {record.number}, both signed: someone else has the private key")
         return _Line(n, content)
 
     def end(self) -> Iterator[Finding]:

@@ -32,7 +32,7 @@ log = logging.getLogger("durableagents.contrib.seals")
 BATCH = 100
 # A witness whose process died is tried again after the lease: longer than a batch and one more try of `handed` take.
 BATCH_SECONDS, LEASE_SECONDS = 30.0, 60.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
+_FIRST_PAUSE, _MAX_PAUSE = 5.0, 300.0
 
 
 class NotTaken(Exception):
@@ -46,7 +46,7 @@ def is_due(witness: SealWitness) -> str:
         f"coalesce((SELECT max(number) FROM seals_seal), 0) > coalesce((SELECT max(last) FROM seals_delivery "
         f"WHERE witness = {name} AND outcome = 'taken'), 0) "
         f"AND NOT EXISTS (SELECT 1 FROM seals_witness WHERE name = {name} AND due_at > statement_timestamp() "
-        f"AND due_at < statement_timestamp() + interval '{_LONGEST_PAUSE} s')"
+        f"AND due_at < statement_timestamp() + interval '{_MAX_PAUSE} s')"
     )
 
 
@@ -166,7 +166,7 @@ def _take(witness: SealWitness) -> Witness | None:
     Witness.objects.get_or_create(name=witness.name, defaults={"due_at": now})
     state = Witness.objects.select_for_update(skip_locked=True).filter(name=witness.name).first()
     # A time beyond the longest pause is from a clock that was ahead.
-    if state is None or now < state.due_at < now + timedelta(seconds=_LONGEST_PAUSE):
+    if state is None or now < state.due_at < now + timedelta(seconds=_MAX_PAUSE):
         return None
     state.due_at = now + timedelta(seconds=LEASE_SECONDS)
     state.save(update_fields=["due_at"])
@@ -189,7 +189,7 @@ def _record(witness: SealWitness, state: Witness, numbers: Sequence[int], last: 
     )
     failures = 1 if last is not None else state.failures + 1
     log.warning("witness %s did not take seal %s: %s", witness.name, failed, why)
-    _rest(state, pause_seconds(failures, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, spread=0.2), failures=failures)
+    _rest(state, pause_seconds(failures, first=_FIRST_PAUSE, longest=_MAX_PAUSE, spread=0.2), failures=failures)
 
 
 def _rest(state: Witness, seconds: float, *, failures: int) -> None:

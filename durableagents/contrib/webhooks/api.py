@@ -16,7 +16,7 @@ from durableagents.contrib.webhooks import queries, services
 from durableagents.contrib.webhooks.models import Message, Webhook
 from durableagents.contrib.webhooks.services import ReplayBody, SecretBody, WebhookBody, WebhookChangeBody
 from ledger.web.api_base import ApiView, Query, described, read_body
-from ledger.web.fields import ActorName, IsGenuine, Rows
+from ledger.web.fields import ActorName, IsAuthentic, Rows
 from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.shapes import Page, Shape
 from runs.services.bodies import SteerBody
@@ -44,7 +44,7 @@ class WebhookRow(Shape):
     set_by: ActorName
     made_at: datetime = Field(description="Time when it was created.")
     changed_at: datetime = Field(description="Time of its last change.")
-    is_genuine: IsGenuine
+    is_authentic: IsAuthentic
 
 
 class WebhookSecretRow(WebhookRow):
@@ -228,12 +228,12 @@ class Messages(ApiView):
 
 def webhook_row(row: Webhook) -> WebhookRow:
     """Return the row of a webhook."""
-    return WebhookRow.of(row, url=row.shown, started_by=name_of(row.started_by), is_genuine=row.is_genuine)
+    return WebhookRow.of(row, url=row.shown, started_by=name_of(row.started_by), is_authentic=row.is_authentic)
 
 
 def _with_secret(row: Webhook, secret: str) -> WebhookSecretRow:
     return WebhookSecretRow.of(
-        row, url=row.shown, started_by=name_of(row.started_by), is_genuine=row.is_genuine, secret=secret
+        row, url=row.shown, started_by=name_of(row.started_by), is_authentic=row.is_authentic, secret=secret
     )
 
 

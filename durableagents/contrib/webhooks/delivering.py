@@ -181,7 +181,7 @@ def _next(webhook: Webhook) -> Message | None:
 
 def _why_not(row: Message, webhook: Webhook) -> str:
     """Return why a message is not sent any more; empty if it is."""
-    if not webhook.is_genuine:
+    if not webhook.is_authentic:
         return "the webhook was not written by this installation"
     if row.run_id is not None and is_erased(row.run_id):
         return "the content of its run was erased"
@@ -241,7 +241,7 @@ def _failed(row: Message, webhook: Webhook, outcome: Outcome) -> None:
     else:
         row.state, row.note, row.due_at = Message.State.WAITING, outcome.why, now + timedelta(seconds=seconds)
         row.save(update_fields=["state", "note", "due_at"])
-    if webhook.state != Webhook.State.ACTIVE or not webhook.is_genuine:
+    if webhook.state != Webhook.State.ACTIVE or not webhook.is_authentic:
         return
     if outcome.status == 410:
         stop(webhook, Webhook.State.DISABLED, "its endpoint answered 410: it is gone")

@@ -124,7 +124,7 @@ def change(webhook_id: int, body: WebhookChangeBody, *, by: Actor) -> Webhook:
         if address is not None:
             row.address, row.shown = address
         _fill(row, given, by)
-        if address is None and said(row) == before and row.is_genuine:
+        if address is None and said(row) == before and row.is_authentic:
             raise Unchanged("events", "name what is to be changed")
         return _done("webhook_change", row, before, by=by, why=why)
 

@@ -1,7 +1,7 @@
 """Refunds: read the order, propose an amount, ask, pay. Three nodes, one effect, one gate.
 
 What a person changes of the proposal is what goes out, and the agent says so in its result. After a no with a reason it
-proposes anew, twice at most; *nobody answered* is an end of its own.
+proposes again, twice at most; *nobody answered* is an end of its own.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Complaint(BaseModel):
 
     order_number: OrderNumber = Field(title="Order number", description="SO- and six digits.", examples=["SO-004711"])
     complaint: MultiLine = Field(
-        title="What the customer says", description="In their words. Whoever decides reads it."
+        title="What the customer says", description="In their words. The people who decide read it."
     )
     wanted_usd: Money = Field(title="Amount they ask for, in US dollars", examples=["640.00"])
     is_on_the_phone: bool = Field(
@@ -58,7 +58,7 @@ class Proposal(BaseModel):
 
     amount_usd: Money = Field(description="As text with two decimals; never above what was paid.")
     note: MultiLine = Field(description="Two or three plain sentences that the customer reads.")
-    summary: MultiLine = Field(description="For whoever decides: what happened, and why this amount.")
+    summary: MultiLine = Field(description="For the people who decide: what happened, and why this amount.")
 
 
 class Refusal(BaseModel):
@@ -97,8 +97,8 @@ def propose_refund(messages: list[ModelMessage], info: AgentInfo) -> ModelRespon
     for refusal in refusals:
         amount = model._named_amount(refusal["reason"], below=amount) or amount
     if refusals:
-        summary += f" Proposed anew after: {refusals[-1]['reason'][:500]}"
-    # Without the amount: whoever changes that need not change this too.
+        summary += f" Proposed again after: {refusals[-1]['reason'][:500]}"
+    # Without the amount, so that a change of it needs no change here.
     note = (
         f"We are sorry about your order {order['order_number']} ({order['goods']}). What we refund goes back to the card "
         "that you paid with, within five days."

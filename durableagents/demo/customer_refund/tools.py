@@ -44,13 +44,13 @@ async def look_up_order(args: OrderQuery, call: ToolCall) -> Order:
 
 
 class Refund(Arguments):
-    """What whoever decides binds their yes to. Whose order it is was looked up; how much and in which words is for
+    """The plan to which an approval is bound. Whose order it is was looked up; how much and in which words is for
     people to say."""
 
     customer: Line
     order_number: OrderNumber
     amount_usd: Money = Field(title="Amount in US dollars")
-    note: MultiLine = Field(title="Note to the customer", description="The customer reads it beside the amount.")
+    note: MultiLine = Field(title="Note to the customer", description="The customer reads it next to the amount.")
 
 
 class Refunded(Answer):

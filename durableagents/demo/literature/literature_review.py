@@ -27,14 +27,14 @@ from .. import model as prompts
 from . import model
 from .corpus import digest
 from .paper_reader import agent as paper_reader
-from .records import LONGEST_LIST, Draft, Errand, Found, Note, Report, Review, ReviewPlan, ReviewRequest, Scope, Unread
+from .records import MAX_LIST, Draft, Errand, Found, Note, Report, Review, ReviewPlan, ReviewRequest, Scope, Unread
 from .tools import NoArguments, Publish, Search, open_library, publish_report, search_library
 
 # Several times what one document takes.
 A_READERS_BUDGET = Budget(model_calls=4, tool_calls=8)
 SCOPE_WITHIN = timedelta(days=7)
 _CITED = re.compile(r"\[(\d{1,6})\]")
-_LONGEST_NOTE = 300  # characters of a summary that the writer is shown
+_MAX_NOTE_LENGTH = 300  # characters of a summary that the writer is shown
 
 Known = TypeVar("Known")
 
@@ -134,7 +134,7 @@ async def scope(state: Review, ctx: Context) -> str:
             schema=Scope,
             prefilled={
                 "documents": min(state.request.documents, len(state.found)),
-                "packages": ", ".join(packages)[:LONGEST_LIST],
+                "packages": ", ".join(packages)[:MAX_LIST],
             },
             within=SCOPE_WITHIN,
         )
@@ -230,8 +230,8 @@ def shown(notes: list[Note]) -> list[dict[str, object]]:
             "n": n,
             "document_id": note.document_id,
             "relevance": note.relevance,
-            "summary": note.summary[:_LONGEST_NOTE],
-            "quote": note.quote[:_LONGEST_NOTE] if note.quote else None,
+            "summary": note.summary[:_MAX_NOTE_LENGTH],
+            "quote": note.quote[:_MAX_NOTE_LENGTH] if note.quote else None,
         }
         for n, note in enumerate(notes, 1)
     ]

@@ -22,7 +22,7 @@ _COMMON = frozenset(
     "the their them then there these they this those to two under up use used we what when where which while who why will "
     "with without would you your".split()
 )
-_LONGEST_QUOTE, _LONGEST_SUMMARY = 400, 600
+_MAX_QUOTE_LENGTH, _MAX_SUMMARY_LENGTH = 400, 600
 
 
 def plan(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -36,7 +36,7 @@ def read(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 
 def write(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """A section for what answers the question, and one for what is beside it."""
+    """A section for what answers the question, and one for what is off topic."""
     return model.answer(info, written(model.facts(messages)))
 
 
@@ -53,8 +53,8 @@ def noted(facts: dict[str, Any]) -> dict[str, Any]:
     best = max(sentences, key=lambda sentence: (len(wanted & set(_words(sentence))), -sentences.index(sentence)))
     has = wanted & set(_words(facts["document"]["text"]))
     return {
-        "summary": " ".join(sentences[:2])[:_LONGEST_SUMMARY],
-        "quote": best[:_LONGEST_QUOTE],
+        "summary": " ".join(sentences[:2])[:_MAX_SUMMARY_LENGTH],
+        "quote": best[:_MAX_QUOTE_LENGTH],
         "relevance": min(3, round(3 * len(has) / max(1, len(wanted)))),
     }
 

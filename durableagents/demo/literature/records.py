@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..fields import Line, MultiLine, ShortLine
 
-MOST_DOCUMENTS = 200
-LONGEST_LIST = 500
+MAX_DOCUMENTS = 200
+MAX_LIST = 500
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -26,7 +26,7 @@ class ReviewRequest(BaseModel):
     documents: int = Field(
         default=48,
         ge=1,
-        le=MOST_DOCUMENTS,
+        le=MAX_DOCUMENTS,
         title="Documents to read",
         description="A person may change it before they are read.",
     )
@@ -52,8 +52,8 @@ class ReviewPlan(BaseModel):
 class Scope(BaseModel):
     """What a person says about the reading list."""
 
-    documents: int = Field(ge=1, le=MOST_DOCUMENTS, title="Documents to read, from the top of the list")
-    packages: Annotated[str, Field(max_length=LONGEST_LIST)] = Field(
+    documents: int = Field(ge=1, le=MAX_DOCUMENTS, title="Documents to read, from the top of the list")
+    packages: Annotated[str, Field(max_length=MAX_LIST)] = Field(
         title="Packages to read from", description="Names separated by commas: remove those to skip."
     )
 

@@ -44,7 +44,7 @@ Pure reads
     Every other name is ``active`` with no notes, e.g. "Nordlicht Antriebe GmbH", "Acme Pallets Ltd", "Baltic Cold Chain OÜ".
 
 ``GET /api/sanctions/screen?name=&country=`` - ``sanctions.screen``
-    name required, country optional (it is echoed and shown beside a match; it never hides one). 200 ``{query {name, country},
+    name required, country optional (it is echoed and shown with a match; it never hides one). 200 ``{query {name, country},
     matches [{name, score, list, reason, country, aliases, matched_on}], best, threshold, is_hit}``. ``score`` is an integer 0-100;
     ``matches`` holds the entries at or above ``threshold`` (85), best first; ``best`` is the highest score met, also when it is
     below; ``is_hit`` is ``best >= threshold``. "Volga Heavy Industries" and near misses ("Volga Hevy Industrys") hit.
@@ -57,11 +57,11 @@ Keyed effects
 =============
 Same key and same body bytes: the stored status and answer, with ``Idempotent-Replayed: true``. Same key, other body: 422.
 The first one still in progress: 409 with ``Retry-After: 1`` (a client that gave up waiting has not stopped the request:
-retry until the stored answer comes). Missing key: 400. Keys are scoped per operation and kept for ever. Refusals (4xx) and injected
+retry until the stored answer comes). Missing key: 400. Keys are scoped per operation and kept forever. Refusals (4xx) and injected
 errors are not stored: the key is free again.
 
 ``POST /api/portal/w9-requests {legal_name, tax_id, contact_email, callback_url}`` - ``portal.request_w9``
-    202 ``{request_id: "REQ-000001", status: "requested"}``. After ``w9_delay_seconds`` (default 3), or when somebody presses
+    202 ``{request_id: "REQ-000001", status: "requested"}``. After ``w9_delay_seconds`` (default 3), or when someone presses
     "Send it now" on the portal's page, the portal POSTs to ``callback_url`` (http or https, at most 2,000 characters) JSON
     ``{request_id, status: "received", form: {legal_name, tax_id, classification, signed_by, signed_at, document_sha256}}``,
     the same bytes every time, until it is answered 2xx, 404 or 410; back-off up to 3 s, across its own restarts. A changed

@@ -1,4 +1,4 @@
-"""The portal's promise: every signed form is posted to its callback until somebody answers for good.
+"""The portal's promise: every signed form is posted to its callback until it is answered for good.
 
 All state is in ``w9_requests``; this task only reads what is due, posts it and writes down what came of it. A kill at
 any point therefore costs at most a repeated callback, never a lost one.
@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 32
 FIRST_RETRY_SECONDS = 0.1
-LONGEST_RETRY_SECONDS = 3.0
+MAX_RETRY_SECONDS = 3.0
 ANSWER_TIMEOUT_SECONDS = 10.0
-# A wall clock set back must not put the next look off for ever.
-LONGEST_NAP_SECONDS = 5.0
+# A wall clock set back must not put the next look off forever.
+MAX_NAP_SECONDS = 5.0
 _FOR_GOOD = (404, 410)
 
 # Signed or released forms go by their next attempt, the others by the delay in force now.
@@ -86,16 +86,16 @@ class Courier:
             rows = await self._store.read(lambda connection: connection.execute(_DUE, query).fetchall())
         except sqlite3.Error:
             log.exception("can't read what is due")
-            return LONGEST_NAP_SECONDS
+            return MAX_NAP_SECONDS
         waiting = [row for row in rows if row["seq"] not in self._under_way]
         for row in waiting:
             remaining = row["ready_at"] - time.time()
             if remaining > 0:
-                return min(remaining, LONGEST_NAP_SECONDS)
+                return min(remaining, MAX_NAP_SECONDS)
             if len(self._under_way) == AT_ONCE:
-                break  # whoever finishes first wakes us
+                break  # the first to finish wakes us
             self._start(client, row["seq"])
-        return LONGEST_NAP_SECONDS
+        return MAX_NAP_SECONDS
 
     def _start(self, client: httpx.AsyncClient, seq: int) -> None:
         task = asyncio.create_task(self._deliver(client, seq))
@@ -115,7 +115,7 @@ class Courier:
             await self._store.write(lambda connection: _record(connection, seq, attempt))
         except StoreUnavailable:
             log.exception("the callback of REQ-%06d waits for the store", seq)
-            await asyncio.sleep(LONGEST_RETRY_SECONDS)
+            await asyncio.sleep(MAX_RETRY_SECONDS)
 
 
 async def _post(client: httpx.AsyncClient, url: str, body: bytes) -> Attempt:
@@ -129,7 +129,7 @@ async def _post(client: httpx.AsyncClient, url: str, body: bytes) -> Attempt:
 
 def _record(connection: sqlite3.Connection, seq: int, attempt: Attempt) -> None:
     attempts = connection.execute("SELECT attempts FROM w9_requests WHERE seq = ?", (seq,)).fetchone()[0]
-    pause = min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(attempts, 10)) * random.uniform(0.8, 1.0)
+    pause = min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(attempts, 10)) * random.uniform(0.8, 1.0)
     connection.execute(
         "UPDATE w9_requests SET attempts = attempts + 1, next_attempt_at = ?, last_result = ?, closed_at = ? WHERE seq = ?",
         (time.time() + pause, attempt.result, now() if attempt.is_final else None, seq),

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 _RUN_ID = re.compile(r"[\x21-\x7e]{1,200}")
 _SENDER = re.compile(r"[0-9]{1,10} [0-9]{1,12}\.[0-9]{1,9}")
-_LONGEST_WAY_SECONDS = 600.0
+_MAX_WAY_SECONDS = 600.0
 
 # Built by SQLite itself, outside Python's lock: a hundred thousand rows must not stop the requests that are being
 # answered.
@@ -63,7 +63,7 @@ def sender_of(header: str | None) -> tuple[int | None, str | None]:
         return None, None
     pid, sent = header.split(" ")
     under_way = time.monotonic() - float(sent)
-    if not 0 <= under_way <= _LONGEST_WAY_SECONDS:
+    if not 0 <= under_way <= _MAX_WAY_SECONDS:
         return None, None
     return int(pid), _stamp(datetime.now(UTC) - timedelta(seconds=under_way))
 

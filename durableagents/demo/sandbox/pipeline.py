@@ -65,7 +65,7 @@ class Claims:
 
     @contextmanager
     def hold(self, effect: Effect, key: str) -> Iterator[None]:
-        """Raises Problem 409 while somebody else holds it."""
+        """Raises Problem 409 while someone else holds it."""
         self.refuse_if_held(effect, key)
         claim = (effect.system, effect.name, key)
         self._held.add(claim)

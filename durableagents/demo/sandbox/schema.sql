@@ -15,7 +15,7 @@ CREATE TABLE IF NOT EXISTS requests (
 );
 CREATE INDEX IF NOT EXISTS requests_of_a_run ON requests (run_id, id);
 
--- What a key did, and the exact answer it gets for ever.
+-- What a key did, and the exact answer it gets forever.
 CREATE TABLE IF NOT EXISTS keys (
     system      TEXT NOT NULL,
     operation   TEXT NOT NULL,

@@ -28,7 +28,7 @@ HOST = "127.0.0.1"
 BACKLOG = 1024
 # Long enough for an answer that is being committed; a request held up by an injected latency is not waited for.
 GRACE_SECONDS = 1
-# Longer than a client's pool keeps a connection: whoever closes first, it should be the side that knows it is idle.
+# Longer than a client's pool keeps a connection: the side that knows the connection is idle should close it.
 KEEP_ALIVE_SECONDS = 75
 
 

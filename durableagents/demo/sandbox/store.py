@@ -78,7 +78,7 @@ class Store:
         return await future
 
     async def read(self, work: Work[T]) -> T:
-        """Run ``work`` on what is committed, beside the writer and without holding it up."""
+        """Run ``work`` on what is committed, at the same time as the writer, without holding it up."""
         assert self._reading is not None
         return await asyncio.get_running_loop().run_in_executor(self._readers, work, self._reading)
 

@@ -17,7 +17,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from durableagents.identity import links
-from durableagents.identity.auth import MOST_DAYS, issue_key, own_keys
+from durableagents.identity.auth import MAX_DAYS, issue_key, own_keys
 from durableagents.identity.rights import known_roles, unknown_role
 from durableagents.models import ApiKey
 from ledger.acting import acting
@@ -25,7 +25,7 @@ from ledger.clock import database_now
 from ledger.errors import DurableAgentsError
 from ledger.four_eyes.known import is_guarded
 from ledger.management.in_process import ApiCommand, inert
-from runs.management.shell import whoever
+from runs.management.shell import command_actor
 
 _DURATION = re.compile(r"([0-9]{1,5})([hd])", re.ASCII)
 MAX_NAME = 100
@@ -49,7 +49,7 @@ class Command(ApiCommand):
         some.add_argument("--json", action="store_true", help="one JSON object a line")
         create.add_argument("--account", required=True, help="user name of the account that the key acts as")
         create.add_argument("--name", required=True, help="what uses the key; unique among the account's valid keys")
-        create.add_argument("--expires", default=f"{MOST_DAYS}d", help="12h, 90d (default: %(default)s)")
+        create.add_argument("--expires", default=f"{MAX_DAYS}d", help="12h, 90d (default: %(default)s)")
         rotate.add_argument("--expires", help="12h, 90d (default: when the old one would have expired)")
         create.add_argument(
             "--create-account", nargs="+", metavar="ROLE", help="make the account, without a password, with these roles"
@@ -62,7 +62,7 @@ class Command(ApiCommand):
                 self.stdout.write(line)
             return
         try:
-            with acting(whoever(), f"manage.py keys {verb}"):
+            with acting(command_actor(), f"manage.py keys {verb}"):
                 match verb:
                     case "rotate":
                         told = _rotate(options["key"], options["expires"], options["overlap"])
@@ -149,8 +149,8 @@ def _duration(text: str, option: str = "--expires") -> timedelta:
     match = _DURATION.fullmatch(text)
     unit = timedelta(hours=1) if text.endswith("h") else timedelta(days=1)
     lives = unit * int(match[1]) if match else None
-    if lives is None or not timedelta(0) < lives <= timedelta(days=MOST_DAYS):
-        raise _refused(f"{option}: {text[:20]!r} is not between 1h and {MOST_DAYS}d; write hours or days, such as 90d")
+    if lives is None or not timedelta(0) < lives <= timedelta(days=MAX_DAYS):
+        raise _refused(f"{option}: {text[:20]!r} is not between 1h and {MAX_DAYS}d; write hours or days, such as 90d")
     return lives
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from durableagents.identity import first_admin
-from runs.management.shell import whoever
+from runs.management.shell import command_actor
 
 
 class Command(BaseCommand):
@@ -15,6 +15,6 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            self.stdout.write(first_admin.new_link(whoever()))
+            self.stdout.write(first_admin.new_link(command_actor()))
         except first_admin.AlreadySetUp as refusal:
             raise CommandError(refusal.detail) from None

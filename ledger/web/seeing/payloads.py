@@ -63,8 +63,8 @@ def must_read(run_id: UUID) -> None:
         raise erased(run_id) if is_erased(run_id) else PayloadsHidden(run_id)
 
 
-def status_of(detail: Mapping[str, Any], *besides: str) -> dict[str, Any]:
-    return {name: value for name, value in detail.items() if name in _STATUS or name in besides}
+def status_of(detail: Mapping[str, Any], *excluding: str) -> dict[str, Any]:
+    return {name: value for name, value in detail.items() if name in _STATUS or name in excluding}
 
 
 def is_open(kind: str) -> bool:

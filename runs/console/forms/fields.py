@@ -14,7 +14,7 @@ from ledger.web import strict_json
 # Beyond 15 digits JSON readers disagree about the number: it is passed on as text.
 _INTEGER = re.compile(r"-?[0-9]{1,15}")
 _PLAIN_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,14})")
-_MOST_HINT = 60  # characters of a default in a placeholder
+_MAX_HINT = 60  # characters of a default in a placeholder
 
 
 class Absent:
@@ -83,7 +83,7 @@ class Value(forms.Field):
 
     def say_default(self, default: Any) -> None:
         """Show the default as a placeholder."""
-        self.widget.attrs["placeholder"] = f"if empty: {self.text_of(default)[:_MOST_HINT]}"
+        self.widget.attrs["placeholder"] = f"if empty: {self.text_of(default)[:_MAX_HINT]}"
 
 
 class Long(Value):
@@ -147,7 +147,7 @@ class Choice(Value):
         return typed(value) == (self.initial if self.initial in self.choices else "")
 
     def say_default(self, default: Any) -> None:
-        self._draw(f"if empty: {self.text_of(default)[:_MOST_HINT]}")
+        self._draw(f"if empty: {self.text_of(default)[:_MAX_HINT]}")
 
 
 class Flag(Value):

@@ -36,7 +36,7 @@ class Bound(BoundField):
 
 
 @dataclass(frozen=True)
-class Beside:
+class ExtraField:
     """A field of the page outside the form: its label ("" if nobody fills it in) and id."""
 
     label: str = ""
@@ -61,7 +61,7 @@ class SchemaForm(forms.Form):
 
     With both, `document` is being changed: untouched values stay exactly as they were. With `keeps`, so do missing
     ones, and a value may be emptied only where nothing is a value of it. A nested field has its path as name,
-    `order.amount`. `beside` are the page's other fields, by name; their errors go into `aside`.
+    `order.amount`. `extra_fields` are the page's other fields, by name; their errors go into `aside`.
     """
 
     bound_field_class = Bound
@@ -72,11 +72,11 @@ class SchemaForm(forms.Form):
         *,
         data: Mapping[str, Any] | None = None,
         document: Any = None,
-        beside: Mapping[str, Beside] = MappingProxyType({}),
+        extra_fields: Mapping[str, ExtraField] = MappingProxyType({}),
         keeps: bool = False,
     ) -> None:
         super().__init__(data=data)
-        self.beside = dict(beside)
+        self.extra_fields = dict(extra_fields)
         self.aside: dict[str, Aside] = {}
         self._is_changing, self._keeps = data is not None and document is not None, keeps
         maker = Maker(schema, typed=lambda name: self.data.get(self.add_prefix(name)), keeps=keeps)
@@ -85,7 +85,7 @@ class SchemaForm(forms.Form):
         self.fields.update(self.values)
 
     def add_prefix(self, field_name: str) -> str:
-        is_another_s = field_name in (*self.beside, _TOKEN) or field_name.partition(".")[0] == _OURS
+        is_another_s = field_name in (*self.extra_fields, _TOKEN) or field_name.partition(".")[0] == _OURS
         return f"{_OURS}.{field_name}" if is_another_s else field_name
 
     @property
@@ -103,7 +103,7 @@ class SchemaForm(forms.Form):
     def document(self) -> dict[str, Any]:
         """Return what was typed as a document, without empty optional fields.
         Raises InvalidInput for unknown names, whose values would be lost silently."""
-        known = {self.add_prefix(name) for name in self.fields} | self.beside.keys() | {_TOKEN}
+        known = {self.add_prefix(name) for name in self.fields} | self.extra_fields.keys() | {_TOKEN}
         refuse_stray(set(self.data) - known)
         self.full_clean()
         return self._filled(self._roots)
@@ -157,12 +157,14 @@ class SchemaForm(forms.Form):
         for problem in error.extra.get("errors", []):
             words = in_words(problem)
             name, near = str(problem.get("field", "")), None
-            own = name if name in self.beside else name.partition(".")[0]
+            own = name if name in self.extra_fields else name.partition(".")[0]
             if name == within or name.startswith(f"{within}."):
                 name = ".".join(part for part in (root, name[len(within) + 1 :]) if part)
                 near = self._nearest(name)
-            elif own in self.beside and self.beside[own].label:
-                self.aside.setdefault(own, Aside(self.beside[own].label, self.beside[own].id, [])).errors.append(words)
+            elif own in self.extra_fields and self.extra_fields[own].label:
+                self.aside.setdefault(
+                    own, Aside(self.extra_fields[own].label, self.extra_fields[own].id, [])
+                ).errors.append(words)
                 continue
             elif name in self.fields:
                 near = name

@@ -12,7 +12,7 @@ from runs.console.forms.fields import Absent, Choice, Document, Flag, Group, Int
 
 _MAX_DEPTH = 8
 # A schema that nests itself several times grows exponentially with depth: beyond this, it is typed as JSON.
-MOST_FIELDS = 400
+MAX_FIELDS = 400
 _LONG_TEXT = 500
 _DECIMAL = {"inputmode": "decimal"}
 _MONO = {"class": "mono", "spellcheck": "false"}
@@ -73,7 +73,7 @@ class Maker:
 
     def _make(self, name: str, part: dict[str, Any], own: dict[str, Any], level: _Level, *, is_nullable: bool) -> Value:
         whole = self.resolved(part)
-        kind = "json" if level.depth > _MAX_DEPTH or len(self.fields) >= MOST_FIELDS else _kind(whole)
+        kind = "json" if level.depth > _MAX_DEPTH or len(self.fields) >= MAX_FIELDS else _kind(whole)
         if kind == "flag" and (is_nullable or level.may_be_null):
             kind, whole = "choice", {**whole, "enum": [True, False]}  # or neither, which a checkbox can't express
         if kind == "group":
@@ -95,7 +95,7 @@ class Maker:
         return any("null" in _types(self._followed(option)) for option in options)
 
     def resolved(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the schema with references followed and "or null" removed; keys beside a reference win."""
+        """Return the schema with references followed and "or null" removed; keys next to a reference win."""
         whole = self._followed(schema)
         for _ in range(_MAX_DEPTH):
             name = "anyOf" if _options(whole, "anyOf") else "oneOf"

@@ -30,7 +30,7 @@ def halt_sentence(d: Dossier) -> str:
     return f"{_halted(d.halted)} It goes on within seconds when that is lifted; until then it holds no worker."
 
 
-def beside(d: Dossier) -> str:
+def notes_of(d: Dossier) -> str:
     """Explain a halt to a run that is driven or waits; "" without one."""
     if d.halted is None or d.look == "halted":
         return ""
@@ -115,7 +115,7 @@ def why(dossier: Dossier) -> SafeString:
     if (found := by_halt(dossier.seen)) is not None:
         return SafeString(visible(found.sentence) + unserved_sentence(dossier))
     said = SENTENCES[cause_of(dossier.seen)](dossier)
-    return SafeString(said + unserved_sentence(dossier) + beside(dossier))
+    return SafeString(said + unserved_sentence(dossier) + notes_of(dossier))
 
 
 # --- rows of lists ----------------------------------------------------------------------------------------------------
@@ -307,15 +307,15 @@ def _completed(d: Dossier) -> str:
 
 def _gone_on(how: str, as_what: str) -> Callable[[Dossier], str]:
     def words_for(d: Dossier) -> str:
-        heir = to_run(str(d.run.goes_on_as), f"{as_what} <code>{escape(str(d.run.goes_on_as)[-8:])}</code>")
-        return f"{how} at {clock(d.story.ended_at)}. It continues as {heir}, which also gets its messages."
+        successor = to_run(str(d.run.goes_on_as), f"{as_what} <code>{escape(str(d.run.goes_on_as)[-8:])}</code>")
+        return f"{how} at {clock(d.story.ended_at)}. It continues as {successor}, which also gets its messages."
 
     return words_for
 
 
 def _gone_on_row(card: Card) -> str:
-    heir = to_run(str(card.run.goes_on_as), f"<code>{escape(str(card.run.goes_on_as)[-8:])}</code>")
-    return _muted(f"continues as {heir}")
+    successor = to_run(str(card.run.goes_on_as), f"<code>{escape(str(card.run.goes_on_as)[-8:])}</code>")
+    return _muted(f"continues as {successor}")
 
 
 def _failed(d: Dossier) -> str:

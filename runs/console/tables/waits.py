@@ -73,7 +73,7 @@ _IN_TIME = {
 
 def _input(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     return (
-        f"Asks <b>{visible(detail_text(wait, 'of') or 'somebody')}</b>: {datum(name_of(wait))},\n"
+        f"Asks <b>{visible(detail_text(wait, 'of') or 'someone')}</b>: {datum(name_of(wait))},\n"
         f"since {began(wait.opened_at)};\ndeadline {clock(wait.deadline)} ({until(wait.deadline)})."
     )
 
@@ -200,7 +200,7 @@ _NEEDS = {
     "reconcile": "an outcome to be settled",
     "operator": "an operator",
     "budget": "more budget",
-    "resume": "somebody to resume it",
+    "resume": "someone to resume it",
 }
 _CHILDREN_TOLD = 3
 

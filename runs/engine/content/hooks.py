@@ -13,10 +13,10 @@ from runs.engine.errors import DefinitionError
 
 SOURCES = ("prompt", "transcript", "tool", "child", "signal", "message", "answer", "model", "node")
 DESTINATIONS = ("model", "tool", "node")
-LONGEST_REASON = 200
+MAX_REASON_LENGTH = 200
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
-_LONGEST_SECONDS = 60.0
+_MAX_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,8 @@ def screen(
             raise DefinitionError(f'{whose}: version is {version!r}: give a text such as "1"')
         if not callable(function) or len(inspect.signature(function).parameters) != 1:
             raise DefinitionError(f"{whose}: it must take exactly one argument, the Piece")
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= _LONGEST_SECONDS:
-            raise DefinitionError(f"{whose}: timeout is {timeout!r}: give seconds, at most {_LONGEST_SECONDS:g}")
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= _MAX_SECONDS:
+            raise DefinitionError(f"{whose}: timeout is {timeout!r}: give seconds, at most {_MAX_SECONDS:g}")
         return Screen(
             called,
             version,
@@ -136,8 +136,8 @@ def _some(whose: str, what: str, given: Iterable[str], known: tuple[str, ...]) -
 
 
 # Characters of one piece. Tool results are cut to a part of the model's window long before.
-MOST_FOR_MODEL = 2_000_000
-MOST_FOR_TOOL = 4_000_000
+MAX_FOR_MODEL = 2_000_000
+MAX_FOR_TOOL = 4_000_000
 
 _SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
 # Characters that a model sees and a reader doesn't: controls (but tab and line ends), direction marks, zero width, tags
@@ -178,7 +178,7 @@ def characters(content: Any) -> int:
 
 
 def _too_large(piece: Piece) -> Withhold | None:
-    size, most = characters(piece.content), MOST_FOR_TOOL if piece.to == "tool" else MOST_FOR_MODEL
+    size, most = characters(piece.content), MAX_FOR_TOOL if piece.to == "tool" else MAX_FOR_MODEL
     return Withhold(f"{size} characters are more than {most}") if size > most else None
 
 

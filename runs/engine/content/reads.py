@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
-LONGEST_CACHE = timedelta(days=7)
-MOST_BYTES = 256 * 1024  # of one result
+MAX_CACHE = timedelta(days=7)
+MAX_BYTES = 256 * 1024  # of one result
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,7 +228,7 @@ def _chain(tree: ast.expr) -> Chain:
 # Packages that agents are written with; not part of any agent.
 _HOUSE = ("durableagents", "runs", "ledger", "approvals")
 _NO_HOME = frozenset({*_HOUSE, *sys.stdlib_module_names, "pydantic", "pydantic_core", "pydantic_ai"} - {"__main__"})
-_MOST_NUMBERS = 40
+_MAX_NUMBERS = 40
 _KINDS: dict[type[ast.AST], str] = {
     ast.ClassDef: "class",
     ast.FunctionDef: "function",
@@ -300,7 +300,7 @@ class _Piece:
         self._taken: set[int] = set()
 
     def entry(self) -> dict[str, Any]:
-        numbers = {} if not 0 < len(self._numbers) <= _MOST_NUMBERS else {"numbers": self._numbers}
+        numbers = {} if not 0 < len(self._numbers) <= _MAX_NUMBERS else {"numbers": self._numbers}
         around = {"around": _digest(self._shapes)} if numbers else {}
         return {"is": _digest(self._texts), **around, **numbers, "names": sorted(self._names)}
 

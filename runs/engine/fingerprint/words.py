@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-_MOST_NUMBERS = 3
-_MOST_HELPERS = 4
+_MAX_NUMBERS = 3
+_MAX_HELPERS = 4
 _NOT_KNOWN: Mapping[str, Any] = {}
 
 
@@ -39,12 +39,12 @@ class Code:
             else:
                 yield f"{label} {steps or 'changed'} ({_file(key)})"
         told = [self._helper(key, kind, steps) for key, kind, steps in helpers if kind != "value"]
-        more = f" and {len(told) - _MOST_HELPERS} more" if len(told) > _MOST_HELPERS else ""
+        more = f" and {len(told) - _MAX_HELPERS} more" if len(told) > _MAX_HELPERS else ""
         is_changed = was.get("is") != ist.get("is")
         if is_changed and not told and (steps := _steps(was, ist)):
             yield f"{number or words} {steps}"
         elif is_changed or told or (was.get("names") != ist.get("names") and not values):
-            inside = f" ({', '.join(told[:_MOST_HELPERS])}{more})" if told else ""
+            inside = f" ({', '.join(told[:_MAX_HELPERS])}{more})" if told else ""
             yield f"{words} changed{inside}"
 
     def _helpers(self, was: Mapping[str, Any], ist: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -88,7 +88,7 @@ def _steps(was: Mapping[str, Any], ist: Mapping[str, Any]) -> str:
     if not one or not other or was.get("around") != ist.get("around") or len(one) != len(other):
         return ""
     steps = [f"{a} → {b}" for a, b in zip(one, other, strict=True) if a != b]
-    return ", ".join(steps) if 0 < len(steps) <= _MOST_NUMBERS else ""
+    return ", ".join(steps) if 0 < len(steps) <= _MAX_NUMBERS else ""
 
 
 def _called(key: str) -> str:

@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo, available_timezones
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 MINUTES = 24 * 60  # of a day; as an end, its midnight
 LEAST = 60  # minimum minutes of work in a week
-MOST_SHIFTS = 6  # per day
-MOST_DAYS = 40_000  # days searched, over a century
+MAX_SHIFTS = 6  # per day
+MAX_DAYS = 40_000  # days searched, over a century
 
 _OF_A_MACHINE = ("right/", "posix/")
 
@@ -90,7 +90,7 @@ class Calendar:
         """Yield shifts from the first moment of their start to the last of their end; midnight ends a day once."""
         zone = zone_of(self.zone)
         day = since.astimezone(zone).date()
-        for _ in range(MOST_DAYS):
+        for _ in range(MAX_DAYS):
             if day not in self.holidays:
                 for opens, closes in self.week[day.weekday()]:
                     # A repeated hour counts in full; a skipped one not at all.
@@ -129,8 +129,8 @@ def wrong(week: Week) -> str:
     if len(week) != len(DAYS):
         return "names another number of days than seven"
     for day, shifts in zip(DAYS, week, strict=True):
-        if len(shifts) > MOST_SHIFTS:
-            return f"has more than {MOST_SHIFTS} shifts on {day}"
+        if len(shifts) > MAX_SHIFTS:
+            return f"has more than {MAX_SHIFTS} shifts on {day}"
         last = 0
         for opens, closes in shifts:
             if not 0 <= opens < closes <= MINUTES:

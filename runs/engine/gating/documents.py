@@ -15,12 +15,12 @@ NO_APP = "no installed app shows documents (durableagents.contrib.documents does
 TEXT, MARKDOWN, PDF, PNG, JPEG = "text/plain", "text/markdown", "application/pdf", "image/png", "image/jpeg"
 TEXTS = frozenset({TEXT, MARKDOWN})
 MEDIA_TYPES = (TEXT, MARKDOWN, PDF, PNG, JPEG)
-LONGEST_NAME = 120  # characters
-MOST_BYTES = 10 * 1024 * 1024  # per document
-MOST_TEXT_BYTES = 200 * 1024  # per text, which is displayed in full
-MOST_DOCUMENTS = 10  # per question
-MOST_BYTES_IN_ALL = 20 * 1024 * 1024  # per question
-MOST_TEXT_IN_ALL = 400 * 1024
+MAX_NAME_LENGTH = 120  # characters
+MAX_BYTES = 10 * 1024 * 1024  # per document
+MAX_TEXT_BYTES = 200 * 1024  # per text, which is displayed in full
+MAX_DOCUMENTS = 10  # per question
+MAX_BYTES_IN_ALL = 20 * 1024 * 1024  # per question
+MAX_TEXT_IN_ALL = 400 * 1024
 _BEGINS = {PNG: b"\x89PNG\r\n\x1a\n", JPEG: b"\xff\xd8\xff"}
 _PDF_HEAD = 1024  # bytes within which a PDF must have its header
 
@@ -39,7 +39,7 @@ class Document:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _is_name(self.name):
-            most = f"one line of 1 to {LONGEST_NAME} characters that can be seen, without slashes"
+            most = f"one line of 1 to {MAX_NAME_LENGTH} characters that can be seen, without slashes"
             raise ValueError(f"Document(name={self.name!r}): give {most}")
         if self.media_type not in MEDIA_TYPES:
             raise ValueError(
@@ -64,7 +64,7 @@ class Document:
             ) from None
 
     def _problem(self) -> str:
-        most = MOST_TEXT_BYTES if self.media_type in TEXTS else MOST_BYTES
+        most = MAX_TEXT_BYTES if self.media_type in TEXTS else MAX_BYTES
         if not self.bytes:
             return "is empty"
         if len(self.bytes) > most:
@@ -108,7 +108,9 @@ def is_text(content: bytes) -> bool:
 
 
 def _is_name(name: str) -> bool:
-    return 0 < len(name) <= LONGEST_NAME and name == name.strip() and name.isprintable() and not set(name) & set("/\\")
+    return (
+        0 < len(name) <= MAX_NAME_LENGTH and name == name.strip() and name.isprintable() and not set(name) & set("/\\")
+    )
 
 
 def checked(documents: Any) -> tuple[Document, ...]:
@@ -117,16 +119,16 @@ def checked(documents: Any) -> tuple[Document, ...]:
         raise ValueError(f"documents={type(documents).__name__}: give a list of Document(name, media_type, content)")
     if strangers := [type(each).__name__ for each in documents if not isinstance(each, Document)]:
         raise ValueError(f"documents: {strangers[0]} is no Document(name, media_type, content)")
-    if len(documents) > MOST_DOCUMENTS:
-        raise ValueError(f"documents: {len(documents)} are given, and a question may have {MOST_DOCUMENTS}")
+    if len(documents) > MAX_DOCUMENTS:
+        raise ValueError(f"documents: {len(documents)} are given, and a question may have {MAX_DOCUMENTS}")
     names = [each.name for each in documents]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"documents: two are called {twice!r}: each revision is compared by name")
-    if (size := sum(len(each.bytes) for each in documents)) > MOST_BYTES_IN_ALL:
-        raise ValueError(f"documents: together they have {size} bytes, and may have {MOST_BYTES_IN_ALL}")
+    if (size := sum(len(each.bytes) for each in documents)) > MAX_BYTES_IN_ALL:
+        raise ValueError(f"documents: together they have {size} bytes, and may have {MAX_BYTES_IN_ALL}")
     texts = sum(len(each.bytes) for each in documents if each.media_type in TEXTS)
-    if texts > MOST_TEXT_IN_ALL:
-        raise ValueError(f"documents: the texts together have {texts} bytes, and may have {MOST_TEXT_IN_ALL}")
+    if texts > MAX_TEXT_IN_ALL:
+        raise ValueError(f"documents: the texts together have {texts} bytes, and may have {MAX_TEXT_IN_ALL}")
     return tuple(documents)
 
 

@@ -1,4 +1,4 @@
-"""Parts of a plan besides the arguments: evidence and risk, amount, fields that people may change, and those that
+"""Parts of a plan other than the arguments: evidence and risk, amount, fields that people may change, and those that
 must be the same for a standing approval. Pure."""
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def subject(document: Any) -> str:
 
 CURRENCY = re.compile(r"[A-Z]{3}")
 _TWO_NAMES = re.compile(r"[A-Za-z_][A-Za-z0-9_]* [A-Za-z_][A-Za-z0-9_]*")
-MOST_DIGITS = 18  # before the point; six after it are kept
+MAX_DIGITS = 18  # before the point; six after it are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +117,10 @@ def _checked_amount(amount: Amount) -> dict[str, str]:
         raise ValueError(f"{amount.value!r} is no finite Decimal")
     exponent = amount.value.as_tuple().exponent
     # Before calculating or formatting: 1E-500000000 has that many digits when written out.
-    if not isinstance(exponent, int) or not -MOST_DIGITS <= exponent <= MOST_DIGITS:
-        raise ValueError(f"it has more than {MOST_DIGITS} digits before or behind the point")
-    if amount.value.copy_abs() >= Decimal(10) ** MOST_DIGITS or not isinstance(amount.currency, str):
-        raise ValueError(f"{amount.value!r} has more than {MOST_DIGITS} digits")
+    if not isinstance(exponent, int) or not -MAX_DIGITS <= exponent <= MAX_DIGITS:
+        raise ValueError(f"it has more than {MAX_DIGITS} digits before or behind the point")
+    if amount.value.copy_abs() >= Decimal(10) ** MAX_DIGITS or not isinstance(amount.currency, str):
+        raise ValueError(f"{amount.value!r} has more than {MAX_DIGITS} digits")
     if not CURRENCY.fullmatch(amount.currency):
         raise ValueError(f"{amount.currency!r} is no currency: three capitals, such as USD")
     return {"value": format(plain_zero(amount.value), "f"), "currency": amount.currency}

@@ -17,9 +17,9 @@ from runs.engine.gating.fields import CURRENCY, RISKS, Amount, amount_in, subjec
 PASSWORD = "password"
 PASSKEY = "passkey"
 FACTORS = frozenset({"totp", "recovery_code", PASSKEY})
-MOST_SECONDS = 24 * 3600
+MAX_SECONDS = 24 * 3600
 AMOUNT, TARGET = "amount", "target"
-LONGEST_TARGET = 80  # characters: more is too much to type
+MAX_TARGET_LENGTH = 80  # characters: more is too much to type
 _SIGNS = {"$": "USD", "€": "EUR", "£": "GBP"}
 _NUMBER = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?", re.ASCII)
 
@@ -108,7 +108,7 @@ def threshold_in(told: Any) -> Threshold | None:
 
 def _asked(told: Mapping[str, Any]) -> tuple[int, bool]:
     within, factor = told.get("within", 0), told.get("factor", False)
-    if type(within) is not int or not 0 <= within <= MOST_SECONDS or type(factor) is not bool:
+    if type(within) is not int or not 0 <= within <= MAX_SECONDS or type(factor) is not bool:
         raise ValueError(within)
     return within, factor
 
@@ -176,7 +176,7 @@ def in_plan(wanted: Wanted) -> dict[str, Any]:
 
 def target_of(plan: Mapping[str, Any]) -> str:
     """Return the plan's target, short enough to type; the tool's name if there is none."""
-    found = " ".join(_seen(str(printable(subject(plan.get("arguments"))))).split())[:LONGEST_TARGET].strip()
+    found = " ".join(_seen(str(printable(subject(plan.get("arguments"))))).split())[:MAX_TARGET_LENGTH].strip()
     return found if _plain(found) else str(plan.get("tool", ""))
 
 

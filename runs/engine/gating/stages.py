@@ -13,8 +13,8 @@ from runs.engine.errors import DefinitionError
 from runs.engine.gating.proof import Proof, in_plan, short_of, wanted_of
 
 STAGES = "stages"  # key in a plan; without it one approval is enough
-MOST_STAGES = 8
-MOST_PEOPLE = 20  # per stage
+MAX_STAGES = 8
+MAX_PEOPLE = 20  # per stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Stage:
     def __post_init__(self) -> None:
         if not isinstance(self.queue, str) or not self.queue.strip():
             raise DefinitionError(f"Stage(queue={self.queue!r}): give a text that isn't empty")
-        if isinstance(self.quorum, bool) or not isinstance(self.quorum, int) or not 1 <= self.quorum <= MOST_PEOPLE:
-            raise DefinitionError(f"Stage(quorum={self.quorum!r}) of queue {self.queue!r}: from 1 to {MOST_PEOPLE}")
+        if isinstance(self.quorum, bool) or not isinstance(self.quorum, int) or not 1 <= self.quorum <= MAX_PEOPLE:
+            raise DefinitionError(f"Stage(quorum={self.quorum!r}) of queue {self.queue!r}: from 1 to {MAX_PEOPLE}")
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data for the plan."""
@@ -43,8 +43,8 @@ class Requirement:
     stages: tuple[Stage, ...]
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.stages) <= MOST_STAGES or not all(isinstance(each, Stage) for each in self.stages):
-            raise DefinitionError(f"a gate has from 1 to {MOST_STAGES} stages, each a Stage: {self.stages!r}")
+        if not 1 <= len(self.stages) <= MAX_STAGES or not all(isinstance(each, Stage) for each in self.stages):
+            raise DefinitionError(f"a gate has from 1 to {MAX_STAGES} stages, each a Stage: {self.stages!r}")
 
     @classmethod
     def of(cls, queue: str, quorum: int = 1, then: Sequence[Stage] = ()) -> Requirement:

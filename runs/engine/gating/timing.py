@@ -13,8 +13,8 @@ from runs.engine.gating.calendars import Calendar, NoSuchTime
 OnTimeout = Literal["reject", "escalate", "remind"]
 STRICTEST_FIRST: tuple[OnTimeout, ...] = get_args(OnTimeout)
 LONGEST = timedelta(days=365_000)  # of any wait: added to today it gives a date that everything here can hold
-LONGEST_WORK = timedelta(hours=2000)  # one year of work
-MOST_STEPS = 3
+MAX_WORK = timedelta(hours=2000)  # one year of work
+MAX_STEPS = 3
 # Intervals of reminders without a deadline double, up to this multiple of the first.
 STRETCH = 8
 
@@ -28,10 +28,10 @@ class WorkingHours:
 
     def __post_init__(self) -> None:
         is_number = isinstance(self.hours, (int, float)) and not isinstance(self.hours, bool)
-        if not is_number or not 0 < self.hours * 60 <= LONGEST_WORK.total_seconds() / 60 or (self.hours * 60) % 1:
+        if not is_number or not 0 < self.hours * 60 <= MAX_WORK.total_seconds() / 60 or (self.hours * 60) % 1:
             raise ValueError(
                 f"WorkingHours({self.hours!r}): give a positive number of hours, to the minute and at most "
-                f"{LONGEST_WORK.total_seconds() / 3600:.0f}"
+                f"{MAX_WORK.total_seconds() / 3600:.0f}"
             )
 
     @property

@@ -19,6 +19,7 @@ from runs.engine.amending import asked_for
 from runs.engine.assistants import DIGESTS, Assistant, ModelTurn
 from runs.engine.budget import UNLIMITED, Meter, Usage
 from runs.engine.canonical import Hasher, keyed_hasher
+from runs.engine.continuation import HandedOver, Renewed
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Batch, Reply, Snapshot, WaitSpec
 from runs.engine.logical_call import ARGUMENTS
@@ -30,7 +31,6 @@ from runs.engine.replay import Advanced, Finished, Outcome, run_visit
 from runs.engine.runtime import Control, Runtime
 from runs.engine.screening import standing
 from runs.engine.steps.forks import FORK_FENCE
-from runs.engine.succession import HandedOver, Renewed
 from runs.engine.tape import Slot, Tape, payload_of
 from runs.engine.tools import FOR_DISPATCH, Tool
 from runs.engine.undo import UNDO_NODE
@@ -124,10 +124,10 @@ def rehashed(events: Sequence[e.Event], hasher: Hasher) -> list[e.Event]:
     """Return a visit's events with digests by this hasher, where the hashed data is recorded."""
     plans: dict[str, str] = {}
     asked: dict[str, str] = {}
-    return [_anew(event, hasher, plans, asked) for event in events]
+    return [_reset(event, hasher, plans, asked) for event in events]
 
 
-def _anew(event: e.Event, hasher: Hasher, plans: dict[str, str], first: dict[str, str]) -> e.Event:
+def _reset(event: e.Event, hasher: Hasher, plans: dict[str, str], first: dict[str, str]) -> e.Event:
     """Rehash one event; `first` holds each slot's first requested hash, which amendments keep."""
     payload = payload_of(event)
     match event:
@@ -373,7 +373,7 @@ class _Visit(Visit):
             call_secret=b"durableagents replays",
             request_model=_no_model,
             callback_url=lambda token: f"https://replay.invalid/{token}",
-            guards=(FORK_FENCE,),  # it knows what people refused; the others would ask anew
+            guards=(FORK_FENCE,),  # it knows what people refused; the others would ask again
         )
         journal = _Journal(recording)
         super().__init__(

@@ -10,7 +10,7 @@ from ledger.kinds import CONTENT_REFUSED
 from runs.engine.amending import looks_before
 from runs.engine.budget import A_CALL
 from runs.engine.canonical import has_at_most
-from runs.engine.content.hooks import ALWAYS, MOST_FOR_TOOL, Piece
+from runs.engine.content.hooks import ALWAYS, MAX_FOR_TOOL, Piece
 from runs.engine.guards import Guard
 from runs.engine.journal import Batch
 from runs.engine.logical_call import ARGUMENTS, LogicalCall
@@ -66,7 +66,7 @@ async def _check_certificate(call: LogicalCall) -> None:
 async def _screen_arguments(call: LogicalCall, source: str, name: str) -> None:
     visit, past = call.visit, call.past
     screens = due(visit, past, looks_before(call.record))
-    if screens is ALWAYS and has_at_most(call.arguments, MOST_FOR_TOOL):
+    if screens is ALWAYS and has_at_most(call.arguments, MAX_FOR_TOOL):
         return  # nearly every call: no other hook to ask
     piece = Piece(
         content=call.arguments,

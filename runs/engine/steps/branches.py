@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from ledger import events as e
+from runs.engine.continuation import Handoff, Renew
 from runs.engine.errors import MisusedContext
 from runs.engine.outcomes import Unwind
 from runs.engine.runtime import is_being_cancelled
-from runs.engine.succession import Handoff, Renew
 from runs.engine.visit import Branch, Visit, path_of
 
 Work = Coroutine[Any, Any, Any]

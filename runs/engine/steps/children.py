@@ -24,7 +24,7 @@ from runs.engine.tape import Slot, payload_of
 from runs.engine.visit import Visit
 
 # Maximum nesting, so that an agent that starts itself comes to an end.
-MOST_GENERATIONS = 8
+MAX_GENERATIONS = 8
 PATIENCE = timedelta(days=90)  # then the wait is overdue; the child has its own time limit
 
 
@@ -117,8 +117,8 @@ async def _start(
     tags: Sequence[str],
     attributes: Mapping[str, Any],
 ) -> None:
-    if visit.depth >= MOST_GENERATIONS:
-        raise MisusedContext(f"{agent.graph_id}: {MOST_GENERATIONS} runs started one another already, so no more are")
+    if visit.depth >= MAX_GENERATIONS:
+        raise MisusedContext(f"{agent.graph_id}: {MAX_GENERATIONS} runs started one another already, so no more are")
     try:
         checked = plain(agent.input.model_validate(asked))
         agent.begin(agent.input.model_validate(checked))

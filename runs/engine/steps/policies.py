@@ -29,20 +29,20 @@ class PolicyGuard(Guard):
         decision = call.record.decision
         if call.record.gate is not None and (decision is None or decision.verdict != "approved"):
             return  # people were asked, or have denied: that comes first
-        judged = await _judged(call, anew=call.needs_fresh_policies)
+        judged = await _judged(call, fresh=call.needs_fresh_policies)
         if judged is not None and judged.effect != "allow" and not call.needs_fresh_policies:
-            judged = await _judged(call, anew=True)  # never stop a call by outdated policies
+            judged = await _judged(call, fresh=True)  # never stop a call by outdated policies
         call.judged = judged
         if judged is not None and judged.effect == "deny":
             await _deny(call, judged)
 
     async def before_repeat(self, call: LogicalCall, *, is_sender_done: bool) -> None:
         """Check a repeat: if a policy became stricter, a person settles the call instead of sending it again."""
-        call.judged = judged = await _judged(call, anew=call.needs_fresh_policies)
+        call.judged = judged = await _judged(call, fresh=call.needs_fresh_policies)
         if judged is not None:
             await load_grant(call)
         if not call.needs_fresh_policies and _forbids(call, judged):
-            call.judged = judged = await _judged(call, anew=True)  # never stop a call by outdated policies
+            call.judged = judged = await _judged(call, fresh=True)  # never stop a call by outdated policies
         if judged is None or not _forbids(call, judged):
             return
         if call.tool.is_pure:
@@ -93,7 +93,7 @@ def missing(call: LogicalCall, judged: Judged) -> list[str]:
     ]
 
 
-async def _judged(call: LogicalCall, *, anew: bool) -> Judged | None:
+async def _judged(call: LogicalCall, *, fresh: bool) -> Judged | None:
     visit, tool = call.visit, call.tool
     judged = await visit.runtime.policies.judge(
         Asking(
@@ -108,7 +108,7 @@ async def _judged(call: LogicalCall, *, anew: bool) -> Judged | None:
             requester=visit.created.by,
             cost_micro=visit.meter.used.usd_micro,
         ),
-        anew=anew,
+        fresh=fresh,
     )
     if judged is not None and judged.problem:
         payload = {"slot": call.slot, "tool": tool.name, "problem": judged.problem}

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from ledger import events as e
 from runs.engine.budget import A_CALL
 from runs.engine.content.hooks import characters
-from runs.engine.content.reads import MOST_BYTES, KeptRead
+from runs.engine.content.reads import MAX_BYTES, KeptRead
 from runs.engine.errors import BadAnswer, MisusedContext
 from runs.engine.fingerprint import tool_digest
 from runs.engine.guards import Guard
@@ -101,7 +101,7 @@ class CacheGuard(Guard):
         tool = call.tool
         if tool.cache is None or call.began_at is None or call.past.intent is not None:
             return
-        if characters(result) > MOST_BYTES:
+        if characters(result) > MAX_BYTES:
             return
         kept = KeptRead(result, call.began_at, call.visit.run_id, call.slot)
         call.visit.runtime.reads.keep(key_of(call), tool.name, kept, tool.cache)
@@ -115,8 +115,8 @@ def told(call: LogicalCall, result: Any) -> e.Event:
     payload = {"arguments": call.arguments, "result": result}
     if call.spec.max_age is not None and call.began_at is not None:
         payload["read_at"] = call.began_at.isoformat()
-    if call.is_read_anew:
-        return call.read_anew(payload)
+    if call.is_repeated_read:
+        return call.repeated_read(payload)
     return e.ToolRead(
         slot=call.slot, attempt=call.attempt, tool=call.tool.name, requested_hash=call.requested_hash, payload=payload
     )

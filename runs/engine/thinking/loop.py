@@ -14,10 +14,10 @@ from runs.engine.assistants import Assistant
 from runs.engine.call import call_tool
 from runs.engine.canonical import canonical, plain
 from runs.engine.content.files import Prompt, with_files
+from runs.engine.continuation import Said, as_data
 from runs.engine.errors import ContentRefused, PolicyDenied, Rejected, ToolFailure
 from runs.engine.logical_call import CallSpec
 from runs.engine.steps.branches import fork
-from runs.engine.succession import Said, as_data
 from runs.engine.thinking.compaction import Conversation
 from runs.engine.thinking.sizes import shown
 from runs.engine.tools import FINAL

@@ -55,7 +55,7 @@ class _NextModel(Exception):
 
 
 class Question:
-    """The request at `slot`. `added` is what no other event holds; `beside` returns events for the answer's commit."""
+    """The request at `slot`. `added` is what no other event holds; `extra_events` returns events for its commit."""
 
     def __init__(
         self,
@@ -67,12 +67,12 @@ class Question:
         turn: int,
         request_hash: str,
         added: Any,
-        beside: Callable[[ModelTurn], Sequence[e.Event]] = lambda given: (),
+        extra_events: Callable[[ModelTurn], Sequence[e.Event]] = lambda given: (),
         shown: Shown | None = None,
     ) -> None:
         self.visit, self.slot, self.assistant, self.messages, self.turn = visit, slot, assistant, messages, turn
         self.conversation = visit.places.at(conversation)
-        self.request_hash, self.added, self.beside = request_hash, added, beside
+        self.request_hash, self.added, self.extra_events = request_hash, added, extra_events
         self.record = record = visit.recall(slot, "model", request_hash)
         self.past: Attempt = record.now
         self.attempt = record.current
@@ -363,7 +363,7 @@ class Question:
             tokens_out=given.tokens_out,
             payload={"model": given.model, "response": given.response},
         )
-        events = [event, self._debit(given.tokens_in, given.tokens_out), *self.beside(given)]
+        events = [event, self._debit(given.tokens_in, given.tokens_out), *self.extra_events(given)]
         reply = await self.visit.commit(Batch(events, usage=Usage(steps=1)))
         self.visit.runtime.hit("CP6", "model")
         self.visit.boundary(reply)

@@ -13,7 +13,7 @@ from runs.engine.content import files
 # Low, so that reservations are rather too large.
 CHARACTERS_A_TOKEN = 3
 # Longer tool answers are shown to a model as beginning and end.
-LONGEST_OBSERVATION = 60_000
+MAX_OBSERVATION = 60_000
 _TOOLS: dict[int, tuple[Assistant, int]] = {}
 
 
@@ -45,7 +45,7 @@ def tokens_of_tools(assistant: Assistant) -> int:
 def shown(answer: Any, window: int | None) -> Any:
     """Return a tool's answer for a model; beyond a quarter of `window` (tokens) only its ends and SHA-256."""
     text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, sort_keys=True)
-    most = LONGEST_OBSERVATION if window is None else min(LONGEST_OBSERVATION, window * CHARACTERS_A_TOKEN // 4)
+    most = MAX_OBSERVATION if window is None else min(MAX_OBSERVATION, window * CHARACTERS_A_TOKEN // 4)
     if len(text) <= most:
         return answer
     digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

@@ -24,7 +24,7 @@ from runs.journal.libpq import Pool
 
 log = logging.getLogger("runs.policies")
 FRESH_SECONDS = 5.0
-MOST_STARTERS = 1000  # kept by a worker
+MAX_STARTERS = 1000  # kept by a worker
 _AWAY = (psycopg.Error, OSError, PoolTimeout)
 # The tags of the run and of those it comes from: only the database writes these rows.
 _TAGS = "SELECT coalesce(array_agg(tag ORDER BY tag), '{}') FROM runs_runtag WHERE run_id = %s"
@@ -61,12 +61,12 @@ class InForce:
         is_known_empty = self._book is not None and self._book.is_empty and self._is_fresh()
         return self._policies is not None and not is_known_empty
 
-    async def judge(self, asking: Asking, *, anew: bool = False) -> Judged | None:
+    async def judge(self, asking: Asking, *, fresh: bool = False) -> Judged | None:
         if self._policies is None:
             return None
-        if anew or not self._is_fresh():
+        if fresh or not self._is_fresh():
             async with self._reading:
-                if anew or not self._is_fresh():  # another task may have loaded them meanwhile
+                if fresh or not self._is_fresh():  # another task may have loaded them meanwhile
                     await self._learn()
         assert self._book is not None
         if self._book.needs_tags(asking):
@@ -82,7 +82,7 @@ class InForce:
             found = starters.starter_of(run_id, await self._rows(starters.STATEMENT, [[run_id]]))
             if found is None:
                 return None
-            if len(self._starters) >= MOST_STARTERS:
+            if len(self._starters) >= MAX_STARTERS:
                 self._starters.clear()
             self._starters[run_id] = found
         return self._starters[run_id]

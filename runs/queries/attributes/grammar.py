@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 LONGEST = 500  # characters of an expression, as in a query parameter
-MOST_LOOKS, MOST_VALUES, DEEPEST = 20, 50, 10
+MAX_LOOKS, MAX_VALUES, DEEPEST = 20, 50, 10
 COMPARED = ("=", "!=", "<", "<=", ">", ">=")
 _WORDS = frozenset({"and", "or", "not", "in", "has", "is", "set"})
 _TOKEN = re.compile(
@@ -166,8 +166,8 @@ class _Reader:
             raise self._unexpected("begin with an attribute's name, not, or (")
         self._take()
         self._looks += 1
-        if self._looks > MOST_LOOKS:
-            raise Misread(name.at, f"uses more than {MOST_LOOKS} attributes", "use fewer")
+        if self._looks > MAX_LOOKS:
+            raise Misread(name.at, f"uses more than {MAX_LOOKS} attributes", "use fewer")
         sign = self._next
         if self._is("in"):
             return Look(name.text, "in", self._list(), name.at, sign.at)
@@ -188,8 +188,8 @@ class _Reader:
         values = [self._value()]
         while self._is(","):
             values.append(self._value())
-            if len(values) > MOST_VALUES:
-                raise Misread(values[-1].at, f"lists more than {MOST_VALUES} values", "list fewer")
+            if len(values) > MAX_VALUES:
+                raise Misread(values[-1].at, f"lists more than {MAX_VALUES} values", "list fewer")
         if not self._is(")"):
             raise self._unexpected("separate values with a comma, or close with )")
         return tuple(values)

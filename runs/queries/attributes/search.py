@@ -23,7 +23,7 @@ from runs.queries.attributes.statements import Sql
 
 FEW = 2000  # runs that are all examined
 MOST = 20_000  # runs that one page examines on its way
-MOST_ARMS = 100  # values whose rows are walked in parallel
+MAX_ARMS = 100  # values whose rows are walked in parallel
 _FIRST = 200  # size of a walk's first window; each is four times the one before
 Arms = Sequence[Mapping[str, str]]
 
@@ -98,7 +98,7 @@ def _walk(sought: Sought, cover: list[Rows] | None, place: Spot | None, size: in
         return statements.by_walks(walks, place, size, sought.condition)
     if cover is not None and all(rows.is_equality for rows in cover):
         each = [one for rows in cover for one in rows.each()]
-        if len(each) <= MOST_ARMS:
+        if len(each) <= MAX_ARMS:
             return statements.by_equality(each, place, size, sought.condition, arms)
     return statements.by_time(sought.arms, place, size, sought.condition)
 

@@ -63,7 +63,7 @@ STEERING: dict[str, type[BaseModel]] = {
 }
 
 # Waits for which actions are offered.
-MOST_OFFERED = 20
+MAX_OFFERED = 20
 _OUTSIDE = (Wait.Kind.INPUT, Wait.Kind.SIGNAL, Wait.Kind.MESSAGE)
 
 # Actions that may carry context from an operator.
@@ -180,7 +180,7 @@ def due_first(waits: Iterable[Wait], most: int) -> list[Wait]:
 
 def how_many_more(seen: Seen) -> str:
     """Return a note that there are more waits than actions; "" otherwise."""
-    more = len(_outside(seen)) - MOST_OFFERED
+    more = len(_outside(seen)) - MAX_OFFERED
     if more <= 0:
         return ""
     return (
@@ -194,7 +194,7 @@ def _outside(seen: Seen) -> list[Wait]:
 
 
 def _for_waits(seen: Seen, reader: Reader) -> Iterator[Offer]:
-    for wait in due_first(_outside(seen), MOST_OFFERED):
+    for wait in due_first(_outside(seen), MAX_OFFERED):
         at = f"/api/v1/runs/{seen.run.pk}"
         detail = wait.detail if isinstance(wait.detail, dict) else {}
         if wait.kind == Wait.Kind.INPUT:

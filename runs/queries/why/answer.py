@@ -20,9 +20,9 @@ from runs.queries.why.seen import Cause, Evidence, Reader, Seen, Who
 from runs.queries.why.words import SENTENCES
 from runs.services import authority, questions
 from runs.services.allowed import why_not
-from runs.services.succession import newest
+from runs.services.continuation import newest
 
-_MOST_WAITS = 20
+_MAX_WAITS = 20
 NOBODY, SYSTEM, OUTSIDE = Who("nobody"), Who("system"), Who("outside")
 OPERATORS = Who("people", (OPERATOR,))
 DAMAGED_JOURNAL = "damaged_journal"
@@ -249,7 +249,7 @@ def _evidence(cause: str, seen: Seen) -> list[Evidence]:
             wait.opened_at,
             wait.deadline,
         )
-        for wait in seen.waits[:_MOST_WAITS]
+        for wait in seen.waits[:_MAX_WAITS]
     ]
     if kinds := _EVENTS.get(cause):
         rows = Event.objects.filter(run_id=run.pk, kind__in=kinds).order_by("-seq").only("seq", "kind", "at")
@@ -273,7 +273,7 @@ def _wait_words(wait: Wait) -> str:
 
 def _opened(seen: Seen) -> dict[tuple[str, int, str, int], int]:
     """Return the events that opened the waits, by place; damaged ones are left out."""
-    slots = [wait.slot for wait in seen.waits[:_MOST_WAITS]]
+    slots = [wait.slot for wait in seen.waits[:_MAX_WAITS]]
     if not slots:
         return {}
     rows = Event.objects.filter(run_id=seen.run.pk, slot__in=slots, kind__in=_OPENS).only("seq", "kind", "clear")

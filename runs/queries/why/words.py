@@ -53,7 +53,7 @@ def _damaged(s: Seen) -> str:
 
 def _paused(s: Seen) -> str:
     by = f" by {s.holder}" if s.holder else ""
-    return f"Paused{by} since {at(s.run.updated_at)}, until somebody resumes it."
+    return f"Paused{by} since {at(s.run.updated_at)}, until someone resumes it."
 
 
 def _budget(s: Seen) -> str:
@@ -61,7 +61,7 @@ def _budget(s: Seen) -> str:
     if asked is None:
         return "Needs a higher budget."
     return (
-        f"Its budget of {asked.label} is used up since {at(asked.since)}. It is cancelled unless somebody"
+        f"Its budget of {asked.label} is used up since {at(asked.since)}. It is cancelled unless someone"
         f" raises it by {at(asked.until)}."
     )
 
@@ -158,7 +158,7 @@ SENTENCES: dict[str, Words] = {
             f" {_NOBODY.get(detail_text(w, 'on_timeout'), 'rejected if nobody does')}"
         )
     ),
-    "question": _wait(lambda s, w: f"Asks {detail_text(w, 'of') or 'somebody'}: “{name_of(w)}”"),
+    "question": _wait(lambda s, w: f"Asks {detail_text(w, 'of') or 'someone'}: “{name_of(w)}”"),
     "callback": _wait(lambda s, w: f"Waiting for the answer to “{name_of(w)}”"),
     "signal": _wait(lambda s, w: f"Waiting for the signal {detail_text(w, 'name', 'title')}"),
     "message": _wait(lambda s, w: f"Waiting for a message: “{name_of(w)}”"),

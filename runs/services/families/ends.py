@@ -30,7 +30,7 @@ from runs.services.families.reopening import BATCH, FAMILY
 log = logging.getLogger("runs.services.families")
 # Children of one parent in one transaction.
 TOGETHER = 50
-MOST_BYTES = 4 * 1024 * 1024  # as stored; a larger one goes alone
+MAX_BYTES = 4 * 1024 * 1024  # as stored; a larger one goes alone
 _COUNTED = (*RESOURCES, "unpriced_calls")
 # A run that is being retried has not ended, and one with working children has more usage to come.
 _ENDED = """
@@ -66,11 +66,11 @@ def tell_many(children: Iterable[UUID]) -> int:
     return told
 
 
-def untold(*, besides: Sequence[UUID] = ()) -> dict[UUID, list[UUID]]:
+def untold(*, excluding: Sequence[UUID] = ()) -> dict[UUID, list[UUID]]:
     """Return the first unreported ended children, by parent."""
     families = defaultdict[UUID, list[UUID]](list)
     with connection.cursor() as cursor:
-        cursor.execute(_UNTOLD, [list(besides), BATCH])
+        cursor.execute(_UNTOLD, [list(excluding), BATCH])
         for parent, child in cursor.fetchall():
             families[parent].append(child)
     return families
@@ -101,7 +101,7 @@ def _tell(parent: UUID, children: Sequence[UUID]) -> int:
     for row in rows:
         event, stored = _ended(parent, *row)
         size += stored
-        if ended and size > MOST_BYTES:
+        if ended and size > MAX_BYTES:
             break
         ended[row[0]] = event
     Run.objects.filter(pk__in=list(ended)).update(is_told=True)

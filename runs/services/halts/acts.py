@@ -129,7 +129,7 @@ class IntentsUnderWay(DurableAgentsError):
 class NotOurs(DurableAgentsError):
     """The halt's rows were not written by this installation."""
 
-    status, code, title = 409, "halt-not-genuine", "The halt is not authentic"
+    status, code, title = 409, "halt-not-authentic", "The halt is not authentic"
 
 
 def impose(reason: str, why: str, *, by: Actor) -> Halt:

@@ -20,7 +20,7 @@ from runs.services.wakeups import NOTIFY_SQL
 BATCH = 25
 log = logging.getLogger("runs.services.halts")
 # The most by which a deadline is deferred in advance.
-MOST_AHEAD = timedelta(minutes=5)
+MAX_AHEAD = timedelta(minutes=5)
 _COUNT_FROM = """
     INSERT INTO runs_stood (id, run_id, at, until) SELECT %s, %s, %s, %s WHERE EXISTS (SELECT 1 FROM runs_halt)
     ON CONFLICT (id) DO UPDATE SET at = excluded.at, until = excluded.until"""
@@ -56,7 +56,7 @@ def is_past(wait: Wait, now: datetime) -> bool:
 def could_be_put_off(wait: Wait) -> timedelta:
     """Return by how much its deadline can have been deferred since it was opened."""
     stood = stood_still(wait.run_id, wait.opened_at, wait.resolved_at or database_now())
-    return stood + MOST_AHEAD if stood else stood
+    return stood + MAX_AHEAD if stood else stood
 
 
 def put_off(wait: Wait) -> bool:

@@ -19,8 +19,8 @@ from runs.services.lifecycle import find
 from runs.services.messages.sending import NotTaken, agent_of, state_of
 
 SECONDS = 2.0
-MOST_AT_ONCE = 2
-_rooms = threading.BoundedSemaphore(MOST_AT_ONCE)
+MAX_AT_ONCE = 2
+_rooms = threading.BoundedSemaphore(MAX_AT_ONCE)
 
 
 class ViewFailed(DurableAgentsError):

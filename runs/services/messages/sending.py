@@ -35,7 +35,7 @@ from runs.journal import notify
 from runs.journal.reader import CHANGES, STANDING, Cut, check_version, checked, cut_of, newest_sound
 from runs.models import ENDED, Message, Run
 from runs.services.command import locked, snapshot, wake
-from runs.services.succession import for_newest, is_of_chain, must_not_have_gone_on, newest
+from runs.services.continuation import check_not_continued, for_newest, is_of_chain, newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +96,10 @@ def _payload(event: Event | None, is_head: bool) -> Any:
         return None
 
 
-LONGEST_SECONDS = 30
-MOST_WAITERS = 2  # of eight concurrent requests, durableagents/server/admission.py
+MAX_SECONDS = 30
+MAX_WAITERS = 2  # of eight concurrent requests, durableagents/server/admission.py
 _PAUSES = (0.02, 0.05, 0.1, 0.2, 0.3)
-_waiters = threading.BoundedSemaphore(MOST_WAITERS)
+_waiters = threading.BoundedSemaphore(MAX_WAITERS)
 
 
 def wait_for(message: Message, seconds: float) -> Message:
@@ -108,7 +108,7 @@ def wait_for(message: Message, seconds: float) -> Message:
     if message.outcome or seconds <= 0 or not _waiters.acquire(blocking=False):
         return message
     try:
-        until, turn = time.monotonic() + min(seconds, LONGEST_SECONDS), 0
+        until, turn = time.monotonic() + min(seconds, MAX_SECONDS), 0
         while not message.outcome and (left := until - time.monotonic()) > 0:
             if not connection.in_atomic_block:
                 connection.close()
@@ -166,8 +166,8 @@ def _first(agent: Agent, created: e.Event | None) -> Any:
     return plain(agent.begin(agent.input.model_validate(created.payload if created else None)))
 
 
-MOST_BYTES = 64 * 1024
-MOST_UNANSWERED = 100
+MAX_BYTES = 64 * 1024
+MAX_UNANSWERED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +255,8 @@ def declared_of(run: Run, name: str) -> Declared:
 def _checked(run: Run, declared: Declared, request: Any) -> Any:
     """Return the request as recorded, after the agent's own check, which runs before any lock."""
     size = len(json.dumps(request, ensure_ascii=False).encode("utf-8", "replace"))
-    if size > MOST_BYTES:
-        raise TooLarge("message", MOST_BYTES)
+    if size > MAX_BYTES:
+        raise TooLarge("message", MAX_BYTES)
     try:
         fits: BaseModel = declared.takes.model_validate(request)
         payload = plain(fits)
@@ -286,13 +286,13 @@ def _checked(run: Run, declared: Declared, request: Any) -> Any:
 
 def _store(run_id: UUID, name: str, request: Any, payload: Any, by: Actor, sender_id: str | None) -> Sent:
     head, run = locked(run_id, under=by)
-    must_not_have_gone_on(run)
+    check_not_continued(run)
     known = _known(run, name, request, by, sender_id)
     if known is not None:
         return Sent(known, False)
     _must_live(run, head)
     waiting = run.messages.filter(outcome="").count()
-    if waiting >= MOST_UNANSWERED:
+    if waiting >= MAX_UNANSWERED:
         raise TooMany(waiting)
     before = snapshot(run, head)
     n = 1 + (run.messages.aggregate(last=Max("n"))["last"] or 0)

@@ -151,4 +151,4 @@ def _of_nobody(is_attested: bool) -> str:
             "The record doesn't tell any more which worker sent it. Make sure that no worker sends it any more, and "
             "say so: send `sender_is_gone: true` with the verdict."
         )
-    return "whoever sent it is gone"
+    return "its sender is gone"

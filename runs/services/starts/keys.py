@@ -25,7 +25,7 @@ from runs.services.bodies import StartBody
 from runs.services.lifecycle import Accepted, Plan
 
 # Per key; more than this needs a queue, not a key.
-MOST_QUEUED = 1000
+MAX_QUEUED = 1000
 FARTHEST = timedelta(days=366)
 _LOOKS = 5
 _ONE = "runs_run_one_of_key"
@@ -185,8 +185,8 @@ def _join(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> B
 
 
 def _queue(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
-    if len(alive) > MOST_QUEUED:
-        problem = f"{MOST_QUEUED} runs are queued under it, and no more are taken"
+    if len(alive) > MAX_QUEUED:
+        problem = f"{MAX_QUEUED} runs are queued under it, and no more are taken"
         errors = [{"field": "business_key", "problem": problem, "fix": "wait for some to end"}]
         raise InvalidInput(f"Limit reached for this key: {problem}.", errors=errors)
     return Begun.of(_accept(wanted, replace(_plan(wanted), behind=alive[-1].id), by=by, most=most))
@@ -317,4 +317,4 @@ def lock(agent: str, key: str) -> None:
 def living(agent: str, key: str) -> list[Run]:
     """Return the runs of a key that have not ended: the active one, then those queued, in order."""
     rows = Run.objects.filter(agent=agent, business_key=key, ended_at__isnull=True).exclude(business_key="")
-    return sorted(rows.order_by("created_at", "id")[: MOST_QUEUED + 1], key=lambda run: run.is_queued)
+    return sorted(rows.order_by("created_at", "id")[: MAX_QUEUED + 1], key=lambda run: run.is_queued)

@@ -31,19 +31,19 @@ _LATE = """
     ORDER BY start_before LIMIT %s"""
 
 
-def ended(*, besides: Iterable[UUID] = ()) -> list[UUID]:
+def ended(*, excluding: Iterable[UUID] = ()) -> list[UUID]:
     """Return ended runs of a key whose successor was not let in yet, oldest first."""
-    return _ids(_ENDED, besides)
+    return _ids(_ENDED, excluding)
 
 
-def late(*, besides: Iterable[UUID] = ()) -> list[UUID]:
+def late(*, excluding: Iterable[UUID] = ()) -> list[UUID]:
     """Return runs that are past their latest start time, oldest first."""
-    return _ids(_LATE, besides)
+    return _ids(_LATE, excluding)
 
 
-def _ids(statement: str, besides: Iterable[UUID]) -> list[UUID]:
+def _ids(statement: str, excluding: Iterable[UUID]) -> list[UUID]:
     with connection.cursor() as cursor:
-        cursor.execute(statement, [list(besides), BATCH])
+        cursor.execute(statement, [list(excluding), BATCH])
         return [row[0] for row in cursor.fetchall()]
 
 

@@ -166,4 +166,4 @@ def test_where_two_settle_it_two_acts_on_many_do(stage: Stage, tools: Toolbox, o
     assert len(outside.requests) == 6 and all(problems(Run(id=one)) == [] for one in runs)
     assert [x.by for one in runs for x in events(Run(id=one), e.ToolReconciled)] == ["user:ben"] * 3
     batch = Batch.objects.get(pk=first.pk)
-    assert batch.said == {"verdict": "did_not"} and batch.is_genuine
+    assert batch.said == {"verdict": "did_not"} and batch.is_authentic

@@ -50,7 +50,7 @@ def test_whoever_is_asked_answers_on_the_record_and_the_call_waits_meanwhile(
     assert (notice.person, notice.approval_id) == (ira.person, case.id)
     assert stage.drive() == "idle"
     done = answer(case.id, row.n, answer="Yes, with 30 days to pay.", by=ira)
-    assert (done.outcome, done.ended_by, done.is_genuine) == ("answered", "user:ira", True)
+    assert (done.outcome, done.ended_by, done.is_authentic) == ("answered", "user:ira", True)
     (ended,) = events(case.run, e.InquiryEnded)
     assert (ended.outcome, ended.by, ended.deadline) == ("answered", "user:ira", "")
     assert Notice.objects.get(kind="inquiry_answer").person == fiona.person

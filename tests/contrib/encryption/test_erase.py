@@ -29,7 +29,7 @@ from ledger.models import ActRecord, Event, Head, LedgerEntry
 from ledger.verification.registers import verify_registers
 from ledger.verification.runs import verify
 from runs import features
-from runs.management.shell import whoever
+from runs.management.shell import command_actor
 from runs.models import Run
 from runs.services import lifecycle
 from tests.conftest import database_urls
@@ -61,7 +61,7 @@ def _own_keys() -> Iterator[None]:
 
 def erase(run: Run | UUID, *, by: Actor | None = None, **more: Any) -> erasure.Done:
     run_id = run if isinstance(run, UUID) else run.pk
-    return erasure.erase(run_id, by=by or whoever(), justification=WHY, **more)
+    return erasure.erase(run_id, by=by or command_actor(), justification=WHY, **more)
 
 
 def ended(stage: Stage, text: str = CANARY) -> Run:
@@ -93,7 +93,7 @@ def test_a_second_erasure_gives_the_same_answer_and_changes_nothing(stage: Stage
     run = ended(stage)
     first = erase(run)
     before = Head.objects.get(pk=run.pk).seq
-    again = erasure.erase(run.pk, by=whoever(), justification="another reason")
+    again = erasure.erase(run.pk, by=command_actor(), justification="another reason")
     assert (again.entry, again.is_new, first.is_new) == (first.entry, False, True)
     assert Head.objects.get(pk=run.pk).seq == before and Erasure.objects.filter(run_id=run.pk).count() == 1
     other = ended(stage)
@@ -110,7 +110,7 @@ def test_what_must_not_be_erased_is_refused_by_name_and_stays(stage: Stage, tool
     for refused, act in [
         (Forbidden, lambda: erase(run, by=user)),
         (NotFound, lambda: erase(uuid4())),
-        (JustificationRequired, lambda: erasure.erase(run.pk, by=whoever(), justification=" ")),
+        (JustificationRequired, lambda: erasure.erase(run.pk, by=command_actor(), justification=" ")),
         (NotErasable, lambda: erase(waiting)),
     ]:
         with pytest.raises(refused):

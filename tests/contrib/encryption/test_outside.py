@@ -144,9 +144,9 @@ def test_a_copy_of_all_tables_shows_no_content(stage: Stage, tools: Toolbox) -> 
     assert in_the_clear() == {}
     cold()
     assert WORDS["schedule"] in str(Schedule.objects.get().input)
-    assert Inquiry.objects.get().answer == f"It is {WORDS['reply']}." and Inquiry.objects.get().is_genuine
+    assert Inquiry.objects.get().answer == f"It is {WORDS['reply']}." and Inquiry.objects.get().is_authentic
     for decision in Decision.objects.all():
-        assert decision.is_genuine and WORDS["reason"] in decision.justification
+        assert decision.is_authentic and WORDS["reason"] in decision.justification
     assert [line.text for line in LogLine.objects.all()] == [WORDS["log"]]
     assert verify(run.pk).problems == []
 

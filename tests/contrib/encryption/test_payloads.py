@@ -275,7 +275,7 @@ def test_a_worker_reads_the_keys_of_other_runs_whose_records_it_needs(stage: Sta
 def test_few_keys_are_kept_and_evicted_ones_are_read_again(
     stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_keys, "MOST_KNOWN", 2)
+    monkeypatch.setattr(run_keys, "MAX_KNOWN", 2)
     runs = [stage.start(calling(tools, "order", f"{TEXT} {i}")) for i in range(4)]
     for run in runs:
         stage.settle(run)

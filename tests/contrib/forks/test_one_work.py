@@ -150,23 +150,23 @@ def renewer(tools: Toolbox, mood: Mood, name: str) -> Agent:
 def test_heir_waits_for_a_competing_fork(stage: Stage, tools: Toolbox, mood: Mood, outside: Outside, how: str) -> None:
     run = stage.start(renewer(tools, mood, f"one-work-{how}"))
     stage.settle(run)
-    heir = fresh(run).heirs().last()
-    assert heir is not None
-    stage.settle(heir)
+    successor = fresh(run).successors().last()
+    assert successor is not None
+    stage.settle(successor)
     if how == "paused":
-        lifecycle.pause(heir.pk, by=OLGA, justification=WHY)
+        lifecycle.pause(successor.pk, by=OLGA, justification=WHY)
     else:
-        signals.signal(heir.pk, "go", None, by=SHOP)
-        assert stage.settle(heir) == "failed"
+        signals.signal(successor.pk, "go", None, by=SHOP)
+        assert stage.settle(successor) == "failed"
     mood.is_bad = False
     made = fork(fresh(run), 1)
-    is_refused(lifecycle.resume if how == "paused" else lifecycle.retry, fresh(heir), made)
+    is_refused(lifecycle.resume if how == "paused" else lifecycle.retry, fresh(successor), made)
     signals.signal(made.pk, "go", None, by=SHOP)
     if stage.settle(made) == "parked":
         say(made, AGAIN)
         stage.settle(made)
     assert str(fresh(made).state) == "completed" and len(outside.executed("mail")) == 1
-    is_refused(lifecycle.resume if how == "paused" else lifecycle.retry, fresh(heir), made)
+    is_refused(lifecycle.resume if how == "paused" else lifecycle.retry, fresh(successor), made)
 
 
 def test_a_child_does_not_go_on_beside_a_fork_of_its_parent(stage: Stage, tools: Toolbox, outside: Outside) -> None:

@@ -146,12 +146,12 @@ def test_what_is_sent_to_a_run_that_went_on_reaches_its_moved_heir(stage: Stage)
     of_one(hold, version="2.0.0")
     go(run)
     stage.settle(run)
-    heir = Run.objects.get(came_from=run.id)
-    stage.settle(heir)
-    assert moved(heir, nodes=ONE).how == "replayed"
+    successor = Run.objects.get(came_from=run.id)
+    stage.settle(successor)
+    assert moved(successor, nodes=ONE).how == "replayed"
     go(run)  # by the first one's id
-    assert stage.settle(heir) == "completed" and output(heir) == ["once"]
-    sound(heir)
+    assert stage.settle(successor) == "completed" and output(successor) == ["once"]
+    sound(successor)
 
 
 # --- keys, times and pools --------------------------------------------------------------------------------------------

@@ -90,8 +90,8 @@ def test_a_run_that_goes_on_as_others_is_judged_by_all_of_them_and_counts_once(s
     one = ramp(100, failed=10, at_least=1)
     first = lifecycle.start("releasing", {"text": "again"}, by=SHOP)
     assert stage.drive() == "completed" and figures(one) == (1, 0, 0, 0)
-    heir = Run.objects.get(came_from=first.pk)
-    assert heir.version == "2.0.0" and stage.drive() == "failed"
+    successor = Run.objects.get(came_from=first.pk)
+    assert successor.version == "2.0.0" and stage.drive() == "failed"
     assert figures(one) == (1, 1, 0, 0) and halt_ramps() == 1
 
 

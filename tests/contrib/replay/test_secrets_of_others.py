@@ -130,10 +130,10 @@ def by_a_renewal(stage: Stage) -> tuple[Run, str]:
 
 
 def by_a_handoff(stage: Stage) -> tuple[Run, str]:
-    heir = holder("handed-holder", Open)
+    successor = holder("handed-holder", Open)
 
     async def take(state: Any, ctx: Context) -> Any:
-        return Handoff(heir, Open(code=state.code))
+        return Handoff(successor, Open(code=state.code))
 
     first = agent_of(take, name="handing-holder", input=Closed, state=Closed, initial=lambda given: given)
     run = started(stage, first)

@@ -267,7 +267,7 @@ def test_what_an_endpoint_may_answer(stage: Stage, tools: Toolbox, receivers: Be
     delivering.deliver()
     message.refresh_from_db()
     row.refresh_from_db()
-    assert (message.state, row.state) == ("failed", "disabled") and "410" in row.why and row.is_genuine
+    assert (message.state, row.state) == ("failed", "disabled") and "410" in row.why and row.is_authentic
     assert Notice.objects.get(kind="endpoint_stopped").about == f"{row.name} (disabled)"
     completed(stage, tools)
     assert Message.objects.count() == 1
@@ -345,7 +345,7 @@ def test_both_secrets_are_valid_while_they_overlap(stage: Stage, tools: Toolbox,
     assert set(row.messages.values_list("state", flat=True)) == {"sent"}
     row.refresh_from_db()
     stored = connection.cursor().execute("SELECT w::text FROM webhooks_webhook w").fetchall()
-    assert not any(text in str(stored) for text in (new, receiver.url)) and row.is_genuine
+    assert not any(text in str(stored) for text in (new, receiver.url)) and row.is_authentic
     _, newest = services.rotate(row.pk, SecretBody(overlap_hours=0, justification=WHY), by=SHELL)
     completed(stage, tools)
     receiver.secret = newest

@@ -26,7 +26,7 @@ from tests.integration.console.conftest import Reader, reader, text_of  # noqa: 
 from tests.integration.console.stage import settled, until
 from tests.integration.console.test_live import say
 from tests.integration.runs.stage import Stage
-from tests.integration.scale.test_reads import MOST_STATEMENTS
+from tests.integration.scale.test_reads import MAX_STATEMENTS
 from tests.world import Item, Notes, Outside, Toolbox, agent_of, only_for_now
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -100,7 +100,7 @@ def test_a_list_of_families_costs_no_more_statements(grown: Callable[..., Run], 
         auditor.get(path)
         with CaptureQueriesContext(connection) as found:
             assert auditor.get(path).status_code == 200
-        assert len(found.captured_queries) <= MOST_STATEMENTS, (path, found.captured_queries)
+        assert len(found.captured_queries) <= MAX_STATEMENTS, (path, found.captured_queries)
 
 
 @pytest.fixture

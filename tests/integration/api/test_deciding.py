@@ -126,7 +126,7 @@ def test_who_is_asked_sees_the_case_and_answers_and_reads_nothing_of_it(case: st
     again = ira.post(f"{case}/inquiries/0/answer", {"answer": "For eleven."})
     assert again.status_code == 409 and again.json()["code"] == "already-ended"
     (row,) = finance.get(case).json()["inquiries"]
-    assert (row["answer"], row["ended_by"], row["is_genuine"]) == ("For ten years.", "key:ira", True)
+    assert (row["answer"], row["ended_by"], row["is_authentic"]) == ("For ten years.", "key:ira", True)
     assert ira.get(case).status_code == 200, "what one answered can still be read"
 
 

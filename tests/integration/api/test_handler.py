@@ -348,7 +348,7 @@ async def test_input_of_a_start_may_be_large_and_large_bodies_leave_room_for_oth
     sent, got = await _send([b"x"] * 3, path="/api/v1/runs", length=size, is_whole=False, body_seconds=0.05)
     assert "did not come within 0 s" in sent[1]["body"].decode()
     limit = BodyLimit(None)
-    limit.held_bytes = limits.MOST_LARGE_BYTES + 1
+    limit.held_bytes = limits.MAX_LARGE_BYTES + 1
     assert limit.is_full(limits.PAGE_LIMIT + 1) and not limit.is_full(limits.PAGE_LIMIT)
 
 

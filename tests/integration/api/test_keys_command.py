@@ -19,7 +19,7 @@ from durableagents.models import ApiKey
 from ledger.acting import acting
 from ledger.clock import database_now
 from ledger.models import AccountRecord
-from runs.management.shell import whoever
+from runs.management.shell import command_actor
 
 pytestmark = pytest.mark.django_db
 
@@ -55,7 +55,7 @@ def test_a_rotated_key_replaces_the_old_one_and_a_revoked_one_opens_nothing() ->
         return Client().get("/api/v1/runs", headers={"Authorization": f"Bearer {token}"}).status_code == 200
 
     first = ApiKey.objects.get()
-    with acting(whoever(), "test"):  # as an administrator would have set it
+    with acting(command_actor(), "test"):  # as an administrator would have set it
         first.budget = {"steps": 5}
         first.save(update_fields=["budget"])
     kept = keys("rotate", str(first.pk), "--overlap", "2h")

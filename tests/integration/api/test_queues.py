@@ -29,7 +29,7 @@ def test_a_queue_is_added_limited_closed_and_removed(caller: Callable[[Any], Api
     made = boss.post("queues/refunds/limit", {"most": "50000.00", **WHY}).json()
     assert made["limits"][0]["most"] == "50000.000000" and made["limits"][0]["person"] is None
     assert boss.post("queues/refunds/limit", {"most": "-0.00", **WHY}).json()["limits"][0]["most"] == "0.000000"
-    assert all(limit.is_genuine for limit in Limit.objects.all())
+    assert all(limit.is_authentic for limit in Limit.objects.all())
     assert "refunds" in [row["name"] for row in reader.get("queues").json()["results"]]
     assert boss.post("queues/refunds/close", WHY).json()["state"] == "closed"
     assert is_problem(boss.post("queues/refunds/close", WHY), 409, "illegal-state")
@@ -121,7 +121,7 @@ def test_a_calendar_is_set_shown_set_anew_and_removed(admin: Api) -> None:
     made = admin.post("calendars", body)
     assert made.status_code == 201 and made.json()["version"] == 1
     shown = admin.get("calendars/DE").json()
-    assert shown["week"]["mon"] == WEEK["mon"] and shown["week"]["sun"] == "" and shown["is_genuine"]
+    assert shown["week"]["mon"] == WEEK["mon"] and shown["week"]["sun"] == "" and shown["is_authentic"]
     assert {"on a Friday afternoon", "at a weekend"} <= {each["what"] for each in shown["preview"]}
     friday = next(each for each in shown["preview"] if each["what"] == "on a Friday afternoon")
     assert friday["asked"][11:16] == "16:00" and friday["due"] > friday["asked"]
@@ -147,7 +147,7 @@ def test_a_calendar_is_set_shown_set_anew_and_removed(admin: Api) -> None:
     assert admin.post("calendars", body).json()["version"] == 6
     acts = list(ActRecord.objects.order_by("id").values_list("action", flat=True))
     assert acts == ["calendar"] * 4 + ["queue_timing"] * 2 + ["calendar_remove", "calendar"]
-    assert all(row.is_genuine for row in [*Calendar.objects.all(), *Timing.objects.all()])
+    assert all(row.is_authentic for row in [*Calendar.objects.all(), *Timing.objects.all()])
 
 
 @each_case(

@@ -92,7 +92,7 @@ def test_forged_approver_with_a_key_approves_no_order(stage: Stage, tools: Toolb
     assert not User.objects.get(pk=eve).has_perm("approvals.change_queue")
 
 
-def test_forged_role_of_a_genuine_account_gives_no_rights_and_no_mail() -> None:
+def test_forged_role_of_a_authentic_account_gives_no_rights_and_no_mail() -> None:
     """An inserted role revokes all rights until an administrator has reviewed the account."""
     ada = person("ada", "integrator")
     role = Group.objects.get(name="approver_finance").pk

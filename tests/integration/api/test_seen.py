@@ -163,12 +163,12 @@ def test_a_tag_of_ones_own_shows_its_runs_until_it_is_taken(integrator: Api, tag
 
 
 def test_what_a_run_starts_and_goes_on_as_is_seen_with_it(integrator: Api) -> None:
-    above, child, heir = theirs(tags=["acme"]), theirs(), theirs()
+    above, child, successor = theirs(tags=["acme"]), theirs(), theirs()
     Run.objects.filter(pk=child.pk).update(parent=above.pk, parent_slot="0.1/1", depth=1)
-    Run.objects.filter(pk=heir.pk).update(came_from=child.pk, first=child.pk, turn=1)
-    assert set(RunTag.objects.values_list("run_id", "tag")) == {(run.pk, "acme") for run in (above, child, heir)}
+    Run.objects.filter(pk=successor.pk).update(came_from=child.pk, first=child.pk, turn=1)
+    assert set(RunTag.objects.values_list("run_id", "tag")) == {(run.pk, "acme") for run in (above, child, successor)}
     own_tags.give(me(), "acme", justification=WHY)
-    assert set(listed(integrator)) == {str(run.pk) for run in (above, child, heir)}
+    assert set(listed(integrator)) == {str(run.pk) for run in (above, child, successor)}
     assert [row["id"] for row in integrator.get(f"runs/{above.pk}/children").json()["results"]] == [str(child.pk)]
 
 

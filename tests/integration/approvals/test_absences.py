@@ -38,13 +38,13 @@ def stand() -> set[int]:
 def test_a_deputy_who_was_named_with_an_absence_ends_with_it(stage: Stage, tools: Toolbox) -> None:
     ann, bob = somebody("ann", "approver_finance"), somebody("bob", "operator")
     row, approval = leaves(ann, "bob"), asked(stage, tools)
-    assert row.deputy is not None and row.is_genuine and stand() == {row.deputy_id}
+    assert row.deputy is not None and row.is_authentic and stand() == {row.deputy_id}
     away.come_back(row.pk, by=ann, justification="back early")
     with pytest.raises(Forbidden, match="You are no longer the deputy of ann"):
         say(approval, bob)
     (ended,) = ActRecord.objects.filter(action="deputy_revoke")
     assert (ended.by, ended.subject, ended.justification) == ("user:ann", "bob for ann", "back early")
-    assert ended.after["revoked_at"] and Absence.objects.get().is_genuine and Deputy.objects.get().is_genuine
+    assert ended.after["revoked_at"] and Absence.objects.get().is_authentic and Deputy.objects.get().is_authentic
     (said,) = ActRecord.objects.filter(action="absence_end")
     assert said.before["deputy"] == row.deputy_id
 

@@ -12,9 +12,9 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import transaction
 
+from approvals.authentic import authentic
 from approvals.calendars.asof import in_force
 from approvals.deadlines import acts as deadlines
-from approvals.genuine import genuine
 from approvals.models import Decision, Policy
 from approvals.queue_models import Limit, Queue
 from approvals.queues import acts, deputies
@@ -42,7 +42,7 @@ def records_hold(queue: str) -> list[ActRecord]:
     """Assert that each record begins where the one before it ended and is authentic."""
     rows = list(ActRecord.objects.filter(queue=queue).order_by("id"))
     of_queue = [row for row in rows if "state" in row.after]
-    assert all(genuine(rows)) and [one for one in verify_registers() if one.problems] == []
+    assert all(authentic(rows)) and [one for one in verify_registers() if one.problems] == []
     for before, after in pairwise(of_queue):
         assert after.before == before.after, (before.action, after.action)
     return rows
@@ -54,7 +54,7 @@ def test_of_two_queues_of_one_name_there_is_one(stage: Stage) -> None:
     answers = at_once(*(lambda given=given: acts.create(given, by=admin) for given in both))
     made, refused = sorted(answers, key=lambda one: isinstance(one, Exception))
     assert isinstance(made, Queue) and isinstance(refused, InvalidInput)
-    assert Queue.objects.get(name="refunds").title == made.title and Queue.objects.get(name="refunds").is_genuine
+    assert Queue.objects.get(name="refunds").title == made.title and Queue.objects.get(name="refunds").is_authentic
     assert [row.action for row in records_hold("refunds")] == ["queue"]
 
 
@@ -66,7 +66,7 @@ def test_a_title_and_a_role_that_are_set_at_once_are_both_set(stage: Stage) -> N
     answers = at_once(*(lambda given=given: acts.change("legal", given, by=admin) for given in sent))
     assert all(isinstance(one, Queue) for one in answers)
     row = Queue.objects.get(name="legal")
-    assert (row.title, row.role, row.needs_amount, row.is_genuine) == ("Law", "approver_finance", True, True)
+    assert (row.title, row.role, row.needs_amount, row.is_authentic) == ("Law", "approver_finance", True, True)
     assert len(records_hold("legal")) == 3
 
 
@@ -89,7 +89,7 @@ def test_closing_changing_and_removing_at_once_come_one_after_the_other(stage: S
     )
     assert isinstance(answers[2], Queue) and all(isinstance(one, (Queue, NotFound)) for one in answers)
     row = Queue.objects.get(name="refunds")
-    assert row.state == Queue.State.REMOVED and row.is_genuine
+    assert row.state == Queue.State.REMOVED and row.is_authentic
     assert records_hold("refunds")[-1].action == "queue_remove"
 
 
@@ -102,7 +102,7 @@ def test_of_limits_that_are_set_at_once_one_counts_and_none_is_lost(stage: Stage
     assert all(isinstance(one, Queue) for one in answers)
     (row,) = Limit.objects.filter(ended_at__isnull=True)
     rows = records_hold("legal")
-    assert Decimal(rows[-1].after["most"]) == row.most and all(each.is_genuine for each in Limit.objects.all())
+    assert Decimal(rows[-1].after["most"]) == row.most and all(each.is_authentic for each in Limit.objects.all())
     assert sorted(Decimal(each.after["most"]) for each in rows) == wanted and Limit.objects.count() == len(wanted)
 
 

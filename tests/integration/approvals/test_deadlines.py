@@ -164,7 +164,7 @@ def test_an_unanswered_question_escalates_with_a_deadline_of_its_own(stage: Stag
     assert escalated.escalated_to == ["legal"] and escalated.deadline == wait.deadline
     assert datetime.fromisoformat(event.deadline) == escalated.deadline > timezone.now() + timedelta(hours=3)
     (row,) = Escalation.objects.all()
-    assert row.is_genuine and (row.queue, row.cause, row.deadline) == ("legal", "timeout", escalated.deadline)
+    assert row.is_authentic and (row.queue, row.cause, row.deadline) == ("legal", "timeout", escalated.deadline)
     assert run.state == "waiting_human" and problems(run) == []
     sweep()
     assert len(events(run, e.ApprovalEscalated)) == 1
@@ -586,7 +586,7 @@ def test_a_forged_escalation_keeps_nobody_from_being_asked_and_gives_no_power(st
     assert "has no event" in found and "escalated_to" in found
     make_late(asked)
     sweep()
-    assert [(row.n, row.is_genuine) for row in Escalation.objects.order_by("n")] == [(1, False), (2, True)]
+    assert [(row.n, row.is_authentic) for row in Escalation.objects.order_by("n")] == [(1, False), (2, True)]
     assert any("escalation" in each for each in problems(asked.run))
     yes(Approval.objects.get(), LENA)
     assert stage.drive() == "completed"

@@ -343,7 +343,7 @@ def test_of_an_agent(stage: Stage, tools: Toolbox, fiona: Actor, capsys: Any) ->
     allowed(boss())
     agent = paying(tools, amount=nothing)
     grant = given(asks(stage, agent), fiona, sum="-0.0")
-    assert grant.is_genuine and not grant.most.is_signed()
+    assert grant.is_authentic and not grant.most.is_signed()
     assert stage.drive() == "completed"
     case = asks(stage, agent)
     amount = asked_of(bytes(case.plan)).amount
@@ -352,7 +352,7 @@ def test_of_an_agent(stage: Stage, tools: Toolbox, fiona: Actor, capsys: Any) ->
     assert b'"value":"0.00"' in bytes(case.plan) and str(before) == "$0"
     swept()
     assert state(case.run) == "approved" and stage.drive() == "completed"
-    assert StandingUse.objects.get().is_genuine and verified(capsys)
+    assert StandingUse.objects.get().is_authentic and verified(capsys)
     sound(case.run)
 
 
@@ -363,7 +363,7 @@ def test_a_row_is_sealed_over_what_the_database_keeps(db: None) -> None:
     row.most = Decimal("-0.000")
     row.seal()
     row.save()
-    assert Limit.objects.get().is_genuine
+    assert Limit.objects.get().is_authentic
     for text in ("0", "0.000001", "-0.000001", "-12.5", "250.00", "1E+15", "999999999999999.999999", "1000"):
         assert number_text(Decimal(text)) == f"{Decimal(text):.6f}"
     assert number_text(None) is None and number_text(Decimal("-0.00")) == "0.000000"
@@ -420,7 +420,7 @@ def test_reasons_are_set_set_anew_and_ended_on_record(stage: Stage, tools: Toolb
     admin, fiona, approval = boss(), somebody("fiona", "approver_finance"), asked_plainly(stage, tools)
     assert offered(approval, fiona) == ()
     row = offer(admin, *SHORT)
-    assert row.reasons == SHORT and Queue.objects.get(name="finance_po").is_genuine
+    assert row.reasons == SHORT and Queue.objects.get(name="finance_po").is_authentic
     assert offered(approval, fiona) == tuple(SHORT)
     offer(admin, *reversed(SHORT))
     assert offered(approval, fiona) == tuple(reversed(SHORT))
@@ -488,7 +488,7 @@ def test_forged_reasons_are_not_offered_and_nobody_decides_there(stage: Stage, t
     admin, fiona, approval = boss(), somebody("fiona", "approver_finance"), asked_plainly(stage, tools)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE approvals_queue SET reasons = %s::jsonb WHERE name = 'finance_po'", [written])
-    assert offered(approval, fiona) == () and not Queue.objects.get(name="finance_po").is_genuine
+    assert offered(approval, fiona) == () and not Queue.objects.get(name="finance_po").is_authentic
     assert all(isinstance(each, str) for each in reasons_in(Queue.objects.get(name="finance_po").reasons))
     with pytest.raises(DurableAgentsError):
         say(approval, fiona)

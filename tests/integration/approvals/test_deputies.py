@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
 
-from approvals.genuine import genuine
+from approvals.authentic import authentic
 from approvals.models import Decision
 from approvals.queue_models import Deputy
 from approvals.queues import deputies
@@ -42,7 +42,7 @@ def test_a_deputy_decides_in_the_principals_place_and_the_record_tells_it(stage:
     decision = Decision.objects.get()
     assert (decision.by, decision.role) == ("user:bob", "approver_finance")
     assert decision.standing == {"deputy_of": {"name": "ann", "person": ann.person, "deputy": row.pk}}
-    assert genuine([decision]) == [True] and stage.drive() == "completed"
+    assert authentic([decision]) == [True] and stage.drive() == "completed"
     assert verify(approval.run_id).problems == []
     (act,) = ActRecord.objects.filter(action="deputy")
     assert (act.by, act.role, act.subject, act.justification) == ("user:ann", "approver_finance", "bob for ann", WHY)

@@ -77,18 +77,18 @@ def test_an_expired_question_was_decided_by_nobody_whatever_a_row_says(stage: St
     assert "Expired. not authentic A decision by user:fiona" in page and "It has no effect" in page
     assert "Expired by user:fiona" not in page and "Deadline missed." in page
     row = calls(frank).get(f"approvals/{approval.id}").json()
-    assert (row["state"], row["decision"]["is_genuine"]) == ("expired", False)
+    assert (row["state"], row["decision"]["is_authentic"]) == ("expired", False)
     with pytest.raises(AlreadyDecided) as no:
         say(approval, frank)
     assert "fiona" not in no.value.detail
 
 
-def test_what_was_decided_is_genuine_and_says_no_more_than_it_did(stage: Stage, tools: Toolbox) -> None:
+def test_what_was_decided_is_authentic_and_says_no_more_than_it_did(stage: Stage, tools: Toolbox) -> None:
     approval, fiona = asked(stage, tools), somebody("fiona", FINANCE)
     say(approval, fiona)
     page = reads(fiona).read(f"/inbox/{approval.id}")
     assert "not authentic" not in page and "Approved by user:fiona as" in page
-    assert calls(fiona).get(f"approvals/{approval.id}").json()["decision"]["is_genuine"] is True
+    assert calls(fiona).get(f"approvals/{approval.id}").json()["decision"]["is_authentic"] is True
     with pytest.raises(AlreadyDecided, match="approved by user:fiona"):
         say(approval, somebody("frank", FINANCE))
 
@@ -230,10 +230,10 @@ def test_a_forged_deputy_who_is_ended_is_over_and_stays_forged(stage: Stage, too
     row = Deputy.objects.get()
     assert deputies.revoke(row.pk, by=ann, justification=WHY).revoked_at is not None
     row.refresh_from_db()
-    assert row.revoked_at is not None and not row.is_genuine and len(named(f"deputy '{row.pk}' ")) == 1
+    assert row.revoked_at is not None and not row.is_authentic and len(named(f"deputy '{row.pk}' ")) == 1
     ours = away(ann, "bob")
     deputies.revoke(ours.pk, by=ann, justification=WHY)
-    assert Deputy.objects.get(pk=ours.pk).is_genuine and named(f"deputy '{ours.pk}' ") == []
+    assert Deputy.objects.get(pk=ours.pk).is_authentic and named(f"deputy '{ours.pk}' ") == []
     assert approval.state == "open"
 
 
@@ -244,7 +244,7 @@ def test_a_forged_absence_that_is_ended_is_over_and_stays_forged() -> None:
     row = Absence.objects.get()
     absences.come_back(row.pk, by=ann, justification=WHY)
     row.refresh_from_db()
-    assert row.ended_at is not None and not row.is_genuine and len(named(f"absence '{row.pk}' ")) == 1
+    assert row.ended_at is not None and not row.is_authentic and len(named(f"absence '{row.pk}' ")) == 1
 
 
 TO_LEGAL = "UPDATE approvals_queue SET role = 'approver_legal' WHERE name = 'finance_po'"
@@ -463,7 +463,7 @@ def test_the_audit_lists_them_as_unverified_among_others(busy: Run, read: Callab
     page = read("/audit")
     assert page.status_code == 200 and page.content.decode().count("not authentic") == len(ids)
     rows = read("/api/v1/audit").json()["results"]
-    assert {row["id"] for row in rows if row["is_genuine"] is False} == set(ids)
+    assert {row["id"] for row in rows if row["is_authentic"] is False} == set(ids)
     assert [row["id"] for row in rows if row["id"] not in ids] == before
     paths = [f"/runs/{busy.pk}?tab=decisions", f"/inbox/{busy.approvals.get().pk}", "/audit?action=budget"]
     for path in (*paths, f"/audit/verification/{busy.pk}", "/api/v1/approvals"):
@@ -533,12 +533,12 @@ def test_a_proposed_change_that_nobody_can_read_takes_no_list_away(said: str) ->
     change(said)
     admin = signed_in(boss())
     row = RuleChange.objects.get()
-    assert not row.is_genuine
+    assert not row.is_authentic
     page = admin.get("/changes")
     assert page.status_code == 200 and "not authentic" in page.content.decode()
     assert admin.get(f"/changes/{row.pk}").status_code == 200
     (told,) = admin.get("/api/v1/changes").json()["results"]
-    assert told["is_genuine"] is False and told["told"] == []
+    assert told["is_authentic"] is False and told["told"] == []
 
 
 @said_so
@@ -656,10 +656,10 @@ def busy(stage: Stage, tools: Toolbox) -> Run:
 
 
 def marks() -> dict[str, bool | None]:
-    return {act.action: act.is_genuine for act in trail.acts(trail.Filters()) if act.kind != "account"}
+    return {act.action: act.is_authentic for act in trail.acts(trail.Filters()) if act.kind != "account"}
 
 
-def test_what_our_processes_wrote_is_genuine(busy: Run, read: Callable[[str], Any]) -> None:
+def test_what_our_processes_wrote_is_authentic(busy: Run, read: Callable[[str], Any]) -> None:
     assert marks() == dict.fromkeys(("approve", "pause", "resume", "start", "declare_dead"), True)
     page = read("/audit").content.decode()
     assert "not authentic" not in page
@@ -800,7 +800,7 @@ def test_a_forged_version_takes_nothing_away_and_can_be_followed(stage: Stage, t
     assert timing(admin, on_timeout="reject").version == 3
     assert timing(admin, on_timeout="remind").version == 4
     told = signed_in(admin).get("/api/v1/queues/finance_po/timing").json()
-    assert (told["on_timeout"], told["version"], told["is_genuine"]) == ("remind", 4, True)
+    assert (told["on_timeout"], told["version"], told["is_authentic"]) == ("remind", 4, True)
 
 
 @pytest.mark.usefixtures("db")
@@ -857,7 +857,7 @@ def test_a_forged_calendar_can_be_set_anew_and_taken_away() -> None:
 
 
 @pytest.mark.usefixtures("db")
-def test_a_queue_is_set_to_no_calendar_that_is_not_genuine() -> None:
+def test_a_queue_is_set_to_no_calendar_that_is_not_authentic() -> None:
     admin = boss()
     forge_calendar("DE")
     with pytest.raises(InvalidInput, match="calendar"):
@@ -923,7 +923,7 @@ def test_a_forged_limit_that_has_ended_leaves_room_for_one_that_is_set(stage: St
 
 
 @pytest.mark.parametrize("proof", [f'{{"above": {HUGE}}}', '{"above": 0.5}', '"x"', "[" * 3000 + "]" * 3000])
-def test_a_queue_whose_proof_nobody_can_read_is_not_genuine(stage: Stage, tools: Toolbox, proof: str) -> None:
+def test_a_queue_whose_proof_nobody_can_read_is_not_authentic(stage: Stage, tools: Toolbox, proof: str) -> None:
     admin, ann = boss(), somebody("ann", "approver_finance")
     approval = asked(stage, tools)
     forge("UPDATE approvals_queue SET proof = %s, changed_at = 'infinity' WHERE name = 'finance_po'", proof)

@@ -353,7 +353,7 @@ def test_how_far_it_may_go_is_set_by_two_people_where_two_set_queues(guarded: No
     assert Queue.objects.get(name="finance_po").again is None
     agreed(change, bert)
     row = Queue.objects.get(name="finance_po")
-    assert row.again == {"times": 5, "days": 30} and row.is_genuine
+    assert row.again == {"times": 5, "days": 30} and row.is_authentic
 
 
 @pytest.mark.parametrize(

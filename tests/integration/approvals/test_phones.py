@@ -113,7 +113,7 @@ def test_a_device_shows_only_where_and_until_when_it_waits(stage: Stage, tools: 
     assert claims["aud"] == service.url and claims["sub"] == "mailto:agents@example.org" and key == push.own().public
     assert 0 < claims["exp"] - now().timestamp() < 24 * 3600 and b"Pay" not in body
     device = Device.objects.get()
-    assert device.told_at is not None and device.is_genuine
+    assert device.told_at is not None and device.is_authentic
 
 
 def test_all_messages_are_of_one_length(stage: Stage, tools: Toolbox, service: Service) -> None:

@@ -18,7 +18,7 @@ from django.db import connection, transaction
 from django.db.utils import ProgrammingError
 from django.test import Client
 
-from approvals.genuine import genuine
+from approvals.authentic import authentic
 from approvals.models import Approval, Policy, Queue
 from approvals.policies import acts, inforce, trying
 from approvals.policies.acts import NewPolicyBody, PolicyBody, TryBody
@@ -173,7 +173,7 @@ def test_each_act_is_on_record_with_who_and_why_before_and_after(stage: Stage, t
         ("user:boss", "admin", "policy orders", WHY)
     }
     assert (rows[1].before["effect"], rows[1].after["effect"], rows[1].after["version"]) == ("require", "deny", 2)
-    assert rows[2].after == {} and again.version == 3 and all(genuine(rows))
+    assert rows[2].after == {} and again.version == 3 and all(authentic(rows))
     assert inforce.now().problem == ""
 
 
@@ -568,8 +568,8 @@ def test_an_unknown_requester_counts_as_restricted(stage: Stage, tools: Toolbox,
     assert len(outside.executed()) == 1
     lifecycle.start(agent.graph_id, {}, by=SHOP)
     stage.drive()
-    heir = Run.objects.filter(first__isnull=False).latest("created_at")
-    tamper("UPDATE runs_run SET first = %s WHERE id = %s", other.pk, heir.pk)
+    successor = Run.objects.filter(first__isnull=False).latest("created_at")
+    tamper("UPDATE runs_run SET first = %s WHERE id = %s", other.pk, successor.pk)
     everything(stage)
     assert len(outside.executed()) == 1
 
@@ -675,10 +675,10 @@ def test_what_could_not_be_put_in_force_is_not_tried(stage: Stage, tools: Toolbo
 
 def test_it_ends_in_time_whatever_there_is(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     history(stage, tools, 5, 6)
-    monkeypatch.setattr(trying, "LONGEST_SECONDS", -1.0)
+    monkeypatch.setattr(trying, "MAX_SECONDS", -1.0)
     found = attempt()
     assert found.is_cut and found.calls == 0
-    monkeypatch.setattr(trying, "LONGEST_SECONDS", 60.0)
+    monkeypatch.setattr(trying, "MAX_SECONDS", 60.0)
     monkeypatch.setattr(trying, "AT_ONCE", 1)
     assert attempt().calls == 2
 
@@ -700,7 +700,7 @@ def test_what_calls_were_made_with_is_read_where_a_rule_asks_for_it_and_so_much_
     read.clear()
     assert counts(attempt("deny", condition="args.amount > 10")) == (3, 0, 2, 0) and read[0] == 3
     read.clear()
-    monkeypatch.setattr(trying, "MOST_BYTES", 1)
+    monkeypatch.setattr(trying, "MAX_BYTES", 1)
     assert counts(attempt("deny", condition="args.amount > 10")) == (3, 0, 2, 0) and max(read) == 1
     assert counts(attempt("deny", tool="mail", condition="args.amount > 10")) == (3, 0, 0, 0)
     assert sum(read) == 3, "of another tool's calls none is read"

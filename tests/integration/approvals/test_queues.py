@@ -14,9 +14,9 @@ from django.contrib.auth.models import Group
 from django.db import connection, transaction
 
 from approvals.api.present import approval_row
+from approvals.authentic import authentic
 from approvals.brief import plan_of
 from approvals.deadlines.views import CalendarForm, TimingForm
-from approvals.genuine import genuine
 from approvals.models import Approval, Calendar, Decision
 from approvals.queue_models import Queue
 from approvals.queues import acts, deputies
@@ -111,7 +111,7 @@ def test_each_act_is_on_record_with_who_and_why_before_and_after(stage: Stage) -
         ("user:boss", "admin", "refunds", WHY)
     }
     assert (rows[2].before["most"], rows[2].after["most"]) == ("50000.000000", "60000")
-    assert (rows[4].before["state"], rows[4].after["state"]) == ("open", "closed") and all(genuine(rows))
+    assert (rows[4].before["state"], rows[4].after["state"]) == ("open", "closed") and all(authentic(rows))
 
 
 def test_every_act_is_within_what_the_applications_own_role_may_do(stage: Stage) -> None:
@@ -131,7 +131,7 @@ def test_every_act_is_within_what_the_applications_own_role_may_do(stage: Stage)
         acts.remove("refunds", by=admin, justification=WHY)
         deputies.revoke(away(ann, "bob").pk, by=ann, justification=WHY)
         cursor.execute("RESET ROLE")
-    assert Queue.objects.get(name="refunds").is_genuine and all(genuine(list(ActRecord.objects.all())))
+    assert Queue.objects.get(name="refunds").is_authentic and all(authentic(list(ActRecord.objects.all())))
 
 
 @pytest.mark.parametrize("who", ["operator", "approver_finance", "staff", "former"])
@@ -191,7 +191,7 @@ def test_whoever_is_above_their_limit_may_only_say_no(stage: Stage, tools: Toolb
         "limits": [{"of": "person", "most": "5000.000000", "currency": "USD"}],
         "amount": {"value": "5000", "currency": "USD"},
     }
-    assert genuine([decision]) == [True] and stage.drive() == "completed"
+    assert authentic([decision]) == [True] and stage.drive() == "completed"
     assert verify(approval.run_id).problems == []
 
 

@@ -102,14 +102,14 @@ def test_what_one_proposes_changes_nothing_until_a_second_person_agrees(
     guarded: None, anna: Actor, bert: Actor
 ) -> None:
     change = proposed(lambda: policies.create(rule(), by=anna))
-    assert not Policy.objects.exists() and change.state == "open" and change.is_genuine
+    assert not Policy.objects.exists() and change.state == "open" and change.is_authentic
     assert [(told["action"], told["subject"], told["before"]) for told in change.told] == [
         ("policy", "policy orders", {})
     ]
     assert change.told[0]["after"]["rule"] == "not now"
     assert agreed(change, bert).state == "applied"
     (policy,) = Policy.objects.all()
-    assert policy.is_in_force and policy.is_genuine and policy.set_by == "user:anna"
+    assert policy.is_in_force and policy.is_authentic and policy.set_by == "user:anna"
     act, agreement = ActRecord.objects.order_by("-id")[:2][::-1]
     assert (act.action, act.by, agreement.action, agreement.by) == (
         "policy",
@@ -152,7 +152,7 @@ def test_rights_count_as_they_are_when_somebody_agrees(guarded: None, anna: Acto
         agreed(first, bert)
     rewrite(User.objects.filter(pk=bert.person), is_superuser=True)
     rewrite(User.objects.filter(pk=anna.person), is_active=False)
-    with pytest.raises(Forbidden, match="Whoever proposed it"):
+    with pytest.raises(Forbidden, match="The person who proposed it"):
         agreed(second, bert)
     assert not Policy.objects.exists()
 
@@ -375,8 +375,8 @@ def test_it_is_not_asked_for_where_there_are_no_two(anna: Actor) -> None:
 
 
 def test_a_row_that_was_written_past_us_loosens_nothing(guarded: None, anna: Actor) -> None:
-    genuine = FourEyes.objects.get()
-    FourEyes.objects.create(n=2, families=[], set_by="user:anna", at=genuine.at, code=genuine.code)
+    authentic = FourEyes.objects.get()
+    FourEyes.objects.create(n=2, families=[], set_by="user:anna", at=authentic.at, code=authentic.code)
     proposed(lambda: policies.create(rule(), by=anna))
     with beneath():
         guards.require(GuardsBody(families=["policies", "roles"], justification=WHY), by=anna)
@@ -416,7 +416,7 @@ def test_verification_finds_a_change_that_one_person_made(guarded: None, anna: A
         policies.create(rule(), by=anna)
     ended(change, anna)
     found = every_change()
-    assert found is not None and f"change {change.pk} was put in force by whoever proposed it" in found.problems
+    assert found is not None and f"change {change.pk} was put in force by its proposer" in found.problems
 
 
 def test_verification_finds_a_change_that_did_something_else(guarded: None, anna: Actor, bert: Actor) -> None:

@@ -73,9 +73,9 @@ def test_one_administrator_alone_gives_nobody_the_power_to_decide(
         agreed(change, anna)
     assert agreed(change, bert).state == "applied"
     row = Deputy.objects.get()
-    assert row.is_genuine and (row.set_by, row.principal, row.deputy) == ("user:anna", fay.person, anna.person)
+    assert row.is_authentic and (row.set_by, row.principal, row.deputy) == ("user:anna", fay.person, anna.person)
     if act is left:
-        assert Absence.objects.get().deputy == row and Absence.objects.get().is_genuine
+        assert Absence.objects.get().deputy == row and Absence.objects.get().is_authentic
     assert every_change().problems == [] and protected_rows().problems == []  # type: ignore[union-attr]
 
 

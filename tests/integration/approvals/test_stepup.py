@@ -17,7 +17,7 @@ from django.db import Error, connections, transaction
 
 from approvals.api.policies import row_of, rule_row
 from approvals.api.present import approval_row
-from approvals.genuine import genuine
+from approvals.authentic import authentic
 from approvals.models import Approval, Decision
 from approvals.policies import acts as policies
 from approvals.policies import listed
@@ -284,7 +284,7 @@ def test_a_policy_wants_it_shown_and_says_so_on_record(stage: Stage, tools: Tool
     by = boss()
     body = dear(proof_minutes=5, second_factor=True, type_target=True)
     row = policies.create(body, by=by)
-    assert row.proof == {"within": 300, "factor": True, "target": True} and row.is_genuine
+    assert row.proof == {"within": 300, "factor": True, "target": True} and row.is_authentic
     question, fiona = asked(stage, tools), somebody("fiona", FINANCE)
     assert plan(question)["proof"] == {"within": 300, "factor": True, "typed": {"target": "po"}}
     nothing_changes(lambda: say(question, fiona, typed={"target": "po"}), ProofNeeded)
@@ -319,7 +319,7 @@ def test_a_stronger_proof_than_was_shown_cant_be_written_into_a_decision(stage: 
         run_sql("UPDATE approvals_decision SET proof = jsonb_set(proof, '{by}', '\"totp\"')")
     row = Decision.objects.get()
     row.proof = row.proof | {"by": "totp"}
-    assert genuine([row]) == [False]
+    assert authentic([row]) == [False]
 
 
 def test_a_changed_proof_is_found_by_verification(stage: Stage, tools: Toolbox) -> None:
@@ -344,4 +344,4 @@ def test_a_call_on_too_weak_a_yes_for_its_policy_is_found(stage: Stage, tools: T
     with without_triggers():
         row.save(update_fields=["proof", "code"])
     found = [each for each in problems(question.run) if "did not show what" in each]
-    assert len(found) == 1 and "dear" in found[0] and row.is_genuine
+    assert len(found) == 1 and "dear" in found[0] and row.is_authentic

@@ -292,7 +292,7 @@ def test_the_api_pages_to_the_end_and_shows_what_was_done_to_accounts(busy: Run,
 
 def test_rows_with_numbers_that_nothing_of_ours_has_hide_nothing_below_them(busy: Run, api: Callable[..., Any]) -> None:
     """A page's last row is where the next one starts, even if it is forged."""
-    genuine = {row["id"] for row in api().json()["results"]}
+    authentic = {row["id"] for row in api().json()["results"]}
     forged = tamper(
         "INSERT INTO ledger_overriderecord SELECT (jsonb_populate_record(NULL::ledger_overriderecord, to_jsonb(o) ||"
         " jsonb_build_object('id', n, 'at', clock_timestamp(), 'code', NULL))).* FROM"
@@ -304,7 +304,7 @@ def test_rows_with_numbers_that_nothing_of_ours_has_hide_nothing_below_them(busy
         page = api(address).json()
         seen += [row["id"] for row in page["results"]]
         address = page["next"]
-    assert forged == 6 and len(seen) == len(set(seen)) == len(genuine) + forged and genuine < set(seen)
+    assert forged == 6 and len(seen) == len(set(seen)) == len(authentic) + forged and authentic < set(seen)
 
 
 @each_case(

@@ -13,13 +13,13 @@ from django.test.utils import CaptureQueriesContext
 
 from ledger.models import OverrideRecord
 from runs.models import Run
-from runs.services import lifecycle, signals, succession
+from runs.services import continuation, lifecycle, signals
 from tests.integration.api.family import children, family
 from tests.integration.api.going import going_on
 from tests.integration.api.worker import purchase_agent
 from tests.integration.console.conftest import SHOP, Reader, text_of
 from tests.integration.console.stage import settled, until, working
-from tests.integration.scale.test_reads import MOST_STATEMENTS
+from tests.integration.scale.test_reads import MAX_STATEMENTS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -121,7 +121,7 @@ def test_a_page_of_a_family_costs_no_more_statements(grown: Callable[..., Run], 
         asked = [query["sql"][:150] for query in found.captured_queries]
         # A run's page also asks who has its version, and whether it or its children have effects to undo.
         more = 2 if path.startswith("/runs/") else 0
-        assert len(asked) <= MOST_STATEMENTS + more, (path, "\n".join(asked))
+        assert len(asked) <= MAX_STATEMENTS + more, (path, "\n".join(asked))
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def old() -> Iterator[Run]:
 
 
 def test_each_page_leads_to_the_other(old: Run, operator: Reader) -> None:
-    new = succession.newest(old.pk)
+    new = continuation.newest(old.pk)
     page, text = operator.get(f"/runs/{old.pk}").content.decode(), operator.read(f"/runs/{old.pk}")
     assert "renewed" in text and f'href="/runs/{new.pk}"' in page and "which also gets its messages" in text
     assert "/pauses" not in page and "/retries" not in page, "what has gone on is not steered here"

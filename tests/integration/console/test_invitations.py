@@ -157,7 +157,9 @@ def test_a_name_that_was_taken_meanwhile_is_refused(name: str) -> None:
     User.objects.create(username=name)
     answer = accept(path)
     assert answer.status_code == 409 and "There is an account named" in text_of(answer)
-    assert "ask whoever invited you for another link" in text_of(answer) and "choose another" not in text_of(answer)
+    assert "ask the person who invited you for another link" in text_of(answer) and "choose another" not in text_of(
+        answer
+    )
     assert not User.objects.get(username=name).check_password(PASSWORD)
     assert Invitation.objects.get().accepted_at is None and not ActRecord.objects.filter(action="invitation_accept")
 

@@ -229,8 +229,8 @@ def test_a_key_that_does_not_fit_is_not_made(ada: Reader, name: str, days: str) 
 
 def test_there_is_a_bound_to_keys_of_ones_own(ada: Reader) -> None:
     allow()
-    for number in range(auth.MOST_OWN):
+    for number in range(auth.MAX_OWN):
         assert ada.post("/account/keys", name=f"k{number}", days="3").status_code == 200
     answer = ada.post("/account/keys", name="more", days="3")
     assert answer.status_code == 422 and "revoke one first" in text_of(answer)
-    assert ApiKey.objects.count() == auth.MOST_OWN
+    assert ApiKey.objects.count() == auth.MAX_OWN

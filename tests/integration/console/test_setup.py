@@ -194,4 +194,4 @@ def test_up_without_the_demo_says_the_link_until_there_is_an_administrator() -> 
     again = Alone(load())
     again.prepare()
     assert "/setup/" not in again.greeting
-    assert "somebody administers this installation already: sign in as them" in again.greeting
+    assert "this installation has an administrator already: sign in as them" in again.greeting

@@ -84,7 +84,7 @@ def test_signing_in_as_somebody_else_in_the_same_browser_is_somebody_else(reader
 
 
 def test_what_is_remembered_is_bounded(reader: Callable[..., Reader], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(people, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(people, "MAX_REMEMBERED", 2)
     for name in "abcde":
         assert asks(reader("operator", name=name)) == 200
         assert len(people._owners) <= 2

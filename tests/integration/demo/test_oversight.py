@@ -44,18 +44,18 @@ def limits() -> dict[str, Decimal | None]:
 def test_all_that_can_be_said_of_a_queue_is_said_and_on_record() -> None:
     put_oversight()
     timing, calendar = newest_timing(queue().pk), newest(CALENDAR)
-    assert timing is not None and calendar is not None and timing.is_genuine and calendar.is_genuine
+    assert timing is not None and calendar is not None and timing.is_authentic and calendar.is_authentic
     assert (timing.calendar, timing.steps, timing.clock_stops, timing.remind) == (
         CALENDAR,
         [["legal", 240]],
         480,
         [50, 80],
     )
-    assert len(queue().reasons or []) == 4 and queue().is_genuine and queue().proof is not None
+    assert len(queue().reasons or []) == 4 and queue().is_authentic and queue().proof is not None
     assert queue().again == {"times": 10, "days": 90, "most": "2500"}
     assert limits() == {"role": 2500, "treasurer": 25_000}
     (deputy,) = Deputy.objects.all()
-    assert deputy.queue == queue() and deputy.is_genuine
+    assert deputy.queue == queue() and deputy.is_authentic
     assert inforce.now().problem == "" and Policy.objects.get(name=POLICY).is_in_force
     assert {(act.by, act.auth, act.justification) for act in ActRecord.objects.all()} == {("system:demo", "shell", WHY)}
     assert [each for each in verify_registers() if each.problems] == []

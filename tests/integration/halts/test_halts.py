@@ -176,7 +176,7 @@ def test_a_halt_is_on_record_with_each_of_its_stages(stage: Stage) -> None:
         (3, "whole", 0, []),
         (4, "lifted", 0, []),
     ]
-    assert all(row.is_genuine and row.by == OLGA.ref and row.why == WHY for row in rows)
+    assert all(row.is_authentic and row.by == OLGA.ref and row.why == WHY for row in rows)
     acts = ActRecord.objects.filter(subject=f"halt {it.halt}").order_by("n")
     assert [(act.action, act.after["n"]) for act in acts] == [
         ("halt", 0),

@@ -233,7 +233,7 @@ def test_confirming_a_row_with_a_code_of_its_own_lets_it_count(capsys: pytest.Ca
         cursor.execute("UPDATE approvals_queue SET role = 'approver_legal' WHERE id = %s", [queue.pk])
         cursor.execute("INSERT INTO ledger_foureyes (n, families, set_by, at) VALUES (1, '{}', 'user:eve', now())")
     call_command("ledger", "confirm", "approvals_queue", str(queue.pk), "--reason", "Set during the outage.")
-    assert Queue.objects.get(pk=queue.pk).is_genuine
+    assert Queue.objects.get(pk=queue.pk).is_authentic
     with pytest.raises(SystemExit):
         call_command("ledger", "confirm", "ledger_foureyes", "1", "--reason", "Set during the outage.")
     assert "rows of ledger_foureyes never change" in (told := capsys.readouterr().err) and "set it again" in told

@@ -188,7 +188,7 @@ def test_a_long_list_is_walked_to_its_end_whatever_stands_before_it(monkeypatch:
     assert of("acts").records == 10
 
 
-def test_a_copy_of_a_genuine_act_is_found() -> None:
+def test_a_copy_of_a_authentic_act_is_found() -> None:
     """Only the database's owner can insert it."""
     columns = "action, subject, queue, by, role, auth, address, justification, before, after, at, code"
     with connection.cursor() as cursor:

@@ -113,7 +113,7 @@ def test_of_many_senders_at_once_each_message_has_its_number_and_a_repeat_has_on
 def test_more_than_are_kept_are_refused_with_what_to_do(
     stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "MOST_UNANSWERED", 2)
+    monkeypatch.setattr(sending, "MAX_UNANSWERED", 2)
     run = stage.start(desk(tools))
     send(run, "a")
     send(run, "b")

@@ -7,8 +7,8 @@ from hypothesis.stateful import precondition, rule
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.budget import Meter
-from runs.engine.journal import Heir, Reply
-from runs.engine.succession import Estate, HandedOver, Renewed, ends_with, heir_of
+from runs.engine.continuation import HandedOver, Inherited, Renewed, ends_with, successor_of
+from runs.engine.journal import Reply, Successor
 from runs.journal.postgres import PgJournal
 from runs.models import Run
 from tests.integration.runs.model import Model
@@ -24,9 +24,9 @@ async def succeed(journal: PgJournal, agent: Agent, *, is_handoff: bool = False)
     to = HandedOver(agent, given, ()) if is_handoff else Renewed(agent.start, {"asked": given, "seen": []})
     left = Meter(history.caps, history.used).left()
 
-    def make(estate: Estate) -> tuple[list[e.Event], Heir]:
-        heir = heir_of(journal.run_id, agent, to, input=given, left=left, estate=estate)
-        return ends_with(heir), heir
+    def make(inherited: Inherited) -> tuple[list[e.Event], Successor]:
+        successor = successor_of(journal.run_id, agent, to, input=given, left=left, inherited=inherited)
+        return ends_with(successor), successor
 
     return await journal.succeed(make)
 
@@ -50,27 +50,27 @@ class Going(Spender):
         reply = self.write(succeed(self.journal, self.agent, is_handoff=is_handoff))
         is_asked = model.unanswered and not is_handoff  # a handoff tells senders that the run has ended
         assert reply.is_done is not bool(model.waits or model.wants_pause or model.wants_cancel or is_asked)
-        heir = Run.objects.filter(came_from=run.pk).first()
-        assert (heir is not None) is reply.is_done and fresh(run).goes_on_as == (heir and heir.pk)
-        if heir is None:
+        successor = Run.objects.filter(came_from=run.pk).first()
+        assert (successor is not None) is reply.is_done and fresh(run).goes_on_as == (successor and successor.pk)
+        if successor is None:
             return
         model.tells("RunHandedOff" if is_handoff else "RunRenewed")
         model.end("completed", "RunCompleted")
         assert kinds(run) == model.kinds and str(fresh(run).state) == "completed"
-        assert (heir.version, heir.generation) == (model.version, 0)
+        assert (successor.version, successor.generation) == (model.version, 0)
         is_renewed = not is_handoff
         self.take(
-            heir,
+            successor,
             Model(
                 is_broke=model.is_broke,
-                kinds=kinds(heir),
+                kinds=kinds(successor),
                 version=model.version,
                 is_between=is_renewed,
                 is_renewed=is_renewed,
             ),
         )
         told = [kind for kind in self.model.kinds if kind != "BudgetSet"]
-        assert told == ["RunCreated", "RunCarriedOn"] and heir.time_up_at == fresh(run).time_up_at
+        assert told == ["RunCreated", "RunCarriedOn"] and successor.time_up_at == fresh(run).time_up_at
 
     @precondition(_may_go_on)
     @rule()

@@ -34,7 +34,7 @@ class Talker(Sayer):
     @rule(how=st.sampled_from(HOW))
     def ask_about_it(self, how: str) -> None:
         asker, asked, case = approver("asker"), approver("asked"), self._case()
-        if Inquiry.objects.filter(approval=case, ended_at=None).count() >= inquiries.MOST_OPEN:
+        if Inquiry.objects.filter(approval=case, ended_at=None).count() >= inquiries.MAX_OPEN:
             return
         row = inquiries.ask(case.id, to="asked", question=WHY, by=asker)
         self.model.tells("InquiryMade")

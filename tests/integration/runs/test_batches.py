@@ -10,7 +10,7 @@ from ledger import events as e
 from ledger.errors import StaleLease
 from ledger.models import Head
 from runs.engine.journal import GateOpening, Snapshot, WaitSpec
-from runs.journal.committer import MOST_BYTES, MOST_TOGETHER
+from runs.journal.committer import MAX_BYTES, MAX_TOGETHER
 from runs.journal.postgres import PgJournal
 from runs.models import Run
 from runs.services import lifecycle
@@ -89,7 +89,7 @@ def withdrawn_with(run: Run) -> bool:
 
 @together_in_one
 def test_more_than_fit_travel_one_batch_after_the_other(stage: Stage) -> None:
-    runs, journals = crew(stage, MOST_TOGETHER + 3)
+    runs, journals = crew(stage, MAX_TOGETHER + 3)
     together(stage, *(record(journal, [value()]) for journal in journals))
     assert [kinds(run)[-1] for run in runs] == ["ValueRead"] * len(runs)
     assert commits(*runs) == 2 and is_sound(*runs)
@@ -114,7 +114,7 @@ def test_no_batch_takes_all_so_that_worker_and_server_work_at_once(stage: Stage)
 @together_in_one
 def test_a_large_step_keeps_nobody_waiting_for_its_bytes(stage: Stage) -> None:
     runs, (large, *others) = crew(stage, 3)
-    noise = random.Random(1).randbytes(MOST_BYTES).hex()
+    noise = random.Random(1).randbytes(MAX_BYTES).hex()
     together(stage, record(large, [value(payload=noise)]), *(record(journal, [value()]) for journal in others))
     assert [kinds(run)[-1] for run in runs] == ["ValueRead"] * 3
     assert commits(*runs[1:]) == 1 and commits(*runs) == 2

@@ -44,7 +44,7 @@ def test_housekeeping_restarts(stage: Stage, monkeypatch: pytest.MonkeyPatch, ca
     run = stage.start(agent_of(node))
     with working(stage):
         eventually(lambda: str(fresh(run).state) == "completed", what="the timer being rung", seconds=60)
-    assert len(calls) > 2 and caplog.text.count("the housekeeping died; it begins anew") == 2
+    assert len(calls) > 2 and caplog.text.count("the housekeeping died; it starts again") == 2
 
 
 def test_silent_error_restarts(stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -72,7 +72,7 @@ def test_listener_reconnects(stage: Stage, monkeypatch: pytest.MonkeyPatch, capl
     monkeypatch.setattr(run_loop, "heard", heard)
     with working(stage):
         assert listening.wait(30)
-    assert caplog.text.count("the listener died; it begins anew") == 2
+    assert caplog.text.count("the listener died; it starts again") == 2
 
 
 def test_bell_keeps_its_rings(stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -88,7 +88,7 @@ def test_bell_keeps_its_rings(stage: Stage, monkeypatch: pytest.MonkeyPatch, cap
         return ""
 
     assert stage.wait(asyncio.wait_for(rung(), 30)).split(",")[0] == "a:1"
-    assert caplog.text.count("the bell died; it begins anew") == 2
+    assert caplog.text.count("the bell died; it starts again") == 2
 
 
 def test_a_thread_that_stumbles_begins_anew_and_ends_when_it_is_done(caplog: pytest.LogCaptureFixture) -> None:
@@ -97,7 +97,7 @@ def test_a_thread_that_stumbles_begins_anew_and_ends_when_it_is_done(caplog: pyt
     thread.start()
     thread.join(30)
     assert not thread.is_alive() and len(calls) == 3
-    assert caplog.text.count("the heartbeat died; it begins anew") == 2
+    assert caplog.text.count("the heartbeat died; it starts again") == 2
 
 
 def test_what_goes_on_for_ever_and_doesnt_begins_anew(caplog: pytest.LogCaptureFixture) -> None:

@@ -131,9 +131,9 @@ def test_the_newer_read_stays_and_what_is_too_old_is_forgotten(stage: Stage, cac
 def test_it_is_bounded_by_rows_and_bytes(stage: Stage, cache: ReadCache, monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(6):
         kept(stage, cache, bytes([i]) * 32, now(), timedelta(hours=i + 1), "y" * 50)
-    monkeypatch.setattr(reads, "MOST_ROWS", 4)
+    monkeypatch.setattr(reads, "MAX_ROWS", 4)
     assert reads.retire() == 2 and sorted(bytes(r.key)[0] for r in CachedRead.objects.all()) == [2, 3, 4, 5]
-    monkeypatch.setattr(reads, "MOST_BYTES", CachedRead.objects.first().size * 2)  # type: ignore[union-attr]
+    monkeypatch.setattr(reads, "MAX_BYTES", CachedRead.objects.first().size * 2)  # type: ignore[union-attr]
     assert reads.retire() == 2 and sorted(bytes(r.key)[0] for r in CachedRead.objects.all()) == [4, 5]
 
 

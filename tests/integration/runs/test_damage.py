@@ -201,7 +201,7 @@ def test_a_dead_workers_damaged_run_is_not_tried_for_ever(stage: Stage, tools: T
     assert len(stage.claim(worker, limit=2)) == 2
     DAMAGES["the head's seq set back"](bad)
     assert failover.watch() == 1 and fresh(good).owner is None
-    for _ in range(failover.MOST_FAILURES):
+    for _ in range(failover.MAX_FAILURES):
         failover.watch()
     assert fresh(bad).owner is None and len(operators(bad)) == 1
     assert Head.objects.get(run_id=bad.id).lease is None, "whoever had it is fenced off"
@@ -231,7 +231,7 @@ def test_damaged_deadline_delays_none(stage: Stage, tools: Toolbox, what: str, m
     Wait.objects.filter(run=bad).update(deadline=now() - timedelta(days=1))
     Wait.objects.filter(run__in=good).update(deadline=now())
     DAMAGES[what](bad)
-    for _ in range(timers.MOST_TROUBLES):
+    for _ in range(timers.MAX_TROUBLES):
         assert timers.sweep() >= 0
     for run in good:
         assert events(run, e.WaitResolved)[0].resolution == "fired" and str(fresh(run).state) == "running"

@@ -207,7 +207,7 @@ def test_forged_event_answers_nothing(stage: Stage, tools: Toolbox, outside: Out
     assert outside.requests == []
 
 
-def test_a_genuine_event_written_once_more_is_not_believed(stage: Stage, tools: Toolbox, sql: Sql) -> None:
+def test_a_authentic_event_written_once_more_is_not_believed(stage: Stage, tools: Toolbox, sql: Sql) -> None:
     async def fail(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(tools.order, Item(name="desk"))).ref)
 
@@ -226,14 +226,14 @@ def test_a_forged_checkpoint_is_not_gone_on_from(stage: Stage, tools: Toolbox, o
 
     run = stage.start(asleep(tools))
     stage.drive()
-    genuine = Checkpoint.objects.get(run_id=run.id)
-    state = pack(json.loads(json.dumps(unpack(genuine.state)).replace('"go"', '"forged"')), run.id) or b""
-    for seq in (genuine.seq + 1, genuine.seq + 2):
+    authentic = Checkpoint.objects.get(run_id=run.id)
+    state = pack(json.loads(json.dumps(unpack(authentic.state)).replace('"go"', '"forged"')), run.id) or b""
+    for seq in (authentic.seq + 1, authentic.seq + 2):
         sql.execute(
             "INSERT INTO runs_checkpoint (run_id, seq, generation, node, visit, schema_version, "
             "fingerprint, state, checksum, at) "
             "VALUES (%s, %s, 0, 'sleep', 1, 1, %s, %s, %s, clock_timestamp())",
-            [run.id, seq, genuine.fingerprint, state, checksum("sleep", 1, state)],
+            [run.id, seq, authentic.fingerprint, state, checksum("sleep", 1, state)],
         )
     make_ready(sql, run)
     assert stage.drive() == "operator" and why_stopped(run) == "forged_checkpoint" and outside.requests == []

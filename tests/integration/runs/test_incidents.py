@@ -16,7 +16,7 @@ from runs.fleet import incidents
 from runs.models import Incident, Process, Run
 from runs.services.lifecycle import pause
 from runs.workers import failover
-from runs.workers.failover import MOST_DEATHS, SOLO_FROM
+from runs.workers.failover import MAX_DEATHS, SOLO_FROM
 from tests.integration.runs.stage import Stage, events, fresh, head, now, output
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of, ends_with
 
@@ -194,9 +194,9 @@ def test_one_poison_run_stops_and_ten_innocents_that_died_with_it_do_not(stage: 
     assert {str(fresh(run).state) for run in innocents} == {"completed"}
     assert str(fresh(poison).state) == "waiting_human" and not any(fresh(run).is_solo for run in innocents)
     (stop,) = events(poison, e.OperatorNeeded)
-    assert stop.reason == "poison" and len(stop.payload["history"]) == MOST_DEATHS - 1
+    assert stop.reason == "poison" and len(stop.payload["history"]) == MAX_DEATHS - 1
     last = told(poison)[-1]
-    assert (last.deaths, last.is_stopped) == (MOST_DEATHS, True)
+    assert (last.deaths, last.is_stopped) == (MAX_DEATHS, True)
 
 
 def test_a_death_that_a_run_did_not_die_alone_never_stops_it(stage: Stage) -> None:
@@ -204,7 +204,7 @@ def test_a_death_that_a_run_did_not_die_alone_never_stops_it(stage: Stage) -> No
     for _ in range(SOLO_FROM):
         dies(stage, run)
     Run.objects.filter(pk=run.pk).update(is_solo=False)  # as if claimed together with others
-    for _ in range(MOST_DEATHS):
+    for _ in range(MAX_DEATHS):
         dies(stage, run)
         Run.objects.filter(pk=run.pk).update(is_solo=False)
     assert head(run).deaths == SOLO_FROM and str(fresh(run).state) == "running"
@@ -226,7 +226,7 @@ def test_a_run_to_be_driven_alone_is_not_given_to_who_asks_for_many(stage: Stage
 @pytest.mark.parametrize("cause", [Incident.Cause.SUSPICION, Incident.Cause.HOST_GONE, Incident.Cause.OPERATOR])
 def test_only_a_proven_death_is_held_against_a_run(stage: Stage, cause: Incident.Cause) -> None:
     run = stage.start(agent_of(ends_with(1)))
-    for _ in range(MOST_DEATHS + 1):
+    for _ in range(MAX_DEATHS + 1):
         worker = stage.hire()
         stage.claim(worker)
         failover.worker_died(worker.id, "not seen", cause)

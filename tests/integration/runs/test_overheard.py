@@ -20,7 +20,7 @@ from runs.engine.thinking.request import request_model
 from runs.journal.claims import Worker
 from runs.models import Overheard, Run
 from runs.overheard.reading import listen, said
-from runs.overheard.texts import MOST_CHARACTERS, Text, Texts
+from runs.overheard.texts import MAX_CHARACTERS, Text, Texts
 from runs.workers import failover
 from tests.integration.runs.stage import Stage, fresh
 from tests.world import Done, Killed, Notes, agent_of
@@ -180,7 +180,7 @@ def test_it_is_bounded_and_hostile_text_is_inert(stage: Stage) -> None:
     texts._texts = [text]
     stage.wait(texts.send(stage.wait(stage.connected())))
     (one,) = said([run.id])[run.id]
-    assert len(one.text) <= MOST_CHARACTERS + 10 and one.characters > 1_000_000
+    assert len(one.text) <= MAX_CHARACTERS + 10 and one.characters > 1_000_000
     assert "\x00" not in one.text and "\ud800" not in one.text
     one.text.encode()
     many = [Text(str(run.id), journal.lease, f"0.1/{n}/0/0", 0) for n in range(300)]

@@ -16,12 +16,12 @@ from runs.engine.agents import Agent
 from runs.models import Run
 from runs.services import signals
 from runs.workers import failover
-from runs.workers.failover import MOST_DEATHS
+from runs.workers.failover import MAX_DEATHS
 from tests.integration.runs.stage import Stage, events, fresh, head, now
 from tests.integration.runs.test_incidents import buying, dies, told
 from tests.world import OLGA, Done, Item, Notes, Toolbox, agent_of, ends_with
 
-FIRST_THEN_COUNTED = [False] + [True] * MOST_DEATHS
+FIRST_THEN_COUNTED = [False] + [True] * MAX_DEATHS
 
 
 def thinking() -> Agent:
@@ -44,10 +44,10 @@ def counted(run: Run) -> list[bool]:
 def test_a_request_whose_answer_kills_whoever_reads_it_is_not_paid_for_without_end(stage: Stage, point: str) -> None:
     """Each claim gives the lost request up, recorded with its price, and sends another."""
     run = stage.start(thinking())
-    for _ in range(MOST_DEATHS + 1):
+    for _ in range(MAX_DEATHS + 1):
         dies(stage, run, point, "model")
     assert str(fresh(run).state) == "waiting_human" and counted(run) == FIRST_THEN_COUNTED
-    assert len(events(run, e.ModelRouted)) == MOST_DEATHS + 1 and told(run)[-1].is_stopped
+    assert len(events(run, e.ModelRouted)) == MAX_DEATHS + 1 and told(run)[-1].is_stopped
 
 
 def test_what_policies_say_of_a_call_that_is_sent_again_is_no_progress(stage: Stage, tools: Toolbox) -> None:
@@ -55,7 +55,7 @@ def test_what_policies_say_of_a_call_that_is_sent_again_is_no_progress(stage: St
     said = {"name": "none", "effect": "deny", "rule": "never", "tool": "pay", "justification": "agreed"}
     policies.create(NewPolicyBody(**said), by=Actor("os", "root", auth="shell"))
     run = stage.start(agent)
-    for _ in range(MOST_DEATHS + 1):
+    for _ in range(MAX_DEATHS + 1):
         dies(stage, run, "CP4", "order")
     assert str(fresh(run).state) == "waiting_human" and counted(run) == FIRST_THEN_COUNTED
     assert len(events(run, e.PolicyApplied)) > 2
@@ -66,13 +66,13 @@ def test_what_comes_from_outside_meanwhile_is_no_progress(stage: Stage) -> None:
         return End(await ctx.signal("go"))
 
     run = stage.start(agent_of(node))
-    for n in range(MOST_DEATHS):
+    for n in range(MAX_DEATHS):
         worker = stage.hire(is_dead=True)
         stage.claim(worker)
         signals.signal(run.id, "go", n, by=OLGA)
         assert failover.worker_died(worker.id, "reaped") == 1
         Run.objects.filter(ready_at__isnull=False).update(ready_at=now())
-    assert counted(run) == [True] * MOST_DEATHS and str(fresh(run).state) == "waiting_human"
+    assert counted(run) == [True] * MAX_DEATHS and str(fresh(run).state) == "waiting_human"
 
 
 def test_what_comes_from_outside_is_not_the_next_step(stage: Stage) -> None:
@@ -88,9 +88,9 @@ def test_what_comes_from_outside_is_not_the_next_step(stage: Stage) -> None:
 
 def test_steps_that_are_on_record_once_are_progress(stage: Stage, tools: Toolbox) -> None:
     async def node(state: Notes, ctx: Context) -> End:
-        return End([(await ctx.call(tools.order, Item(name=str(n)))).ref for n in range(MOST_DEATHS + 2)])
+        return End([(await ctx.call(tools.order, Item(name=str(n)))).ref for n in range(MAX_DEATHS + 2)])
 
     run = stage.start(agent_of(node, tools=tools.all()))
-    for _ in range(MOST_DEATHS + 1):
+    for _ in range(MAX_DEATHS + 1):
         dies(stage, run, "CP6", "order")
     assert head(run).deaths == 0 and stage.drive() == "completed"

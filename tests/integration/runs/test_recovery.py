@@ -14,7 +14,7 @@ from runs.fleet import members
 from runs.journal.claims import Worker
 from runs.models import Process, Run, Wait
 from runs.workers import failover, timers
-from runs.workers.failover import MOST_DEATHS
+from runs.workers.failover import MAX_DEATHS
 from tests.integration.approvals.timing import due
 from tests.integration.runs.situations import Situations, act
 from tests.integration.runs.stage import Stage, dump, events, fresh, head, in_thread, kinds, now, problems, waiting
@@ -106,12 +106,12 @@ def test_watch_frees_the_runs_of_a_proven_death(stage: Stage, proof: str) -> Non
 
 def test_deaths_in_a_row_that_got_nowhere_stop_the_run_for_an_operator(stage: Stage) -> None:
     run = stage.start(agent_of(ends_with(1)))
-    for n in range(1, MOST_DEATHS + 1):
+    for n in range(1, MAX_DEATHS + 1):
         worker = die_after_claiming(stage, run)
         before = now()
         assert failover.worker_died(worker.id, "reaped") == 1
         assert head(run).deaths == n
-        if n < MOST_DEATHS:
+        if n < MAX_DEATHS:
             ready_at, after = fresh(run).ready_at, now()
             assert ready_at is not None and ready_at - before <= timedelta(seconds=31)
             assert n > 1 or ready_at <= after, "the first recovery is at once"
@@ -136,7 +136,7 @@ def test_a_death_after_something_was_written_starts_the_count_again(stage: Stage
     ready(run)
     assert head(run).deaths == 0
     assert [x.is_counted for x in events(run, e.WorkerLost)] == [True, True, True, False]
-    for _ in range(MOST_DEATHS - 1):
+    for _ in range(MAX_DEATHS - 1):
         failover.worker_died(die_after_claiming(stage, run).id, "reaped")
         ready(run)
     assert str(fresh(run).state) == "running"

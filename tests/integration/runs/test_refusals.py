@@ -10,7 +10,7 @@ from django.db import connection
 
 from ledger import events as e
 from ledger.verification.runs import verify
-from runs.journal.database_errors import MOST_REFUSALS, StatementRefused
+from runs.journal.database_errors import MAX_REFUSALS, StatementRefused
 from runs.services import lifecycle
 from runs.services.late_results import lost_worker
 from runs.workers.housekeeping import House
@@ -67,7 +67,7 @@ def test_permanent_refusal_stops_for_an_operator(stage: Stage, tools: Toolbox, o
 @pytest.mark.parametrize("code", ["55P03", "40001", "40P01", "57014"])
 def test_passing_refusal_costs_no_claim(stage: Stage, tools: Toolbox, outside: Outside, code: str) -> None:
     run = stage.start(buying(tools))
-    with refusing(code, "ToolReturned", times=MOST_REFUSALS - 2):
+    with refusing(code, "ToolReturned", times=MAX_REFUSALS - 2):
         assert stage.drive() == "completed"
     assert head(run).epoch == 1 and len(outside.seen("order")) == 1
     assert verify(run.id).problems == []
@@ -75,7 +75,7 @@ def test_passing_refusal_costs_no_claim(stage: Stage, tools: Toolbox, outside: O
 
 def test_somebody_elses_lock_is_waited_for_however_long(stage: Stage, tools: Toolbox) -> None:
     run = stage.start(buying(tools))
-    with refusing("55P03", "ToolReturned", times=MOST_REFUSALS + 2):
+    with refusing("55P03", "ToolReturned", times=MAX_REFUSALS + 2):
         assert stage.drive() == "completed"
     assert head(run).epoch == 1
 

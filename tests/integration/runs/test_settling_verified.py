@@ -46,13 +46,13 @@ def test_whoever_said_the_first_word_had_a_hand_in_the_run(run: Run, ann: Actor,
 
 def test_a_forged_first_word_settles_nothing(run: Run, ann: Actor, ben: Actor) -> None:
     says(run, ann, DID_NOT)
-    genuine = Event.objects.get(run_id=run.id, kind="OutcomeProposed")
+    authentic = Event.objects.get(run_id=run.id, kind="OutcomeProposed")
     tamper(
         "UPDATE ledger_event SET clear = replace(encode(clear, 'escape'), '\"person\":' || %s, '\"person\":4711')"
         "::bytea WHERE run_id = %s AND seq = %s",
         str(ann.person),
         run.id,
-        genuine.seq,
+        authentic.seq,
     )
     assert word(run) is None, "no page shows it either"
     with pytest.raises(IllegalTransition, match="can't be trusted"):

@@ -64,10 +64,10 @@ def test_more_statements_than_are_kept_prepared_still_run(stage: Stage) -> None:
         async with (await stage.connected()).connection() as link:
             return [
                 await libpq.one_row(link, libpq.as_sent(f"SELECT %s::text || '{n}'", ["x"]))
-                for n in range(libpq.MOST_PREPARED + 3)
+                for n in range(libpq.MAX_PREPARED + 3)
             ]
 
-    assert stage.wait(ask()) == [[b"x%d" % n] for n in range(libpq.MOST_PREPARED + 3)]
+    assert stage.wait(ask()) == [[b"x%d" % n] for n in range(libpq.MAX_PREPARED + 3)]
 
 
 @pytest.mark.parametrize("turns", range(1, 6))

@@ -16,9 +16,9 @@ from ledger import events as e
 from ledger.errors import IllegalTransition, StaleLease
 from ledger.models import Event, Head
 from runs.engine.agents import registry
-from runs.engine.succession import heir_id
+from runs.engine.continuation import successor_id
 from runs.models import Attribute, Run, Signal
-from runs.services import lifecycle, signals, succession
+from runs.services import continuation, lifecycle, signals
 from runs.services.budgets import raising
 from runs.services.messages import sending
 from runs.workers import failover
@@ -42,22 +42,22 @@ def counting(tools: Toolbox, turns: int, **more: Any) -> Agent:
     return agent_of(work, tools=tools.all(), output=Done, **more)
 
 
-def heirs(run: Run) -> list[Run]:
-    return list(run.heirs())
+def successors(run: Run) -> list[Run]:
+    return list(run.successors())
 
 
 def whole(run: Run) -> None:
-    for each in (run, *heirs(run)):
+    for each in (run, *successors(run)):
         check_against_journal(each)
 
 
 def test_a_renewed_run_and_its_heir_are_one_commit(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = stage.start(counting(tools, 3), text="ours")
     everything(stage)
-    second, third = heirs(run)
+    second, third = successors(run)
     first = fresh(run)
     assert (str(first.state), first.goes_on_as, first.goes_on_by) == ("completed", second.pk, "renewal")
-    assert str(second.pk) == heir_id(str(run.pk)) and (second.came_from, second.first, second.turn) == (
+    assert str(second.pk) == successor_id(str(run.pk)) and (second.came_from, second.first, second.turn) == (
         run.pk,
         run.pk,
         1,
@@ -88,7 +88,7 @@ def test_death_around_the_commit_leaves_one_run(stage: Stage, tools: Toolbox, ou
         patch.setattr(PgJournal, "succeed", dying)
         stage.settle(run)
         everything(stage)
-    (second,) = heirs(run)
+    (second,) = successors(run)
     assert output(second)["ref"] == "order:t0,order:t1" and len(outside.executed()) == 2
     whole(run)
 
@@ -110,7 +110,7 @@ def test_a_second_heir_is_refused_by_the_database(stage: Stage, tools: Toolbox) 
 def test_acts_on_one_that_has_gone_on_are_refused_and_name_the_other(stage: Stage, tools: Toolbox, action: str) -> None:
     run = stage.start(counting(tools, 2))
     stage.drive()
-    (second,) = heirs(run)
+    (second,) = successors(run)
     with pytest.raises(IllegalTransition, match=f"goes on as run {second.pk}"):
         getattr(lifecycle, action)(run.pk, by=OLGA, justification="why not")
     assert str(fresh(second).state) == "pending" and problems(run) == []
@@ -119,10 +119,10 @@ def test_acts_on_one_that_has_gone_on_are_refused_and_name_the_other(stage: Stag
 def test_pause_or_cancel_that_comes_first_is_done_first(stage: Stage, tools: Toolbox) -> None:
     run = stage.start(counting(tools, 2))
     pausing = lambda: lifecycle.pause(run.pk, by=OLGA, justification="wait a moment")  # noqa: E731
-    assert _in_the_last_moment(stage, pausing) == "paused" and heirs(run) == []
+    assert _in_the_last_moment(stage, pausing) == "paused" and successors(run) == []
     lifecycle.resume(run.pk, by=OLGA, justification="go on")
     cancelling = lambda: lifecycle.cancel(run.pk, by=OLGA, justification="enough")  # noqa: E731
-    assert _in_the_last_moment(stage, cancelling) == "cancelled" and heirs(run) == []
+    assert _in_the_last_moment(stage, cancelling) == "cancelled" and successors(run) == []
     whole(run)
 
 
@@ -148,9 +148,9 @@ def test_what_is_left_of_the_budget_and_of_the_time_goes_along(stage: Stage, too
     )
     for _ in range(3):
         assert stage.drive() == "completed"
-    *_, fourth = heirs(run)
-    assert [head(each).cap_tool_calls for each in (run, *heirs(run))] == [3, 2, 1, 0]
-    assert {each.time_up_at for each in heirs(run)} == {fresh(run).time_up_at}
+    *_, fourth = successors(run)
+    assert [head(each).cap_tool_calls for each in (run, *successors(run))] == [3, 2, 1, 0]
+    assert {each.time_up_at for each in successors(run)} == {fresh(run).time_up_at}
     assert fourth.tags == ["late"] and Attribute.objects.get(run_id=fourth.pk, name="customer").word == "ACME"
     assert stage.drive() == "paused" and str(fresh(fourth).state) == "paused"
     whole(run)
@@ -162,7 +162,7 @@ def test_a_signal_reaches_the_newest_and_is_one_however_often_it_is_sent(stage: 
     sent = signals.signal(run.pk, "go", "a", by=SHOP, sender_id="1")
     signals.signal(run.pk, "go", "b", by=SHOP, sender_id="2")
     everything(stage)
-    (second,) = heirs(run)
+    (second,) = successors(run)
     assert sent.run == run.pk and str(fresh(second).state) == "completed"
     assert output(second)["ref"] == "a,order:t1,b,order:t3"
     assert [x.payload for x in events(second, e.SignalCarried)] == ["b"]
@@ -179,8 +179,8 @@ def test_a_signal_that_meets_the_renewal_is_not_lost(stage: Stage, tools: Toolbo
     signals.signal(run.pk, "go", "a", by=SHOP)
     at_once(stage.drive, *[lambda n=n: signals.signal(run.pk, "go", n, by=SHOP, sender_id=f"s{n}") for n in range(5)])
     everything(stage)
-    newest = succession.newest(run.pk)
-    took = [row.name for row in Signal.objects.filter(succession.is_of_chain(newest), taken_by__isnull=False)]
+    newest = continuation.newest(run.pk)
+    took = [row.name for row in Signal.objects.filter(continuation.is_of_chain(newest), taken_by__isnull=False)]
     assert len(took) == 2 and str(newest.state) == "completed"
     whole(run)
 
@@ -226,7 +226,7 @@ def test_renewal_completes_at_the_first_try_while_signals_keep_coming(stage: Sta
             stage.drive()
         sender.join()
         everything(stage)
-    newest = succession.newest(run.pk)
+    newest = continuation.newest(run.pk)
     assert output(newest) == list(range(SENT)), "each signal is handled once, in order"
     assert len(tries) == len(set(tries)) == SENT // 3 - 1
     whole(run)
@@ -235,7 +235,7 @@ def test_renewal_completes_at_the_first_try_while_signals_keep_coming(stage: Sta
 def test_a_signal_of_the_last_moment_goes_along(stage: Stage, tools: Toolbox) -> None:
     run = stage.start(counting(tools, 2))
     assert _in_the_last_moment(stage, lambda: signals.signal(run.pk, "go", "late", by=SHOP)) == "completed"
-    (second,) = heirs(run)
+    (second,) = successors(run)
     assert [x.payload for x in events(second, e.SignalCarried)] == ["late"]
     whole(run)
 
@@ -245,7 +245,7 @@ def test_a_budget_that_is_raised_in_that_moment_goes_along(stage: Stage, tools: 
     more = Budget(tool_calls=10)
     raising_it = lambda: raising.set_budget(run.pk, more, by=OLGA, justification="more")  # noqa: E731
     assert _in_the_last_moment(stage, raising_it) == "completed"
-    (second,) = heirs(run)
+    (second,) = successors(run)
     assert head(second).cap_tool_calls == 9
     whole(run)
 
@@ -263,7 +263,7 @@ def test_a_message_of_the_last_moment_is_answered_first(stage: Stage) -> None:
     run = stage.start(agent)
     assert _in_the_last_moment(stage, lambda: sending.send(run.pk, "note", {"name": "a"}, by=SHOP)) == "completed"
     everything(stage)
-    (second,) = heirs(run)
+    (second,) = successors(run)
     assert output(second) == ["a"] and run.messages.get().outcome == "answered"  # type: ignore[attr-defined]
     whole(run)
 
@@ -275,12 +275,12 @@ def test_a_worker_that_has_lost_its_run_makes_no_heir(stage: Stage, tools: Toolb
     failover.worker_died(worker.id, "the test says so")
     with pytest.raises(StaleLease):
         stage.wait(succeed(zombie, registry.find(run.graph_id)))
-    assert heirs(run) == []
+    assert successors(run) == []
 
 
 def test_signal_follows_a_concurrent_renewal(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     run = stage.start(counting(tools, 2))
-    look, renewals = succession.newest, [stage.drive]
+    look, renewals = continuation.newest, [stage.drive]
 
     def newest(run_id: UUID) -> Run:
         found = look(run_id)
@@ -289,9 +289,9 @@ def test_signal_follows_a_concurrent_renewal(stage: Stage, tools: Toolbox, monke
             at_once(renewal)
         return found
 
-    monkeypatch.setattr(succession, "newest", newest)
+    monkeypatch.setattr(continuation, "newest", newest)
     sent = signals.signal(run.pk, "go", "a", by=SHOP)
-    (second,) = heirs(run)
+    (second,) = successors(run)
     assert sent.run == second.pk and [x.payload for x in events(second, e.SignalReceived)] == ["a"]
     whole(run)
 
@@ -313,7 +313,7 @@ def test_a_message_reaches_the_newest(stage: Stage, tools: Toolbox) -> None:
     stage.drive()
     stage.drive()
     sent = sending.send(run.pk, "note", {"name": "a"}, by=SHOP, sender_id="m")
-    (second,) = heirs(run)
+    (second,) = successors(run)
     assert sent.message.run_id == second.pk
     assert not sending.send(run.pk, "note", {"name": "a"}, by=SHOP, sender_id="m").is_new
     everything(stage)
@@ -333,7 +333,7 @@ def test_renewed_often_each_costs_as_much_as_the_first(stage: Stage) -> None:
     signals.signal(run.pk, "kept", "a", by=SHOP, sender_id="s")
     for _ in range(60):
         assert stage.drive() == "completed"
-    every = [run, *heirs(run)]
+    every = [run, *successors(run)]
     assert len(every) == 60 and fresh(every[-1]).goes_on_as is None
     assert {head(each).seq for each in every[2:-1]} == {head(every[1]).seq}
     assert not signals.signal(run.pk, "kept", "a", by=SHOP, sender_id="s").is_new
@@ -342,5 +342,5 @@ def test_renewed_often_each_costs_as_much_as_the_first(stage: Stage) -> None:
 
 def test_a_link_that_nobody_knows_is_not_found(stage: Stage) -> None:
     with pytest.raises(Exception, match="No run"):
-        succession.newest(UUID(int=7))
+        continuation.newest(UUID(int=7))
     assert Head.objects.count() == Event.objects.count() == 0

@@ -12,14 +12,14 @@ from django.db import transaction
 from durableagents import Agent, Budget, Context, Handoff
 from ledger import events as e
 from runs.models import Run
-from runs.services import authority, lifecycle, signals, succession
+from runs.services import authority, continuation, lifecycle, signals
 from runs.services.starts import keys, turns
 from runs.services.starts.keys import KeyTaken, Wanted
 from runs.workers import timers
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, at_once, events, fresh, head, output, problems
 from tests.integration.runs.test_children import children, everything, parent_of
-from tests.integration.runs.test_succession import counting, heirs, whole
+from tests.integration.runs.test_succession import counting, successors, whole
 from tests.tampering import tamper, without_triggers
 from tests.world import FIONA, OLGA, SHOP, Asked, Done, Notes, Toolbox, agent_of, ends_with
 
@@ -37,7 +37,7 @@ def test_the_key_never_falls_free_between_them(stage: Stage, tools: Toolbox) -> 
     run = begin(agent)
     queued = begin(agent, "queue")
     stage.drive()
-    (second,) = heirs(run)
+    (second,) = successors(run)
     assert second.business_key == "k" and begin(agent, "join").pk == second.pk
     with pytest.raises(KeyTaken, match=str(second.pk)):
         begin(agent)
@@ -45,7 +45,7 @@ def test_the_key_never_falls_free_between_them(stage: Stage, tools: Toolbox) -> 
     assert fresh(queued).is_queued and not turns.ended(), "its turn comes at the end of all"
     for _ in range(2):
         stage.drive()
-    turns.pass_on_from([each.pk for each in heirs(run)])
+    turns.pass_on_from([each.pk for each in successors(run)])
     assert not fresh(queued).is_queued
     everything(stage)
     whole(run), whole(queued)
@@ -58,7 +58,7 @@ def test_debounce_does_not_replace_a_renewed_run(stage: Stage, tools: Toolbox) -
     with transaction.atomic():
         wanted = Wanted(agent.graph_id, {}, business_key="k", on_conflict="debounce", window=timedelta(0))
         other = keys.start(wanted, by=SHOP).run
-    (second,) = heirs(run)
+    (second,) = successors(run)
     assert str(fresh(second).state) == "pending" and fresh(other).is_queued
 
 
@@ -76,7 +76,7 @@ def test_replacing_a_renewed_run_cancels_heir(stage: Stage, tools: Toolbox, monk
 
     monkeypatch.setattr(keys, "living", living)
     other = begin(agent, "replace")
-    (second,) = heirs(run)
+    (second,) = successors(run)
     assert str(fresh(second).state) == "cancelled" and str(fresh(other).state) == "pending"
 
 
@@ -150,7 +150,7 @@ def test_who_had_a_hand_in_one_of_them_had_it_in_all(stage: Stage, tools: Toolbo
     stage.drive()
     signals.signal(run.pk, "go", "a", by=FIONA)
     stage.drive()
-    (second,) = heirs(run)
+    (second,) = successors(run)
     assert "sent this run a signal" in str(authority.own_act(second, FIONA.person, FIONA.name))
     assert authority.own_act(second, OLGA.person, OLGA.name) is None
     assert authority.own_act(second, SHOP.person, SHOP.name) == "started this run"
@@ -180,7 +180,7 @@ def test_who_had_a_hand_in_one_of_them_had_it_in_all(stage: Stage, tools: Toolbo
 def test_a_forged_link_is_found(stage: Stage, tools: Toolbox, statement: str, where: str, says: str) -> None:
     run = stage.start(counting(tools, 3))
     everything(stage)
-    second, third = heirs(run)
+    second, third = successors(run)
     named = {"first": run.pk, "second": second.pk, "third": third.pk, "other": uuid4()}
     if "came_from = %(first)s" in statement:
         tamper("UPDATE runs_run SET came_from = NULL WHERE id = %s", second.pk)
@@ -209,4 +209,4 @@ def test_one_whose_origin_was_forgotten_goes_on_and_says_so(stage: Stage, tools:
     assert output(run) == ["order:t0,order:t1,order:t2"]
     assert any(f"goes on from, {second.pk}, is gone" in one for one in problems(third))
     assert any(f"goes on as, {second.pk}, is gone" in one for one in problems(child))
-    assert succession.newest(child.pk).pk == third.pk, "whoever knows the first finds the newest"
+    assert continuation.newest(child.pk).pk == third.pk, "whoever knows the first finds the newest"

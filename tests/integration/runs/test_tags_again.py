@@ -26,11 +26,11 @@ def said(run: Run) -> list[str]:
 def line_of_runs(stage: Stage) -> tuple[Run, Run, Run]:
     """Return a tagged run, its child and the child's continuation, as far as rows show."""
     graph = agent_of(ends_with("well")).graph_id
-    top, child, heir = (lifecycle.start(graph, {}, by=SHOP, tags=tags) for tags in (["acme"], [], []))
+    top, child, successor = (lifecycle.start(graph, {}, by=SHOP, tags=tags) for tags in (["acme"], [], []))
     Run.objects.filter(pk=child.pk).update(parent=top.pk, parent_slot="0.1/1", depth=1)
-    Run.objects.filter(pk=heir.pk).update(came_from=child.pk, first=child.pk, turn=1)
-    assert set(RunTag.objects.values_list("run_id", "tag")) == {(run.pk, "acme") for run in (top, child, heir)}
-    return top, child, heir
+    Run.objects.filter(pk=successor.pk).update(came_from=child.pk, first=child.pk, turn=1)
+    assert set(RunTag.objects.values_list("run_id", "tag")) == {(run.pk, "acme") for run in (top, child, successor)}
+    return top, child, successor
 
 
 def without_rows(*runs: Run) -> None:

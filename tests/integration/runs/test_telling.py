@@ -10,7 +10,7 @@ from ledger.actors import Lease
 from ledger.models import Event, Head
 from ledger.verification.runs import verify
 from runs.engine.steps.telling import LONGEST, Told
-from runs.journal.telling import MOST_LINES
+from runs.journal.telling import MAX_LINES
 from runs.models import LogLine, Run, Telling
 from runs.services import signals
 from tests.integration.runs.fold import check_against_journal
@@ -76,23 +76,23 @@ def test_a_replay_after_its_lines_came_adds_none_and_moves_no_progress_back(stag
 
 def test_the_newest_stay_and_the_others_are_counted(stage: Stage) -> None:
     async def node(state: Notes, ctx: Context) -> End:
-        for n in range(MOST_LINES - 10):
+        for n in range(MAX_LINES - 10):
             ctx.log(f"a {n}")
         await ctx.signal("go")
-        for n in range(MOST_LINES + 30):  # more than the buffer holds: the last thirty are dropped here
+        for n in range(MAX_LINES + 30):  # more than the buffer holds: the last thirty are dropped here
             ctx.log(f"b {n} {'x' * 5000}")
         return End()
 
     run = stage.start(agent_of(node))
     assert stage.drive() == "parked"
     stage.send_told()
-    assert told(run).lines == MOST_LINES - 10
+    assert told(run).lines == MAX_LINES - 10
     signals.signal(run.id, "go", by=OLGA)
     assert stage.drive() == "completed"
     stage.send_told()
     kept = lines(run)
-    assert len(kept) == told(run).lines == MOST_LINES and max(map(len, kept)) == LONGEST
-    assert told(run).lost == MOST_LINES + 20 and kept[-1].startswith(f"b {MOST_LINES + 29} ")
+    assert len(kept) == told(run).lines == MAX_LINES and max(map(len, kept)) == LONGEST
+    assert told(run).lost == MAX_LINES + 20 and kept[-1].startswith(f"b {MAX_LINES + 29} ")
 
 
 async def quiet_one(state: Notes, ctx: Context) -> End:

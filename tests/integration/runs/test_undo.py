@@ -243,11 +243,11 @@ def test_effects_before_a_renewal_are_put_to_a_person(stage: Stage, tools: Rever
 
     run = stage.start(agent_of(node, tools=tools.all()))
     everything(stage)
-    heir = Run.objects.get(came_from=run.pk)
+    successor = Run.objects.get(came_from=run.pk)
     assert fresh(run).state == "completed" and names(outside) == ["book", "book", "unbook"]
-    (question,) = waiting(heir)
+    (question,) = waiting(successor)
     assert str(run.pk) in question.detail["title"]
-    answer(heir, "leave")
+    answer(successor, "leave")
     everything(stage)
-    assert fresh(heir).state == "failed"
-    sound(heir)
+    assert fresh(successor).state == "failed"
+    sound(successor)

@@ -163,12 +163,12 @@ def test_the_state_that_a_run_was_renewed_with_has_the_number_of_who_made_it(sta
     renewing(stage)
     run = lifecycle.start(f"{NAME}@1.0.0", {"text": "x"}, by=SHOP)
     assert stage.drive() == "completed"
-    heir = Run.objects.exclude(pk=run.pk).get()
+    successor = Run.objects.exclude(pk=run.pk).get()
     renewing(stage, upgraders={1: to_two})
-    assert stage.settle(heir) == "parked"
-    go(heir)
-    assert stage.settle(heir) == "completed" and output(heir) == ["one", "two"]
-    sound(heir)
+    assert stage.settle(successor) == "parked"
+    go(successor)
+    assert stage.settle(successor) == "completed" and output(successor) == ["one", "two"]
+    sound(successor)
 
 
 # --- changes by a message ---------------------------------------------------------------------------------------------

@@ -61,13 +61,13 @@ def test_one_that_drains_goes_on_with_what_was_begun_and_begins_nothing(stage: S
     taken = stage.claim(drainer, limit=9, graphs=[old.graph_id])
     assert [one.run_id for one in taken] == [begun.id], "what was begun, and not what waits to be"
     assert stage.drive_claimed(taken[0], drainer) == "completed"
-    heir = Run.objects.get(came_from=begun.pk)
+    successor = Run.objects.get(came_from=begun.pk)
     (going_on,) = stage.claim(drainer, limit=9, graphs=[old.graph_id])
-    assert going_on.run_id == heir.pk, "what goes on from a run was begun with it"
+    assert going_on.run_id == successor.pk, "what goes on from a run was begun with it"
     assert stage.drive_claimed(going_on, drainer) == "completed"
     assert stage.claim(drainer, limit=9, graphs=[old.graph_id]) == [] and str(fresh(new).state) == "pending"
     assert [one.run_id for one in stage.claim(limit=9, graphs=[old.graph_id])] == [new.id], "others begin it"
-    assert problems(begun) == [] == problems(heir)
+    assert problems(begun) == [] == problems(successor)
 
 
 def test_a_step_of_a_run_that_was_begun_is_begun_by_one_that_drains(stage: Stage) -> None:

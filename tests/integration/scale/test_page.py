@@ -42,7 +42,7 @@ from tests.tiers import sample
 pytestmark = pytest.mark.django_db
 LONG = 10_000
 # Each window of a page is far below this; the run is far above.
-MOST_READ = 800
+MAX_READ = 800
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +100,7 @@ def test_a_live_refresh_reads_what_is_new_and_what_is_shown(operator: Reader) ->
         ]
         folds = [statement for statement in asked if "xmin" in statement]
         assert len(folds) == 1 and scanned(folds[0]) == 2, tab  # the last one folded, and the new one
-        assert sum(map(scanned, asked)) <= MOST_READ, tab
+        assert sum(map(scanned, asked)) <= MAX_READ, tab
 
 
 @pytest.mark.timeout(300)
@@ -328,13 +328,13 @@ def test_what_is_kept_is_bounded_and_the_longest_unseen_goes_first(monkeypatch: 
         with folded.folded(run.id):
             pass
     room = sum(folded.held().values())
-    monkeypatch.setattr(folded, "MOST_BYTES", room)
+    monkeypatch.setattr(folded, "MAX_BYTES", room)
     for run in (runs[0], runs[3]):
         with folded.folded(run.id):
             pass
     assert runs[1].id not in folded.held() and {runs[0].id, runs[3].id} <= set(folded.held())
     assert sum(folded.held().values()) <= room
-    monkeypatch.setattr(folded, "MOST_RUNS", 2)
+    monkeypatch.setattr(folded, "MAX_RUNS", 2)
     with folded.folded(runs[2].id):
         pass
     assert len(folded.held()) == 2

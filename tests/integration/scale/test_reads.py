@@ -23,7 +23,7 @@ from tests.tampering import tamper
 pytestmark = [pytest.mark.django_db, pytest.mark.timeout(600)]
 TIMES, SLACK = 10, 60
 HALTS = 1  # halts, which every page shows
-MOST_STATEMENTS = 8 + HALTS
+MAX_STATEMENTS = 8 + HALTS
 
 
 def wasted(plan: dict[str, Any], slack: int, shown: float | None = None) -> Iterator[str]:
@@ -88,7 +88,7 @@ def troubles(person: Reader, slack: int = SLACK) -> dict[str, list[str]]:
         with CaptureQueriesContext(connection) as found:
             status = person.client.get(path).status_code
         # A search reads a bounded number of runs, more of them if few match the other filters.
-        room = (search.MOST_OF_OTHERS if "&agent=" in path else search.MOST) + slack if "q=" in path else slack
+        room = (search.MAX_OF_OTHERS if "&agent=" in path else search.MOST) + slack if "q=" in path else slack
         asked = [
             query["sql"]
             for query in found.captured_queries
@@ -97,7 +97,7 @@ def troubles(person: Reader, slack: int = SLACK) -> dict[str, list[str]]:
         bad = [f"{what}: {statement[:300]}" for statement in asked for what in explained(statement, room)]
         if status not in (200, 403):
             bad.append(f"answered {status}")
-        if len(found) > MOST_STATEMENTS:
+        if len(found) > MAX_STATEMENTS:
             bad.append(f"{len(found)} statements")
         if bad:
             trouble[path] = bad

@@ -46,7 +46,7 @@ from tests.integration.approvals.timing import calendar, timing
 from tests.integration.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)
 from tests.integration.scale.fill import fill
 from tests.integration.scale.paths import paths
-from tests.integration.scale.test_reads import MOST_STATEMENTS
+from tests.integration.scale.test_reads import MAX_STATEMENTS
 from tests.tampering import without_triggers
 from tests.tiers import sample
 
@@ -347,7 +347,7 @@ def test_every_page_and_list_costs_at_most_eight_statements(filled: list[str], r
             status, asked = counted(person.client, path)
             is_others = status == 404 and ("/bulk/" in path or "/grants/" in path)
             assert status in (200, 403) or is_others, f"{role} {path}"
-            if len(asked) > MOST_STATEMENTS + (READY + FIRST + POOLED if path.startswith("/runs/018f") else 0) + (
+            if len(asked) > MAX_STATEMENTS + (READY + FIRST + POOLED if path.startswith("/runs/018f") else 0) + (
                 UNCODED if path.startswith(("/audit?by=", "/inbox/")) else GATED if path.endswith("/why") else 0
             ):
                 too_many[f"{role} {path}"] = asked
@@ -359,7 +359,7 @@ def test_every_page_and_list_costs_at_most_eight_statements(filled: list[str], r
     found = {path: counted(Client(), path, headers=headers) for path in sample(filled, 3) if path.startswith("/api/")}
     assert {status for status, _ in found.values()} == {200}
     more = {path: GATED if path.endswith("/why") else 0 for path in found}
-    assert {path: asked for path, (_, asked) in found.items() if len(asked) > MOST_STATEMENTS + more[path]} == {}
+    assert {path: asked for path, (_, asked) in found.items() if len(asked) > MAX_STATEMENTS + more[path]} == {}
 
 
 def test_an_integrators_own_pages_cost_two_more_at_most(filled: list[str], reader: Callable[..., Reader]) -> None:
@@ -376,7 +376,7 @@ def test_an_integrators_own_pages_cost_two_more_at_most(filled: list[str], reade
         is_of_all = path.startswith(OF_ALL) or path == "/api/v1/runs/bulk"
         assert status in (200, 403) or (is_of_all and status == 404), path
         more = READY + FIRST + POOLED if path.startswith("/runs/018f") else GATED if path.endswith("/why") else 0
-        if len(asked) > MOST_STATEMENTS + OWN + more:
+        if len(asked) > MAX_STATEMENTS + OWN + more:
             too_many[path] = asked
     assert too_many == {}
 

@@ -19,7 +19,7 @@ from tests.integration.console.conftest import Reader
 from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, outside, stage  # noqa: F401 (fixtures)
 from tests.integration.runs.stage import Stage
 from tests.integration.scale.journals import HANDS, lived
-from tests.integration.scale.test_page import LONG, MOST_READ, scanned
+from tests.integration.scale.test_page import LONG, MAX_READ, scanned
 from tests.unit.engine.undoings import Reversible
 from tests.world import OLGA, Notes, Outside, agent_of
 
@@ -83,7 +83,7 @@ def test_a_live_refresh_of_a_run_with_undos_reads_what_is_new_and_what_is_shown(
         for query in found.captured_queries
         if "ledger_event" in query["sql"] and not query["sql"].startswith("EXPLAIN")
     ]
-    assert sum(map(scanned, asked)) <= MOST_READ
+    assert sum(map(scanned, asked)) <= MAX_READ
     assert len(found) <= 14
 
 
@@ -103,7 +103,7 @@ def test_what_is_new_is_shown_and_a_cancel_goes_by_the_journal(run: Run, olga: R
 
 
 def test_what_is_kept_has_an_end(run: Run, olga: Reader) -> None:
-    for n in range(undo.MOST_KEPT + 5):
+    for n in range(undo.MAX_KEPT + 5):
         undo._keep(run.pk.__class__(int=n), undo._Kept(frozenset(), 1, 0.0, None))
     olga.read(f"/runs/{run.id}")
-    assert len(undo._kept) == undo.MOST_KEPT and run.pk in undo._kept
+    assert len(undo._kept) == undo.MAX_KEPT and run.pk in undo._kept

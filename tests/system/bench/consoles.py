@@ -18,7 +18,7 @@ from websockets.asyncio.client import connect
 CONSOLES, RINGS_A_SECOND = 200, 1000
 GAP_SECONDS = 0.5
 WARM_UP_SECONDS, SECONDS = 5.0, 20.0
-MOST_SHARE = 0.25
+MAX_SHARE = 0.25
 COLUMNS = (
     ("consoles", "consoles"),
     ("rings/s", "rings"),
@@ -131,7 +131,7 @@ async def _watch(port: int, cookies: Sequence[str], path: str, rings: int) -> di
         "behind": round(behind[len(behind) // 2], 2) if behind else None,
         "busy": sum(each.busy for each in consoles),
     }
-    return {**found, **({"missed": f"{share:.0%} of a core"} if share > MOST_SHARE else {})}
+    return {**found, **({"missed": f"{share:.0%} of a core"} if share > MAX_SHARE else {})}
 
 
 def _serving(port: int) -> psutil.Process:

@@ -27,7 +27,7 @@ from tests.system.bench.figures import percentile, table
 from tests.system.bench.place import place, superuser
 
 RUNS = 1_000_000
-MOST_STATEMENTS, MOST_MS = 8, 30.0
+MAX_STATEMENTS, MAX_MS = 8, 30.0
 TIMES = 20
 # A search reads up to a thousand runs before it shows fifty.
 COLUMNS = (
@@ -58,8 +58,8 @@ class Cost:
 
     @property
     def missed(self) -> str:
-        told = [f"{self.statements} statements"] if self.statements > MOST_STATEMENTS else []
-        return ", ".join([*told, *([f"{self.cpu_ms:.0f} ms"] if self.cpu_ms > MOST_MS else [])])
+        told = [f"{self.statements} statements"] if self.statements > MAX_STATEMENTS else []
+        return ", ".join([*told, *([f"{self.cpu_ms:.0f} ms"] if self.cpu_ms > MAX_MS else [])])
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), **({"missed": self.missed} if self.missed else {})}

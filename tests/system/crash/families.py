@@ -103,13 +103,18 @@ def chained(runs: Sequence[Facts]) -> tuple[dict[str, list[Facts]], list[tuple[K
             )
         chain.append(facts)
     for chain in chains.values():
-        for facts, heir in zip(chain, [*chain[1:], None], strict=True):
+        for facts, successor in zip(chain, [*chain[1:], None], strict=True):
             gone = _event(facts, "RunRenewed") or _event(facts, "RunHandedOff")
-            if gone is None and heir is None:
+            if gone is None and successor is None:
                 continue
-            if gone is None or heir is None or gone["successor"] != heir.run_id or facts.run["state"] != "completed":
+            if (
+                gone is None
+                or successor is None
+                or gone["successor"] != successor.run_id
+                or facts.run["state"] != "completed"
+            ):
                 wrong.append(
-                    ("lost" if heir is None else "broken", f"run {facts.run_id} and its heir don't tell the same")
+                    ("lost" if successor is None else "broken", f"run {facts.run_id} and its heir don't tell the same")
                 )
     return chains, wrong
 

@@ -233,8 +233,8 @@ class Stack(Installation):
                 api.tell(run["id"], wait)
             elif wait["kind"] == "child":
                 child = api.run(wait["detail"]["child"])
-                while heir := child.get("renewed_as") or child.get("handed_off_to"):
-                    child = api.run(heir)
+                while successor := child.get("renewed_as") or child.get("handed_off_to"):
+                    child = api.run(successor)
                 verdicts += self.attend(child, api) if child and child["state"] not in ENDED else []
             elif wait["kind"] == "budget":
                 enough = run["budget"]["exceeded"]["enough"]

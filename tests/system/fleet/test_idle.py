@@ -18,9 +18,9 @@ pytestmark = [pytest.mark.long, pytest.mark.django_db(transaction=True)]
 # Transactions of a supervisor and two workers, without web and sandbox. The server's log shows 690 a minute; its
 # counts, which include its own, 780 to 850. Autovacuum and late reports of start-up work come in lumps of hundreds, so
 # the least of three windows counts.
-MOST_A_MINUTE = 900
+MAX_A_MINUTE = 900
 # When each cluster loaded everything by itself, it was 430.
-MOST_MEGABYTES = 340
+MAX_MEGABYTES = 340
 WINDOWS, WINDOW_SECONDS = 3, 15.0
 # An idle connection reports its counts after ten seconds: otherwise start-up work would be counted.
 SETTLED_SECONDS = 12.0
@@ -41,8 +41,8 @@ def test_an_idle_installation_asks_little_and_shares_its_memory(crew: Crew) -> N
         time.sleep(SETTLED_SECONDS)
         rates = [_transactions_a_minute(link) for _ in range(WINDOWS)]
     sizes = [psutil.Process(pid).memory_full_info().pss >> 20 for pid in (crew.pid, *crew.descendants())]
-    assert len(sizes) == 12 and sum(sizes) < MOST_MEGABYTES, sizes
-    assert 30 < min(rates) < MOST_A_MINUTE, rates
+    assert len(sizes) == 12 and sum(sizes) < MAX_MEGABYTES, sizes
+    assert 30 < min(rates) < MAX_A_MINUTE, rates
 
 
 def _transactions_a_minute(link: psycopg.Connection) -> float:

@@ -93,7 +93,7 @@ def test_a_killed_child_is_due_at_once_and_one_that_keeps_dying_waits(tmp_path: 
         assert how == "exit code 3"
         pauses.append(part._not_before - time.monotonic())
     assert pauses[0] <= 0
-    assert pauses[1] < pauses[2] < pauses[3] <= part.LONGEST_PAUSE_SECONDS
+    assert pauses[1] < pauses[2] < pauses[3] <= part.MAX_PAUSE_SECONDS
 
 
 def test_an_end_is_told_once_and_in_words(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ async def test_who_waits_too_long_is_told_that_it_is_busy_and_takes_no_place() -
 
 
 async def test_a_queue_that_is_too_long_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "MOST_WAITING", 3)
+    monkeypatch.setattr(admission, "MAX_WAITING", 3)
     hall = Hall()
     asked = [hall.ask("/a") for _ in range(SLOTS - 1 + 3 + 4)]
     await settle()
@@ -170,7 +170,7 @@ async def test_a_key_that_was_true_is_known_whatever_its_neighbours_bring() -> N
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "_MOST_REMEMBERED", 10)
+    monkeypatch.setattr(admission, "_MAX_REMEMBERED", 10)
     known = admission.Remembered(60)
     for n in range(100):
         known.note(b"%d" % n)

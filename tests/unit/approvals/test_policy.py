@@ -64,14 +64,14 @@ def test_why_not_is_said_in_words() -> None:
     assert "closed to decisions: an administrator has to open it" in why_not(ANN, replace(LEGAL, is_open=False))
     assert why_not(BOB, replace(LEGAL, is_open=False)) == "Only approver_legal decides in legal."
     assert "$60,000 is above your limit of $50,000 in legal" in why_not(ANN, capped, amount=usd("60000.00"))
-    assert "changed by another program" in why_not(ANN, replace(LEGAL, is_genuine=False))
+    assert "changed by another program" in why_not(ANN, replace(LEGAL, is_authentic=False))
     assert why_not(replace(ANN, is_active=False)) == "Your account is closed."
     assert why_not(replace(ANN, own_act="started this run")).startswith("You started this run, so someone else")
     ended = standing_in(ends_at=NOW)
     assert why_not(BOB, LEGAL, ended) == "Your deputyship for ann ended at 2026-11-23 12:00 UTC."
     assert "starts at 2026-11-24 12:00 UTC" in why_not(BOB, LEGAL, standing_in(starts_at=NOW + DAY))
     assert "it was revoked" in why_not(BOB, LEGAL, standing_in(is_revoked=True))
-    assert "is not authentic" in why_not(BOB, LEGAL, standing_in(is_genuine=False))
+    assert "is not authentic" in why_not(BOB, LEGAL, standing_in(is_authentic=False))
     elsewhere = replace(ANN, roles=frozenset({"approver_finance"}))
     for over in ({"is_revoked": True}, {"ends_at": NOW}, {"starts_at": NOW + DAY}):
         assert why_not(BOB, LEGAL, standing_in(elsewhere, **over)) == "Only approver_legal decides in legal.", over
@@ -106,7 +106,7 @@ def test_a_queue_may_need_an_amount_and_ones_own_limit_goes_before_the_roles() -
     free = replace(ANN, cap=Cap(None, "person"))
     assert isinstance(may(free, needs), Standing) and isinstance(may(free, needs, amount=usd("11")), Standing)
     assert isinstance(may(replace(ANN, cap=Cap(usd("5"), "person")), needs, amount=usd("6")), No)
-    forged = Cap(None, "person", is_genuine=False)
+    forged = Cap(None, "person", is_authentic=False)
     assert "not authentic" in why_not(replace(ANN, cap=forged), needs, amount=usd("1"))
 
 

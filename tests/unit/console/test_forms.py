@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from ledger.errors import InvalidInput
 from runs.console.forms import fields as forms
 from runs.console.forms.form import SchemaForm
-from runs.console.forms.maker import MOST_FIELDS
+from runs.console.forms.maker import MAX_FIELDS
 from tests.cases import each_case
 
 
@@ -193,4 +193,4 @@ def test_a_schema_that_contains_itself_many_times_over_ends_too() -> None:
         "$ref": "#/$defs/N",
     }
     form = SchemaForm({"properties": {"a": schema}, "$defs": schema["$defs"]})
-    assert len(form.fields) <= MOST_FIELDS + 9 * 9
+    assert len(form.fields) <= MAX_FIELDS + 9 * 9

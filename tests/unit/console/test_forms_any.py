@@ -7,14 +7,14 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runs.console.forms.form import Beside, SchemaForm
+from runs.console.forms.form import ExtraField, SchemaForm
 from runs.console.forms.maker import Maker
 from tests.integration.console.conftest import filled_in
 from tests.tiers import many
 from tests.unit.console.test_forms import drawn
 
 NAMES = ["a", "b", "a.b", "c d", "é", "x-y", "step", "input", "csrfmiddlewaretoken", "a_", "0"]
-BESIDE = {"step": Beside("Step", "step"), "token": Beside()}
+BESIDE = {"step": ExtraField("Step", "step"), "token": ExtraField()}
 DEFINITIONS = {
     "Ring": {
         "type": "object",
@@ -162,8 +162,8 @@ def sent_of(form: SchemaForm) -> dict[str, Any]:
 @given(cases())
 def test_what_nobody_touched_of_anything_stays(case: tuple[dict[str, Any], dict[str, Any]]) -> None:
     schema, document = case
-    sent = sent_of(SchemaForm(schema, document=document, beside=BESIDE, keeps=True))
-    found = SchemaForm(schema, data=sent, document=document, beside=BESIDE, keeps=True).document()
+    sent = sent_of(SchemaForm(schema, document=document, extra_fields=BESIDE, keeps=True))
+    found = SchemaForm(schema, data=sent, document=document, extra_fields=BESIDE, keeps=True).document()
     assert repr(found) == repr(document | found) and found.keys() == document.keys() & found.keys()
     assert {key: repr(document[key]) for key in schema["properties"] if key in document} == {
         key: repr(value) for key, value in found.items()
@@ -176,11 +176,11 @@ def test_a_field_that_is_changed_changes_itself_alone(
     case: tuple[dict[str, Any], dict[str, Any]], data: st.DataObject
 ) -> None:
     schema, document = case
-    form = SchemaForm(schema, document=document, beside=BESIDE, keeps=True)
+    form = SchemaForm(schema, document=document, extra_fields=BESIDE, keeps=True)
     sent = sent_of(form)
     name = data.draw(st.sampled_from([name for name in form.values if not form.values[name].children]))
     sent[form.add_prefix(name)] = data.draw(TEXTS)
-    found = SchemaForm(schema, data=sent, document=document, beside=BESIDE, keeps=True).document()
+    found = SchemaForm(schema, data=sent, document=document, extra_fields=BESIDE, keeps=True).document()
     at = (
         name
         if name in schema["properties"]
@@ -198,8 +198,8 @@ def test_a_field_that_is_changed_changes_itself_alone(
 @given(cases())
 def test_what_a_form_was_filled_with_is_what_it_stands_for(case: tuple[dict[str, Any], dict[str, Any]]) -> None:
     schema, document = case
-    sent = sent_of(SchemaForm(schema, document=document, beside=BESIDE))
-    found = SchemaForm(schema, data=sent, document=document, beside=BESIDE).document()
+    sent = sent_of(SchemaForm(schema, document=document, extra_fields=BESIDE))
+    found = SchemaForm(schema, data=sent, document=document, extra_fields=BESIDE).document()
     _stands_for(document, found, schema["properties"])
 
 

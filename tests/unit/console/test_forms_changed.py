@@ -7,7 +7,7 @@ from typing import Any, Literal
 from django.template.loader import render_to_string
 from pydantic import BaseModel, Field
 
-from runs.console.forms.form import Beside, SchemaForm
+from runs.console.forms.form import ExtraField, SchemaForm
 from tests.integration.console.conftest import filled_in
 
 
@@ -95,11 +95,11 @@ def test_no_two_fields_are_called_the_same() -> None:
     token = "csrfmiddlewaretoken"
     inner = {"type": "object", "properties": {"tags": {"type": "string"}}}
     schema = {"properties": {"input": inner, "tags": {"type": "string"}, token: {"type": "string"}}}
-    form = SchemaForm(schema, beside={"tags": Beside("Tags", "tags")})
+    form = SchemaForm(schema, extra_fields={"tags": ExtraField("Tags", "tags")})
     names = [field.html_name for field in form if not field.field.children]
     assert len({*names, "tags", token}) == len(names) + 2
     sent = {name: f"of {name}" for name in names} | {"tags": "the page's", token: "the page's"}
-    assert SchemaForm(schema, data=sent, beside={"tags": Beside("Tags", "tags")}).document() == {
+    assert SchemaForm(schema, data=sent, extra_fields={"tags": ExtraField("Tags", "tags")}).document() == {
         "input": {"tags": "of input.input.tags"},
         "tags": "of input.tags",
         token: f"of input.{token}",

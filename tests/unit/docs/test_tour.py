@@ -7,7 +7,7 @@ import re
 
 from tests.conftest import CHECKOUT
 
-MOST_LINES = 1500
+MAX_LINES = 1500
 _ITEM = re.compile(r"^\d+\. \[[^]]+\]\(([\w/.]+)\)((?:, `[\w.]+`)*(?:,\n +`[\w.]+`(?:, `[\w.]+`)*)*)", re.M)
 
 
@@ -45,4 +45,4 @@ def test_it_names_what_is_in_use_and_is_read_in_an_hour() -> None:
             assert not path.endswith(".sql") or defined == 1, f"{name} is defined {defined} times"
             uses = sum(len(named.findall(other)) for other in product.values())
             assert uses > 1, f"nothing uses {name} of {path}"
-    assert lines <= MOST_LINES, lines
+    assert lines <= MAX_LINES, lines

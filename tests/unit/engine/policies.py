@@ -47,8 +47,8 @@ class Known:
     def may_apply(self) -> bool:
         return not self.known.is_empty
 
-    async def judge(self, asking: Asking, *, anew: bool = False) -> Judged | None:
-        if anew:
+    async def judge(self, asking: Asking, *, fresh: bool = False) -> Judged | None:
+        if fresh:
             self.asked += 1
             self.known = self.book
         return self.known.judge(asking)

@@ -206,10 +206,12 @@ class Story:
         return [entry.fact for entry in self.run.entries if slot in ("", entry.slot)]
 
 
-def heir_of(run: MemoryRun) -> MemoryRun:
-    heir = run.heir
-    assert heir is not None
-    made = MemoryRun(heir.run_id, f"{heir.agent}@{heir.version}", caps=heir.caps, skew=run.skew, depth=run.depth)
-    made.append(heir.events)
+def successor_of(run: MemoryRun) -> MemoryRun:
+    successor = run.successor
+    assert successor is not None
+    made = MemoryRun(
+        successor.run_id, f"{successor.agent}@{successor.version}", caps=successor.caps, skew=run.skew, depth=run.depth
+    )
+    made.append(successor.events)
     made.kept = [event for event in made.events if isinstance(event, e.SignalCarried)]
     return made

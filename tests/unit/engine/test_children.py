@@ -9,7 +9,7 @@ import pytest
 from durableagents import Agent, Budget, ChildFailure, Context, End
 from ledger import events as e
 from runs.engine.budget import Caps, Usage
-from runs.engine.steps.children import MOST_GENERATIONS, child_id
+from runs.engine.steps.children import MAX_GENERATIONS, child_id
 from tests.cases import each_case
 from tests.unit.engine.mortal import Death, mortal
 from tests.unit.engine.story import Story
@@ -98,12 +98,12 @@ async def test_what_can_not_be_started_is_refused_by_name(helper: Agent, agent: 
 
 async def test_an_agent_that_starts_itself_comes_to_an_end(helper: Agent) -> None:
     story = Story(parent_of((helper, {})))
-    story.run.depth = MOST_GENERATIONS
+    story.run.depth = MAX_GENERATIONS
     assert await story.drive() == "failed" and not story.run.children
     story = Story(parent_of((helper, {})))
-    story.run.depth = MOST_GENERATIONS - 1
+    story.run.depth = MAX_GENERATIONS - 1
     assert await story.drive() == "parked"
-    assert story.run.children[only_child(story)].depth == MOST_GENERATIONS
+    assert story.run.children[only_child(story)].depth == MAX_GENERATIONS
 
 
 @pytest.mark.parametrize("nth", range(1, 8))

@@ -11,7 +11,7 @@ from durableagents import Context, Document, End, Gate, Rejected
 from ledger import events as e
 from runs.engine.errors import DefinitionError
 from runs.engine.gating import documents
-from runs.engine.gating.documents import MOST_BYTES, MOST_TEXT_BYTES, PDF, PNG, TEXT, named_in
+from runs.engine.gating.documents import MAX_BYTES, MAX_TEXT_BYTES, PDF, PNG, TEXT, named_in
 from tests.cases import each_case
 from tests.papers import jpeg, pdf, png, text
 from tests.unit.engine.story import Story
@@ -36,11 +36,11 @@ def shown(story: Story) -> list[list[tuple[str, str]]]:
         (("a", TEXT, ""), "is empty"),
         (("a", TEXT, b"\xff\xfe"), "no text in UTF-8"),
         (("a", TEXT, "\ud800"), "half a surrogate pair"),
-        (("a", TEXT, "x" * (MOST_TEXT_BYTES + 1)), "give a longer one as a PDF"),
+        (("a", TEXT, "x" * (MAX_TEXT_BYTES + 1)), "give a longer one as a PDF"),
         (("a", PDF, "text"), "of type str: give bytes"),
         (("a", PDF, b"hello"), "does not begin as application/pdf does"),
         (("a", PNG, jpeg().bytes), "does not begin as image/png does"),
-        (("a", PDF, b"%PDF-" + bytes(MOST_BYTES)), f"may have {MOST_BYTES}"),
+        (("a", PDF, b"%PDF-" + bytes(MAX_BYTES)), f"may have {MAX_BYTES}"),
         (("a", PDF, None), "of type NoneType"),
     ],
 )

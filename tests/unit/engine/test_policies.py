@@ -363,7 +363,7 @@ async def test_expired_one_of_two_grants_is_named(tools: Toolbox, outside: Outsi
     ]
 
 
-async def test_policies_that_are_not_genuine_let_nothing_through(tools: Toolbox, outside: Outside) -> None:
+async def test_policies_that_are_not_authentic_let_nothing_through(tools: Toolbox, outside: Outside) -> None:
     story = Story(ordering(tools))
     known = with_policies(story, [])
     known.put(problem="the policy x was changed past this installation")

@@ -8,14 +8,14 @@ from typing import Any
 from durableagents import Piece, prompt_injection_markers
 from ledger import events as e
 from runs.engine.canonical import has_at_most
-from runs.engine.content.hooks import HIDDEN_CHARACTERS, MOST_FOR_MODEL, MOST_FOR_TOOL, SIZE
+from runs.engine.content.hooks import HIDDEN_CHARACTERS, MAX_FOR_MODEL, MAX_FOR_TOOL, SIZE
 from tests.cases import each_case
 from tests.unit.engine.story import Story
 from tests.unit.engine.test_screening import POISON, asking, calling
 from tests.unit.engine.test_think import Mind, call, final
 from tests.world import Item, Outside, Toolbox
 
-LONG = "x" * (MOST_FOR_TOOL + 1)
+LONG = "x" * (MAX_FOR_TOOL + 1)
 HIDDEN = {
     "a\u202eb": "a[U+202E]b",
     "a\u200bb": "a[U+200B]b",
@@ -63,9 +63,9 @@ async def test_hidden_characters_are_marked_for_every_model_and_the_record_keeps
 
 
 async def test_a_prompt_that_is_too_large_is_refused(tools: Toolbox) -> None:
-    story = Story(asking(tools, Mind([final()]), prompt="x" * (MOST_FOR_MODEL + 1)))
+    story = Story(asking(tools, Mind([final()]), prompt="x" * (MAX_FOR_MODEL + 1)))
     assert await story.settle() == "completed"
-    assert story.output[2:] == ["size@1", f"{MOST_FOR_MODEL + 1} characters are more than {MOST_FOR_MODEL}"]
+    assert story.output[2:] == ["size@1", f"{MAX_FOR_MODEL + 1} characters are more than {MAX_FOR_MODEL}"]
 
 
 @each_case(
@@ -73,11 +73,11 @@ async def test_a_prompt_that_is_too_large_is_refused(tools: Toolbox) -> None:
     [{"a": LONG}, {"a": [LONG]}, {"a": {"b": {"c": LONG}}}, {LONG: 1}, {"a": 1, "b": ["x" * 100_000] * 41}, [LONG]],
 )
 def test_nothing_too_large_passes_to_a_tool_wherever_it_hides(arguments: Any) -> None:
-    assert not has_at_most(arguments, MOST_FOR_TOOL)
+    assert not has_at_most(arguments, MAX_FOR_TOOL)
     piece = Piece(arguments, "node", "", "tool", "", "", "")
     assert SIZE.function(piece) is not None
     for small in ({"a": "x" * 5000}, {"a": ["x"] * 5000}, {str(i): i for i in range(100)}, {"a": None, "b": 1.5}, []):
-        assert has_at_most(small, MOST_FOR_TOOL)
+        assert has_at_most(small, MAX_FOR_TOOL)
 
 
 async def test_arguments_that_are_too_large_reach_no_tool(tools: Toolbox, outside: Outside) -> None:

@@ -10,10 +10,10 @@ import pytest
 from durableagents import Agent, Assistant, Budget, Context, End, Handoff, Keyword, Renew, Said
 from ledger import events as e
 from runs.engine.budget import Caps, Usage
-from runs.engine.succession import MOST_CHARACTERS, MOST_HANDOFFS, MOST_LINES, as_data, heir_id, shortened
+from runs.engine.continuation import MAX_CHARACTERS, MAX_HANDOFFS, MAX_LINES, as_data, shortened, successor_id
 from tests.cases import each_case
 from tests.unit.engine.mortal import Death, mortal
-from tests.unit.engine.story import Story, heir_of
+from tests.unit.engine.story import Story, successor_of
 from tests.unit.engine.test_think import Mind, call, final
 from tests.world import Asked, Done, Item, Notes, Outside, Toolbox, agent_of, ends_with
 
@@ -27,9 +27,9 @@ def counting(tools: Toolbox, turns: int, **more: Any) -> Agent:
     return agent_of(work, tools=tools.all(), **more)
 
 
-def heir(story: Story) -> Story:
+def successor(story: Story) -> Story:
     next_ = Story(story.agent)
-    next_.run = heir_of(story.run)
+    next_.run = successor_of(story.run)
     return next_
 
 
@@ -38,9 +38,9 @@ async def to_the_end(story: Story, most: int = 50) -> list[Story]:
     for _ in range(most):
         while chain[-1].run.state != "completed":
             await chain[-1].drive()
-        if chain[-1].run.heir is None:
+        if chain[-1].run.successor is None:
             return chain
-        chain.append(heir(chain[-1]))
+        chain.append(successor(chain[-1]))
     raise AssertionError("it goes on and on")
 
 
@@ -48,7 +48,7 @@ async def test_a_renewed_run_goes_on_with_its_state_and_an_empty_journal(tools: 
     story = Story(counting(tools, 3), {"text": "ours"})
     first, second, third = await to_the_end(story)
     assert first.kinds()[-2:] == ["RunRenewed", "RunCompleted"] and first.output is None
-    assert first.events(e.RunRenewed)[0].successor == second.run.id == heir_id(first.run.id)
+    assert first.events(e.RunRenewed)[0].successor == second.run.id == successor_id(first.run.id)
     come = second.events(e.RunCarriedOn)[0]
     assert (come.origin, come.first, come.turn, come.how) == (first.run.id, first.run.id, 1, "renewal")
     assert third.events(e.RunCarriedOn)[0].first == first.run.id and third.events(e.RunCarriedOn)[0].turn == 2
@@ -76,8 +76,8 @@ async def test_every_prefix_of_its_journal_leads_to_the_same_heir(tools: Toolbox
         again.run.append(story.run.events[:cut])
         again.run.facts = {(x.slot, x.attempt, x.fact) for x in again.run.events if x.slot and x.fact}  # type: ignore[misc]
         await again.settle()
-        assert again.run.heir is not None and story.run.heir is not None
-        assert again.run.heir.events == story.run.heir.events, cut
+        assert again.run.successor is not None and story.run.successor is not None
+        assert again.run.successor.events == story.run.successor.events, cut
 
 
 async def test_it_may_begin_at_another_node(tools: Toolbox) -> None:
@@ -117,7 +117,7 @@ async def test_what_does_not_fit_is_the_nodes_failure_and_makes_no_run(returned:
         returned = Renew({"seen": {"not": "a list"}})
     story = Story(_renewing(returned))
     assert await story.drive() == "failed" and story.failure.code == code
-    assert story.run.heir is None
+    assert story.run.successor is None
 
 
 async def test_no_branch_of_a_gather_goes_on_as_another_run() -> None:
@@ -135,16 +135,16 @@ async def test_what_is_used_counts_on(tools: Toolbox) -> None:
     story = Story(counting(tools, 4), caps=Caps(tool_calls=3, usd_micro=1000))
     first = story
     await first.settle()
-    second = heir(first)
+    second = successor(first)
     assert second.run.caps == Caps(tool_calls=2, usd_micro=1000)
     assert second.events(e.BudgetSet)[0].caps == {"tool_calls": 2, "usd_micro": 1000}
     await second.settle()
-    third = heir(second)
+    third = successor(second)
     await third.settle()
-    fourth = heir(third)
+    fourth = successor(third)
     assert fourth.run.caps.tool_calls == 0
     assert await fourth.drive() == "paused", "renewing is no way around a cap"
-    assert fourth.run.heir is None
+    assert fourth.run.successor is None
 
 
 async def test_signals_that_nobody_took_go_along_in_order() -> None:
@@ -157,7 +157,7 @@ async def test_signals_that_nobody_took_go_along_in_order() -> None:
         story.run.signal("news", text, by="key:shop")
     story.run.signal("other", "d")
     await story.settle()
-    second = heir(story)
+    second = successor(story)
     carried = second.events(e.SignalCarried)
     assert [(x.name, x.n, x.of_n, x.by, x.payload) for x in carried] == [
         ("news", 1, 2, "key:shop", "b"),
@@ -212,7 +212,7 @@ async def test_another_agent_goes_on_with_what_is_left(tools: Toolbox) -> None:
     assert await story.settle() == "completed"
     told = story.events(e.RunHandedOff)[0]
     assert told.agent == "desk@1.0.0"
-    next_ = heir(story)
+    next_ = successor(story)
     next_.agent = desk
     assert next_.run.caps == Caps(tool_calls=2, model_calls=7), "what is left, and where nothing was capped its own"
     assert next_.events(e.RunCreated)[0].payload == {"text": "over to you", "amount": 1}
@@ -224,10 +224,10 @@ async def test_agents_that_send_work_to_and_fro_come_to_an_end() -> None:
         return Handoff("ping", {})
 
     story = Story(agent_of(node, name="ping"))
-    for _ in range(MOST_HANDOFFS):
+    for _ in range(MAX_HANDOFFS):
         assert await story.drive() == "completed"
-        story = heir(story)
-    assert await story.drive() == "failed" and story.failure.code == "too_many_handoffs" and story.run.heir is None
+        story = successor(story)
+    assert await story.drive() == "failed" and story.failure.code == "too_many_handoffs" and story.run.successor is None
 
 
 async def test_a_conversation_goes_on_with_another_agents_assistant_as_data(tools: Toolbox) -> None:
@@ -247,7 +247,7 @@ async def test_a_conversation_goes_on_with_another_agents_assistant_as_data(tool
 
     story = Story(agent_of(node, assistants=[asker]))
     assert await story.settle() == "completed"
-    next_ = heir(story)
+    next_ = successor(story)
     next_.agent = desk
     kept = next_.events(e.RunCarriedOn)[0].payload["transcript"]
     assert [line["who"] for line in kept] == ["task", "called look", "look answered", "called final_result"]
@@ -268,9 +268,9 @@ async def test_a_run_that_nobody_handed_off_has_no_transcript() -> None:
 
 
 def test_a_long_transcript_is_cut_to_its_newest_lines() -> None:
-    lines = [Said(who="said", text=f"{i} " + "x" * 5000) for i in range(MOST_LINES + 50)]
+    lines = [Said(who="said", text=f"{i} " + "x" * 5000) for i in range(MAX_LINES + 50)]
     kept = shortened(lines)
-    assert kept[-1] == lines[-1] and sum(len(line.text) for line in kept) <= MOST_CHARACTERS and len(kept) < MOST_LINES
+    assert kept[-1] == lines[-1] and sum(len(line.text) for line in kept) <= MAX_CHARACTERS and len(kept) < MAX_LINES
     huge = shortened([Said(who="said", text="a" * 10**6 + "b")])
     assert len(huge) == 1 and len(huge[0].text) < 9000 and huge[0].text.endswith("b")
 
@@ -279,5 +279,5 @@ async def test_a_child_that_is_open_keeps_its_run_from_going_on() -> None:
     """No node can write that; a damaged journal might."""
     story = Story(_renewing(lambda ctx: Renew(Notes())))
     story.run.children["somebody"] = None  # type: ignore[assignment]
-    assert await story.drive() == "operator" and story.found.reason == "can_not_go_on" and story.run.heir is None
+    assert await story.drive() == "operator" and story.found.reason == "can_not_go_on" and story.run.successor is None
     assert story.run.used == Usage()

@@ -99,7 +99,7 @@ CREATE OR REPLACE FUNCTION encryption_blank(p_run uuid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
     v_digests text[];
-    -- What people said and did beside the journal keeps these facts; all other members go.
+    -- What people said and did outside the journal keeps these facts; all other members go.
     v_facts text[] := '{state,node,visit,epoch,is_owned,is_pause_requested,is_cancel_requested,fork,how,version,generation,caps,verdict,proposal,batch}';
     -- What a wait is about, without its content.
     v_waited text[] := '{queue,tool,approval_id,of,kind,attempt,child,agent,run,pool,resource,period,limit,class,system,undo}';

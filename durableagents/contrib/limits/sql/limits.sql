@@ -118,7 +118,7 @@ BEGIN
                 PERFORM runs_drop_dead_permits(l.key);
             END IF;
             IF EXISTS (SELECT 1 FROM runs_permit p WHERE p.key = l.key AND p.is_probe) THEN
-                why := 'breaker';  -- somebody is finding out
+                why := 'breaker';  -- someone is finding out
                 needed := 5;
             ELSE
                 answer.probed := answer.probed || l.key;

@@ -55,7 +55,7 @@ def make(request: Request) -> Content:
             _state(row.after),
             row.justification,
             row.seq,
-            row.is_genuine,
+            row.is_authentic,
         )
         for row in rows
     ]

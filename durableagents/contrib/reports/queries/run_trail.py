@@ -159,11 +159,11 @@ def _fields(clear: bytes) -> str:
 def _decision(row: Decision) -> tuple[Value, ...]:
     asked = row.approval
     who = row.at, asked.queue, asked.tool, row.verdict, row.by, row.role, row.auth
-    return (*who, row.justification, row.is_genuine, row.plan_hash)
+    return (*who, row.justification, row.is_authentic, row.plan_hash)
 
 
 def _override(row: OverrideRecord) -> tuple[Value, ...]:
-    return row.at, row.action, row.by, row.role, row.justification, row.seq, row.is_genuine
+    return row.at, row.action, row.by, row.role, row.justification, row.seq, row.is_authentic
 
 
 def _recovery(row: Any) -> tuple[Value, ...]:

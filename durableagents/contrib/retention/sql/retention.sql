@@ -82,7 +82,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 'no policy archives it';
     ELSIF why.days IS NULL THEN
-        RETURN format('policy %s keeps it for ever', why.policy);
+        RETURN format('policy %s keeps it forever', why.policy);
     END IF;
     SELECT f.since INTO since FROM retention_facts(p_run) f;
     IF since + make_interval(days => why.days) > clock_timestamp() THEN
@@ -118,7 +118,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 'no policy deletes it';
     ELSIF why.days IS NULL THEN
-        RETURN format('policy %s keeps it for ever', why.policy);
+        RETURN format('policy %s keeps it forever', why.policy);
     ELSIF a.at + make_interval(days => why.days) > clock_timestamp() THEN
         RETURN format('it is due on %s', (a.at + make_interval(days => why.days))::date);
     END IF;

@@ -22,7 +22,7 @@ from .. import mail
 # Line and paragraph separators, control and format characters: all that can be there without being seen, save tab and
 # newline.
 _INVISIBLE = frozenset(("Cc", "Cf", "Cs", "Co", "Zl", "Zp"))
-_MOST_MARKS = 3
+_MAX_MARKS = 3
 # No quotes in it: where `plain` was forgotten, in an attribute, a value still can't end the attribute.
 _SPELT_OUT = "<span class=u>U+{:04X}</span>"
 
@@ -50,7 +50,7 @@ def _inert(text: str, spelt_out: str) -> str:
         category = unicodedata.category(character)
         # A few combining marks make a letter, a heap of them climbs over the neighbouring rows.
         marks = marks + 1 if category == "Mn" else 0
-        if (category in _INVISIBLE and character not in "\n\t") or marks > _MOST_MARKS:
+        if (category in _INVISIBLE and character not in "\n\t") or marks > _MAX_MARKS:
             shown.append(spelt_out.format(ord(character)))
         else:
             shown.append(html.escape(character))

@@ -10,7 +10,7 @@ from typing import Any
 from approvals.bodies import AgainBody
 from approvals.granting import using
 from approvals.granting.acts import approve_again, take_back
-from approvals.grants import MOST_TIMES, Bounds, StandingGrant
+from approvals.grants import MAX_TIMES, Bounds, StandingGrant
 from approvals.models import Approval, Queue
 from ledger.actors import Actor
 from ledger.clock import database_now
@@ -25,7 +25,7 @@ FINANCE = "approver_finance"
 def put_bounds() -> None:
     """Let the queue give standing approvals, once for all lanes."""
     queue = Queue.objects.get(name=QUEUE)
-    queue.again = Bounds(MOST_TIMES, 30).as_json()  # for all equal calls, over all runs of a lane
+    queue.again = Bounds(MAX_TIMES, 30).as_json()  # for all equal calls, over all runs of a lane
     queue.seal()
     queue.save(update_fields=["again", "code"])
 

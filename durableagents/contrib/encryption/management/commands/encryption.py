@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from durableagents.contrib.encryption import master_keys, rotation
 from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError
-from runs.management.shell import whoever
+from runs.management.shell import command_actor
 
 
 class Command(BaseCommand):
@@ -49,7 +49,9 @@ class Command(BaseCommand):
     def _rotate(self, reason: str, is_known: bool) -> None:
         why = justified("rotate", reason, field="--reason")
         progress = rotation.begin(is_known=is_known)
-        acted("key_rotation", by=whoever(), subject="encryption", justification=why, after={"runs": progress.total})
+        acted(
+            "key_rotation", by=command_actor(), subject="encryption", justification=why, after={"runs": progress.total}
+        )
         try:
             for _ in rotation.go_on(progress):
                 self.stdout.write(f"{progress.done} of {progress.total}")

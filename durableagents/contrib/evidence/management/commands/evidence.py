@@ -79,7 +79,7 @@ class Command(BaseCommand):
 
 
 def _write(run_ids: Sequence[UUID], output: Path, choice: Choice, reason: str) -> Exported:
-    """Write the bundle beside its place and move it there, so that no half bundle is ever found. Raises NotExported."""
+    """Write the bundle to a temporary file and move it into place: no half bundle is found. Raises NotExported."""
     if output.exists():
         raise NotExported(f"{output} is there already: name a new file")
     part = output.with_name(f".{output.name}.{os.getpid()}.part")
@@ -88,7 +88,7 @@ def _write(run_ids: Sequence[UUID], output: Path, choice: Choice, reason: str) -
             done = export(run_ids, file, by=operator(), choice=choice, reason=reason)
             file.flush()
             os.fsync(file.fileno())
-        os.link(part, output)  # fails if somebody made the file meanwhile
+        os.link(part, output)  # fails if someone made the file meanwhile
     except FileExistsError:
         raise NotExported(f"{output} is there already: name a new file") from None
     finally:

@@ -24,7 +24,7 @@ from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
 from ledger.verification.archives import ArchiveDamaged
 from ledger.verification.runs import UNREADABLE
 from ledger.web.bodies import fit
-from runs.management.shell import operator, whoever
+from runs.management.shell import command_actor, operator
 
 _MAY_ALLOW = "SELECT has_table_privilege('retention_allowance', 'INSERT')"
 
@@ -108,21 +108,21 @@ class Command(BaseCommand):
         body = fit(
             policies.RetentionPolicyBody, {name: given[name] for name in names} | {"justification": given["reason"]}
         )
-        self.stdout.write(f"{policies.create(body, by=whoever())} is in force")
+        self.stdout.write(f"{policies.create(body, by=command_actor())} is in force")
 
     def _hold(self, given: dict[str, Any]) -> None:
         names = ("agent", "tag", "business_key", "created_from", "created_to")
         found = {name: given[name] for name in names}
         run = {"run_id": _run_id(given["run_id"])} if given["run_id"] else {}
         body = fit(holds.LegalHoldBody, found | run | {"justification": given["reason"]})
-        row = holds.place(body, by=whoever())
+        row = holds.place(body, by=command_actor())
         self.stdout.write(f"{row} is in force. {holds.covered(row)}")
 
     def _end(self, given: dict[str, Any]) -> None:
-        self.stdout.write(f"{policies.end(given['id'], by=whoever(), justification=given['reason'])} was ended")
+        self.stdout.write(f"{policies.end(given['id'], by=command_actor(), justification=given['reason'])} was ended")
 
     def _lift(self, given: dict[str, Any]) -> None:
-        self.stdout.write(f"{holds.lift(given['id'], by=whoever(), justification=given['reason'])} was lifted")
+        self.stdout.write(f"{holds.lift(given['id'], by=command_actor(), justification=given['reason'])} was lifted")
 
     def _policies(self, given: dict[str, Any]) -> None:
         for row in policies.in_force():
@@ -163,7 +163,7 @@ class Command(BaseCommand):
             Allowance.objects.update_or_create(pk=1, defaults={"days": given["days"], "at": database_now()})
         acted(
             "retention_allow",
-            by=whoever(),
+            by=command_actor(),
             subject="retention",
             justification=why,
             before={"days": before},

@@ -15,7 +15,7 @@ from ledger.codec import Upload, collecting
 from ledger.contents import stored_text
 from ledger.protocol import PROTOCOL
 from runs import features, search
-from runs.engine.journal import ChildSpec, Effects, Heir, MakeHeir, Reply
+from runs.engine.journal import ChildSpec, Effects, MakeSuccessor, Reply, Successor
 from runs.journal.committer import answered
 from runs.journal.large import upload_all
 from runs.journal.libpq import Pool, as_sent, transaction
@@ -62,13 +62,15 @@ def child_statements(spec: ChildSpec) -> list[tuple[str, list[Any]]]:
     return [(_START.format(lines=placeholders), values), *also]
 
 
-def heir_parts(heir: Heir) -> tuple[str, list[Any]]:
+def successor_parts(successor: Successor) -> tuple[str, list[Any]]:
     """Return the parameters of `runs_succeed` for a continuation, with its journal's first events."""
-    run_id, told = UUID(heir.run_id), heir.carried_on
-    placeholders, values = lines(list(heir.events), run_id, 0)
-    words = search.terms(run_id, by="", tags=(), input=heir.input, key=told.business_key)  # the rest is its origin's
-    about = stored_text(search.subject(heir.input)[: search.ABOUT_LENGTH], run_id)
-    carried: list[list[int]] = [list(column) for column in zip(*heir.signals, strict=True)] or [[], [], []]
+    run_id, told = UUID(successor.run_id), successor.carried_on
+    placeholders, values = lines(list(successor.events), run_id, 0)
+    words = search.terms(
+        run_id, by="", tags=(), input=successor.input, key=told.business_key
+    )  # the rest is its origin's
+    about = stored_text(search.subject(successor.input)[: search.ABOUT_LENGTH], run_id)
+    carried: list[list[int]] = [list(column) for column in zip(*successor.signals, strict=True)] or [[], [], []]
     parts = (
         "%s, %s, %s, %s, %s, %s, %s, %s, %s, %s::text[], "
         f"%s, %s, %s::bigint[], %s::bigint[], %s::int[], %s::bigint[], {placeholders}"
@@ -76,17 +78,17 @@ def heir_parts(heir: Heir) -> tuple[str, list[Any]]:
     return parts, [
         run_id,
         told.how,
-        heir.agent,
-        heir.version,
+        successor.agent,
+        successor.version,
         UUID(told.first),
         told.turn,
         told.handoffs,
         told.business_key,
         about,
         words,
-        Jsonb(heir.left.stated()),
-        Jsonb(heir.caps.stated()),
-        list(heir.all_signals),
+        Jsonb(successor.left.stated()),
+        Jsonb(successor.caps.stated()),
+        list(successor.all_signals),
         *carried,
         *values,
     ]
@@ -107,7 +109,7 @@ class _Commits(Protocol):
     ) -> Reply: ...
 
 
-class Succession:
+class Continuation:
     """The part of the `Journal` port for continuing runs as others."""
 
     async def origin(self: _Commits) -> e.RunCarriedOn | None:
@@ -119,22 +121,22 @@ class Succession:
     async def undone(self: _Commits, places: Collection[tuple[str, str, int]]) -> Collection[tuple[str, str, int]]:
         return await self._lookups.undone(places)
 
-    async def estate(self: _Commits) -> Sequence[tuple[int, e.Event]]:
-        return await self._lookups.estate()
+    async def inherited(self: _Commits) -> Sequence[tuple[int, e.Event]]:
+        return await self._lookups.inherited()
 
     async def effects(self: _Commits) -> Effects:
         return await self._lookups.effects()
 
-    async def succeed(self: _Commits, make: MakeHeir) -> Reply:
+    async def succeed(self: _Commits, make: MakeSuccessor) -> Reply:
         """Create the continuation once the head is locked, so that each signal goes either along or to the new run."""
         events: list[e.Event] = []
 
         async def send(_: bool) -> Reply:
             async with self.pool.connection() as connection, transaction(connection):
                 await connection.execute(_LOCK, [self._id])
-                events[:], heir = make(await self._lookups.estate_on(connection))
-                with features.birth(UUID(heir.run_id)) as also, collecting(self._uploads):
-                    (written, values), (born, more) = lines(events, self._id, self.seq), heir_parts(heir)
+                events[:], successor = make(await self._lookups.inherited_on(connection))
+                with features.birth(UUID(successor.run_id)) as also, collecting(self._uploads):
+                    (written, values), (born, more) = lines(events, self._id, self.seq), successor_parts(successor)
                 await upload_all(self._uploads)
                 fence = [self.run_id, self.lease.epoch, str(self.lease.token)]
                 statement = f"SELECT runs_succeed(%s, %s, %s, {written}, {born})"

@@ -10,13 +10,13 @@ from ledger import events as e
 from ledger.codec import unpack
 from ledger.models import Event
 from ledger.verification.runs import Line, ReadJournal, compared
-from runs.engine.succession import HANDOFF, RENEWAL, heir_id
+from runs.engine.continuation import HANDOFF, RENEWAL, successor_id
 from runs.models import Run, Signal
 
 _GOES_ON = {e.RunRenewed.KIND: RENEWAL, e.RunHandedOff.KIND: HANDOFF}
 
 
-class Succession:
+class Continuation:
     """One run's links to its predecessor and its continuation."""
 
     def __init__(self, journal: ReadJournal) -> None:
@@ -51,7 +51,7 @@ class Succession:
             yield f"event {self.late}, RunCarriedOn, does not stand at the journal's beginning"
         yield from self._about_the_row(row)
         if self.gone is not None:
-            yield from self._about_the_heir(self.gone)
+            yield from self._about_successor(self.gone)
         if self.come is not None:
             yield from self._about_the_origin(self.come)
 
@@ -70,26 +70,26 @@ class Succession:
             },
         )
 
-    def _about_the_heir(self, gone: e.RunRenewed | e.RunHandedOff) -> Iterator[str]:
+    def _about_successor(self, gone: e.RunRenewed | e.RunHandedOff) -> Iterator[str]:
         if self.told > 1:
             yield f"it says {self.told} times as which run it goes on"
         if self.gone_seq + 1 != self.end_seq:
             yield f"event {self.gone_seq}, {gone.KIND}, is not followed by the run's end"
-        if gone.successor != heir_id(str(self.journal.run_id)):
+        if gone.successor != successor_id(str(self.journal.run_id)):
             yield f"event {self.gone_seq}, {gone.KIND}, names a run that is not its heir"
             return
-        heir = Run.objects.filter(pk=gone.successor).first()
-        if heir is None:
+        successor = Run.objects.filter(pk=gone.successor).first()
+        if successor is None:
             yield f"the run that it goes on as, {gone.successor}, is gone"
             return
-        come = _come(heir.pk)
+        come = _come(successor.pk)
         if come is None or come.origin != str(self.journal.run_id) or come.how != _GOES_ON[gone.KIND]:
-            yield f"run {heir.pk}, which it goes on as, does not say so"
-        if isinstance(gone, e.RunHandedOff) and (born := _born_as(heir.pk)) != gone.agent:
+            yield f"run {successor.pk}, which it goes on as, does not say so"
+        if isinstance(gone, e.RunHandedOff) and (born := _born_as(successor.pk)) != gone.agent:
             yield f"it was handed off to {gone.agent}, and goes on as one of {born}"
 
     def _about_the_origin(self, come: e.RunCarriedOn) -> Iterator[str]:
-        if heir_id(come.origin) != str(self.journal.run_id):
+        if successor_id(come.origin) != str(self.journal.run_id):
             yield f"it says that it goes on from run {come.origin}, whose heir would have another id"
             return
         if not Run.objects.filter(pk=come.origin).exists():

@@ -20,11 +20,11 @@ T = TypeVar("T")
 LOOKS = 20
 
 
-class GoneOn(Exception):
+class HasContinued(Exception):
     """The run has continued as another one since it was looked up."""
 
 
-class GoesOnAndOn(DurableAgentsError):
+class KeepsContinuing(DurableAgentsError):
     """The run continued each time it was looked up."""
 
     status, code, title = 409, "run-goes-on", "The run keeps being continued"
@@ -36,7 +36,7 @@ class GoesOnAndOn(DurableAgentsError):
 def newest(run_id: UUID) -> Run:
     """Return the run or its newest continuation. Raises NotFound."""
     run = find(run_id)
-    return run if run.goes_on_as is None else (run.heirs().last() or run)
+    return run if run.goes_on_as is None else (run.successors().last() or run)
 
 
 def is_of_chain(run: Run, at: str = "run") -> Q:
@@ -55,9 +55,9 @@ def for_newest(
         try:
             with within():
                 return act(newest(run_id).pk)
-        except GoneOn:
+        except HasContinued:
             continue
-    raise GoesOnAndOn(run_id)
+    raise KeepsContinuing(run_id)
 
 
 def look_at_newest(run_id: UUID, look: Callable[[UUID], T]) -> T:
@@ -75,13 +75,13 @@ def to_newest(
         try:
             return act(newest_id)
         except IllegalTransition:
-            must_not_have_gone_on(find(newest_id))
+            check_not_continued(find(newest_id))
             raise
 
     return for_newest(run_id, at, within=within)
 
 
-def must_not_have_gone_on(run: Run) -> None:
+def check_not_continued(run: Run) -> None:
     """Raises GoneOn if the locked run has continued as another one."""
     if run.goes_on_as is not None:
-        raise GoneOn
+        raise HasContinued

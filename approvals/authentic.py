@@ -20,13 +20,13 @@ NOT_YET = "statement_timestamp() + interval '1 minute'"
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-def genuine(rows: Iterable[Any]) -> list[bool | None]:
+def authentic(rows: Iterable[Any]) -> list[bool | None]:
     """Return for each record whether its code is valid; None for account records, which the database writes."""
-    return [None if isinstance(row, AccountRecord) else row.is_genuine for row in rows]
+    return [None if isinstance(row, AccountRecord) else row.is_authentic for row in rows]
 
 
 def marks_of(rows: Iterable[Decision]) -> dict[int, bool]:
-    return {row.pk: row.is_genuine for row in rows}
+    return {row.pk: row.is_authentic for row in rows}
 
 
 def out_of_time() -> Counted:
