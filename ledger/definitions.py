@@ -1,4 +1,4 @@
-"""Install the SQL functions, types and triggers of `<app>/sql/*.sql`, each defined in one file, besides defaults of
+"""Install the SQL functions, types and triggers of `<app>/sql/*.sql`, each defined in one file, apart from defaults of
 hooks."""
 
 # The table `ledger_definition` holds the digest of every installed definition: only changed ones are replaced, and a

@@ -222,7 +222,7 @@ class Dossier:
         if not self.run.wants_driving:
             return None
         return agent_versions.why_not_driven(self.run, agent_versions.drivable()) or agent_versions.missing_key_of(
-            self.run
+            self.run, self.head
         )
 
     @cached_property

@@ -194,7 +194,8 @@ class RunPage(Page):
         held = roles(request.user)
         context["talk"] = talk_of(dossier.run, dossier.agent, held, unsent, hidden=dossier.hidden)
         context["unsent"], context["who_gives"] = unsent, WHO_GIVES
-        made = [panel(dossier.run, request.user) for panel in features.every(lambda each: each.run_panels)]
+        run, head, user = dossier.run, dossier.head, request.user
+        made = [panel(run, head, user) for panel in features.every(lambda each: each.run_panels)]
         context["panels"] = [panel for panel in made if panel is not None]
         not_done = refused or wrong or unsent
         if not_done:

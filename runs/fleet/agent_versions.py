@@ -19,7 +19,7 @@ from psycopg.rows import TupleRow
 from ledger.codec import read_clear
 from ledger.errors import DurableAgentsError
 from ledger.events import KEY_MISSING, RunReleased
-from ledger.models import Event
+from ledger.models import Event, Head
 from ledger.protocol import PROTOCOL
 from runs import features, log_messages
 from runs.engine.agents import Agent, registry
@@ -195,9 +195,9 @@ def why_not_driven(run: Any, drivable_now: frozenset[str]) -> str | None:
     return f"no running worker has {run.graph_id}" if drivable_now else "no worker is running"
 
 
-def missing_key_of(run: Any) -> str | None:
+def missing_key_of(run: Any, head: Head | None) -> str | None:
     """Return why a ready run waits for a worker that has its key, as a sentence; None if it doesn't."""
-    if run.ready_at is None or run.owner is not None:
+    if run.ready_at is None or run.owner is not None or head is None or not head.epoch:
         return None
     last = Event.objects.filter(run_id=run.pk).order_by("-seq").values_list("kind", "clear").first()
     if last is None or last[0] != RunReleased.KIND:

@@ -10,7 +10,7 @@ from durableagents.contrib.encryption.verification import Erased, every_erasure
 from runs.features import Feature, RunCommand
 
 
-def panel(run: Any, user: Any) -> Any:
+def panel(run: Any, _: Any, user: Any) -> Any:
     """Return the panel of a run's page."""
     from durableagents.contrib.encryption.views import panel as found  # pages are loaded where they are served
 

@@ -24,7 +24,7 @@ def feature(store: stores.Folder | stores.DjangoStorage) -> Feature:
     )
 
 
-def large_state(run: Run, user: Any) -> tuple[str, int] | None:
+def large_state(run: Run, *_: Any) -> tuple[str, int] | None:
     """Return a note with the size of the run's newest state, from its first bytes; None if it isn't large."""
     head = Substr("state", 1, 20, output_field=BinaryField())
     rows = Checkpoint.objects.filter(run_id=run.pk).order_by("-seq")

@@ -303,9 +303,9 @@ def of_run(run_id: UUID, *, has_past: bool = True) -> list[SharedBudgetRow]:
     return rows_of(list(budgets), has_past=has_past)
 
 
-def run_panel(run: Run, _: Any) -> tuple[str, Any] | None:
+def run_panel(run: Run, head: Any, _: Any) -> tuple[str, Any] | None:
     """Return the panel of a run's page, if the run has shared budgets."""
-    rows = of_run(run.pk, has_past=False)
+    rows = of_run(run.pk, has_past=False) if getattr(head, "has_shared_budgets", False) else []
     return ("limits/run_panel.html", rows) if rows else None
 
 

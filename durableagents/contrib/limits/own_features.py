@@ -19,6 +19,7 @@ def feature() -> Feature:
         on_withdraw=("SELECT runs_settle_rest(%s)",),
         on_wait_due={Wait.Kind.POOL: budget_waits.give_up},
         prompt_sweeps=(PromptSweep(is_due=budget_waits.IS_DUE, act=budget_waits.admit_waiting),),
+        run_facts={"has_shared_budgets": "to_jsonb(EXISTS (SELECT 1 FROM runs_pool))"},
         run_panels=(budget_queries.run_panel,),
         reconcile_panels=(budget_queries.waiting_panel,),
         run_checks=(Charges,),

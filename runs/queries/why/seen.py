@@ -112,7 +112,7 @@ class Seen:
 
     @cached_property
     def missing_key(self) -> str | None:
-        return agent_versions.missing_key_of(self.run)
+        return agent_versions.missing_key_of(self.run, self.head)
 
     @cached_property
     def wait(self) -> Wait | None:

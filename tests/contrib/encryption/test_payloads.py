@@ -27,7 +27,7 @@ from ledger import codec
 from ledger import events as e
 from ledger.append import append
 from ledger.errors import RecordDamaged
-from ledger.models import ActRecord, Event
+from ledger.models import ActRecord, Event, Head
 from ledger.verification.runs import verify
 from runs import features
 from runs.engine.content.reads import KeptRead
@@ -333,7 +333,7 @@ def test_run_is_left_to_a_worker_that_has_its_key(stage: Stage, tools: Toolbox, 
         until(lambda: kinds(run)[-1] == "RunReleased")
         (released,) = events(run, e.RunReleased)
         assert released.reason == "key missing: master key 0815 is in none of the sources"
-        blocked = missing_key_of(fresh(run))
+        blocked = missing_key_of(fresh(run), Head.objects.get(pk=run.pk))
         assert blocked == "the last worker lacks its key: master key 0815 is in none of the sources"
         poor.ring()
         time.sleep(2.5)  # it looks twice more

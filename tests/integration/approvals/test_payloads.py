@@ -149,7 +149,7 @@ def pages(runs: list[Run], client: Client, key: str, only: Set[str] | None = Non
             is_live = name == "run" or issubclass(getattr(route.callback, "view_class", object), SharedPage)
             for query in [*queries, "?fragment=live"] if is_live else queries:
                 answer = (program if name.startswith("api-") else client).get(address + query)
-                yield name, answer.content.decode(), answer.status_code
+                yield name, answer.getvalue().decode(), answer.status_code
 
 
 def words(runs: list[Run], client: Client, key: str, only: Set[str] | None = None) -> dict[str, set[str]]:

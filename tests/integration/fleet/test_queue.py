@@ -77,10 +77,10 @@ def test_a_message_is_invisible_until_the_commit(broker: DoorbellBroker) -> None
     ("func", "why"),
     [
         (a_coroutine, "async function"),
-        (a_function, "not on the list"),
-        ("os.system", "not on the list"),
-        (os.system, "not on the list"),
-        (lambda run_id: None, "not on the list"),
+        (a_function, "not the allowed function"),
+        ("os.system", "not the allowed function"),
+        (os.system, "not the allowed function"),
+        (lambda run_id: None, "not the allowed function"),
     ],
 )
 def test_nothing_but_a_drive_can_be_queued(func: Callable[..., Any] | str, why: str) -> None:

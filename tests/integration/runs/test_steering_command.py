@@ -79,7 +79,7 @@ def test_refusals_have_their_own_exit_codes_and_change_nothing(stage: Stage) -> 
         (["runs", "show", "5d0c0b3c-0000-4000-8000-000000000000", "--as", "ci"], 4, "don't have access"),
         (["approvals", "list", "--as", "ci", "--queue", "no-such-queue"], 2, "queue"),
         (["runs", "to-test", "5d0c0b3c-0000-4000-8000-000000000000"], 2, "don't have access"),
-        (["runs", "to-test", "7"], 2, "no test can be made of '7'"),
+        (["runs", "to-test", "7"], 2, "isn't a run id"),
         (["runs", "why", "5d0c0b3c-0000-4000-8000-000000000000"], 2, "don't have access"),
         (["runs", "why", "7"], 2, "isn't a run id"),
         (["runs", "erase", "7"], 2, "isn't a run id"),

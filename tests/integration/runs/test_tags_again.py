@@ -44,8 +44,8 @@ def test_a_row_too_few_and_one_too_many_are_named(stage: Stage) -> None:
     (missing,) = said(child)
     tamper("INSERT INTO runs_runtag (run_id, tag, created_at) VALUES (%s, 'rival', now())", top.pk)
     (more,) = said(top)
-    assert "'acme'" in missing and "isn't shown it" in missing
-    assert "'rival'" in more and "neither it nor what it came from has" in more
+    assert "'acme'" in missing and "can't see it" in missing
+    assert "'rival'" in more and "neither it nor a run it came from has" in more
 
 
 def test_whoever_has_the_applications_rights_shows_a_run_to_nobody(stage: Stage, postgres: Mapping[str, str]) -> None:

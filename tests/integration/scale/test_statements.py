@@ -93,6 +93,7 @@ ELSEWHERE = (
         "run-view",
         "view_value",
         "event_payload",
+        "api-run-event-content",
         "checkpoint_state",
         # Of one case: see tests/contrib/documents/test_documents.py, which also counts its cost.
         "document",
@@ -101,6 +102,7 @@ ELSEWHERE = (
         "api-document-pages",
         "api-document-page",
         # They read a whole period, in a fixed number of statements: see tests/contrib/reports/test_faces.py.
+        "insights",
         "report",
         "run_report",
         "api-report",
