@@ -22,7 +22,10 @@ Mutation = Operator | SqlOperator
 HEART: dict[str, tuple[Mutation, str]] = {
     # --- one call ---------------------------------------------------------------------------------
     "a recorded result is not used": (Operator(f"{CALL}:call_tool", "if_false", "outcome"), "test_classes"),
-    "a call leaves without an intent": (Operator(f"{CALL}:_intend", "returns", "None"), "test_crashes test_classes"),
+    "a call leaves without an intent": (
+        Operator(f"{CALL}:_intend", "returns", "None"),
+        "engine/test_crashes test_classes",
+    ),
     "an unknown outcome is not looked at": (Operator(f"{CALL}:call_tool", "if_false", "intent"), "test_classes"),
     "a contradicted result is not asked about": (Operator(f"{CALL}:_begin", "if_false", "belied"), "test_belied"),
     "no guard is asked": (Operator(f"{CALL}:_begin", "if_false", "before_intent"), "engine/test_policies"),
@@ -38,7 +41,10 @@ HEART: dict[str, tuple[Mutation, str]] = {
         Operator("runs.engine.canonical:idempotency_key", "returns", RANDOM_KEY),
         "test_classes test_slots",
     ),
-    "the intent is not in the ledger": (Operator(f"{CALL}:_intend", "if_true", "is_pure"), "test_crashes test_classes"),
+    "the intent is not in the ledger": (
+        Operator(f"{CALL}:_intend", "if_true", "is_pure"),
+        "engine/test_crashes test_classes",
+    ),
     "a refused grant is ignored": (
         Operator(f"{CALL}:_intend", "drop", "handle_refused_grant"),
         "test_gates runs/test_again",
@@ -137,7 +143,7 @@ HEART: dict[str, tuple[Mutation, str]] = {
     ),
     "a plan that was not drawn is approved": (
         Operator(f"{DECIDE}:checked_before_locks", "returns", "function"),
-        "approvals/test_documents",
+        "contrib/documents/test_documents",
     ),
     "the last vote is not checked": (Operator(f"{DECIDE}:_record_vote", "drop", "check"), "approvals/test_stages"),
     "no vote is the last": (Operator(f"{DECIDE}:_record_vote", "if_true", "is_last"), "approvals/test_stages"),
@@ -242,11 +248,11 @@ HEART: dict[str, tuple[Mutation, str]] = {
 }
 # Modules in which small changes are sampled, since each costs a run of the tests.
 MODULES: dict[str, str] = {
-    CALL: "test_crashes test_classes test_gates engine/test_reads test_stops",
+    CALL: "engine/test_crashes test_classes test_gates engine/test_reads test_stops",
     DOUBT: "test_classes test_troubles engine/test_key_rejected engine/test_certified test_stops",
     GATES: "test_gates engine/test_stages engine/test_amending engine/test_policies",
     VOTES: "engine/test_stages test_proofs",
-    VISIT: "test_crashes test_stops test_torn engine/test_branches test_mistakes",
+    VISIT: "engine/test_crashes test_stops test_torn engine/test_branches test_mistakes",
     POLICY: "test_policy",
     CHAIN: "test_chain",
     "runs.engine.canonical": "test_canonical test_slots test_determinism",

@@ -112,7 +112,7 @@ def test_what_was_taken_back_is_found_without_the_rest_of_the_journal(stage: Sta
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE ledger_event")
         plans = []
-        for statement, values in ((TAKEN_BACK, [[run.pk]]), (declared_secrets._KIN, [run.pk, run.pk])):
+        for statement, values in ((TAKEN_BACK, [[run.pk]]), (declared_secrets._RELATED, [run.pk, run.pk])):
             cursor.execute(f"EXPLAIN {statement}", values)
             plans.append("\n".join(row[0] for row in cursor.fetchall()))
     assert all("ledger_event_turned" in plan for plan in plans), plans

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from typing import Any
@@ -32,7 +33,7 @@ def misfits(method: str, path: str, answer: Any) -> list[str]:
         return [f"{method} {pattern}: {status} {kind} is not described"]
     if not kind.endswith("json"):  # a file
         return []
-    problems = _validator(pattern, method.lower(), status, kind).iter_errors(answer.json())
+    problems = _validator(pattern, method.lower(), status, kind).iter_errors(json.loads(answer.getvalue()))
     return [f"{method} {pattern}: {status}: {one.json_path}: {one.message[-200:]}" for one in problems]
 
 

@@ -340,7 +340,7 @@ def test_signing_out_there_ends_it_and_elsewhere_does_not(page: Client, service:
     elsewhere.post("/logout")
     assert Device.objects.filter(ended_at__isnull=True).count() == 1
     page.post("/logout")
-    assert Device.objects.get().why == "somebody signed out there"
+    assert Device.objects.get().why == "someone signed out there"
     assert not any(each.value for name, each in page.cookies.items() if name.startswith("durableagents_device_"))
 
 
