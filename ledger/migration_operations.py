@@ -27,3 +27,6 @@ class AdoptModel(CreateModel):
             for name in former:
                 schema_editor.execute(f"DROP TRIGGER {name} ON {table}; DROP FUNCTION {name}()", params=None)
             schema_editor.execute(trigger.install_sql, params=None)
+
+    def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        """Keep the table: the code to go back to has it in the former app."""
