@@ -4,6 +4,7 @@ its own release or of the next one; running ones continue while `migrate` runs (
 from __future__ import annotations
 
 from collections.abc import Collection
+from importlib import import_module
 
 from django.db import DEFAULT_DB_ALIAS, ProgrammingError, connection, connections
 from django.db.migrations.loader import MigrationLoader
@@ -13,6 +14,7 @@ from ledger.protocol import PROTOCOL
 
 Migration = tuple[str, str]
 _NAMED = 3
+_CONTRIB = "durableagents.contrib"
 # Living processes of releases that the database leaves behind. The database of protocol 1 has no such column.
 _TOO_OLD = """
     SELECT kind, host, pid FROM runs_process
@@ -103,10 +105,26 @@ def _lacking(loader: MigrationLoader) -> list[Migration]:
 
 def _unknown(loader: MigrationLoader) -> list[Migration]:
     known = loader.disk_migrations.keys() | {old for m in loader.disk_migrations.values() for old in m.replaces}
-    return [key for key in loader.applied_migrations if key not in known]
+    return [key for key in loader.applied_migrations if key not in known and _is_removable(*key) is not True]
+
+
+def _is_removable(label: str, name: str) -> bool | None:
+    """Return whether an app that was taken out of INSTALLED_APPS may leave its tables behind, as the first of its
+    migrations says; None if the migration isn't of an app that comes with this code."""
+    folder = f"{_CONTRIB}.{label}.migrations"
+    try:
+        import_module(f"{folder}.{name}")
+        return getattr(import_module(f"{folder}.0001_initial").Migration, "is_removable", False)
+    except ModuleNotFoundError:
+        return None
 
 
 def _unfit(unknown: Collection[Migration], alias: str) -> str:
+    if removed := sorted({label for label, name in unknown if _is_removable(label, name) is False}):
+        return (
+            f"INSTALLED_APPS lacks {_first([f'{_CONTRIB}.{label}' for label in removed])}, which the database was made "
+            "with and can't be used without: put it back"
+        )
     with connections[alias].cursor() as cursor:
         cursor.execute("SELECT to_regclass('ledger_definition') IS NULL")
         (is_older,) = cursor.fetchone()

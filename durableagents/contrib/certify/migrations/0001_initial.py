@@ -5,6 +5,7 @@ from ledger.migration_operations import AdoptModel
 
 
 class Migration(migrations.Migration):
+    is_removable = True  # read by ledger/schema.py
 
     initial = True
 

@@ -11,6 +11,7 @@ START = """
 
 
 class Migration(migrations.Migration):
+    is_removable = True  # read by ledger/schema.py
 
     initial = True
 

@@ -11,6 +11,7 @@ SUSPICIOUS = """CREATE INDEX reports_event_suspicious ON ledger_event (at, run_i
 
 
 class Migration(migrations.Migration):
+    is_removable = True  # read by ledger/schema.py
 
     initial = True
 

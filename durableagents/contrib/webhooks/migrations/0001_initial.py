@@ -8,6 +8,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+    is_removable = True  # read by ledger/schema.py
 
     initial = True
 
