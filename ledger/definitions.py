@@ -119,7 +119,8 @@ def install(using: str = DEFAULT_DB_ALIAS) -> list[str]:
         for kind in ("TRIGGER", "FUNCTION", "TYPE"):
             for key in gone:
                 if key.startswith(kind):
-                    cursor.execute(f"DROP {key}")
+                    # Dropping a table also drops its triggers, its row type and the functions that take a row.
+                    cursor.execute(f"DROP {kind} IF EXISTS {key.removeprefix(kind)}")
         cursor.execute("DELETE FROM ledger_definition WHERE name = ANY (%s)", [[*gone, *(x.key for x in changed)]])
         cursor.executemany(
             "INSERT INTO ledger_definition (name, digest) VALUES (%s, %s)", [(x.key, x.digest) for x in changed]

@@ -107,7 +107,7 @@ def _agent(file: str, recording: Recording, agents: Sequence[Agent], *, newest: 
             return registry.find(name)
     except (StopIteration, UnknownAgent, UnknownVersion):
         pass
-    known = ", ".join(sorted(by_id)) or "none: import their modules first"
+    known = ", ".join(sorted(by_id)) or "none: import their modules first (pytest: --checkpoints-agents MODULES)"
     raise CheckpointDiffers(f"{file}: {recording.graph_id} is not installed here; installed are {known}")
 
 

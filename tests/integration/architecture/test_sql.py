@@ -126,6 +126,17 @@ def test_a_changed_definition_is_installed_and_refuses_processes_until_then(monk
         transaction.set_rollback(True)
 
 
+def test_definitions_that_were_dropped_with_their_table_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = ["FUNCTION runs_pool_notice", "TRIGGER other ON other_table", "TYPE other"]
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("DROP TABLE runs_poolmeter CASCADE")
+        cursor.executemany("INSERT INTO ledger_definition VALUES (%s, '')", [(key,) for key in gone[1:]])
+        change(monkeypatch, runs_pool_notice=None)
+        assert definitions.install() == gone
+        assert definitions.differing() == []
+        transaction.set_rollback(True)
+
+
 def test_a_changed_signature_is_refused_by_name_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     text = function("runs_has_outcome")
     for changed in (

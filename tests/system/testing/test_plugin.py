@@ -81,6 +81,8 @@ def test_a_test_of_ones_own_is_run_for_each(tmp_path: Path, checkpoints: Path) -
     )
     code, told = pytest_in(tmp_path, "--checkpoints", "checkpoints", "--checkpoints-agents", AGENTS)
     assert code == 0 and "6 passed" in told, told
+    code, told = pytest_in(tmp_path, "--checkpoints", "checkpoints")
+    assert code == 1 and "installed are none: import their modules first (pytest: --checkpoints-agents" in told, told
     code, told = pytest_in(tmp_path)
     assert code != 0 and "say where they are, with --checkpoints DIR" in told, told
 
