@@ -208,20 +208,27 @@ END $$;
 
 -- Let a call wait for a shared budget: later ones queue behind it. One that needs more than a whole period waits for a higher limit and blocks
 -- nobody.
-CREATE OR REPLACE FUNCTION runs_on_pool_wait() RETURNS trigger
+CREATE OR REPLACE FUNCTION runs_gate(p_detail jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     m runs_poolmeter;
 BEGIN
-    SELECT * INTO m FROM runs_poolmeter WHERE pool_id = (NEW.detail ->> 'pool')::bigint FOR UPDATE;
+    SELECT * INTO m FROM runs_poolmeter WHERE pool_id = (p_detail ->> 'pool')::bigint FOR UPDATE;
     IF NOT FOUND THEN
-        RETURN NULL;
+        RETURN;
     END IF;
     m := runs_pool_turn(m);
-    IF NOT m.is_on OR runs_pool_wanted(NEW.detail) <= m.most THEN
+    IF NOT m.is_on OR runs_pool_wanted(p_detail) <= m.most THEN
         UPDATE runs_poolmeter SET gate_at = coalesce(gate_at, clock_timestamp()) WHERE pool_id = m.pool_id;
     END IF;
     PERFORM runs_pool_notice(m, 'breach');
+END $$;
+
+-- Trigger: a call begins to wait for a shared budget.
+CREATE OR REPLACE FUNCTION runs_on_pool_wait() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM runs_gate(NEW.detail);
     RETURN NULL;
 END $$;
 CREATE OR REPLACE TRIGGER runs_pool_wait AFTER INSERT ON runs_wait FOR EACH ROW WHEN (NEW.kind = 'pool') EXECUTE FUNCTION runs_on_pool_wait();
