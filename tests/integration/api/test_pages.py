@@ -199,6 +199,7 @@ def test_a_list_is_filtered_by_trace_and_counted_and_bulk_jobs_have_its_filters(
         (integrator, 1, {"state": "paused", "limit": "1"}),
         (integrator, 1, {"trace_id": trace}),
         (integrator, 1, {"q": "case:8"}),
+        (integrator, 1, {"sort": "waiting_since"}),
         (stranger, 0, {}),
     ):
         page = api.get("runs", total="true", **query).json()
