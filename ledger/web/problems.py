@@ -263,7 +263,7 @@ def _no_such_address() -> dict[str, Any]:
 _WITH_IDS = {
     "answers": "question",
     "approvals": "approval",
-    "bulk": "act on many runs",
+    "bulk": "batch",
     "changes": "change",
     "fleet": "process",
     "halts": "halt",

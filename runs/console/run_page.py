@@ -18,6 +18,7 @@ from ledger.erasure import Erasure, erasure_of
 from ledger.errors import NotFound
 from ledger.models import Event, Head, OverrideRecord
 from ledger.web.seeing.payloads import ERASED, HIDDEN, Hidden
+from ledger.web.seeing.viewers import viewer
 from ledger.web.text_safety import Change, compare, leaves
 from ledger.web.text_safety import line as one_line
 from runs import features, seen
@@ -199,6 +200,15 @@ class Dossier:
     @cached_property
     def erasure(self) -> Erasure | None:
         return erasure_of(self.run.id) if self.hidden is ERASED else None
+
+    @property
+    def copies(self) -> list[Fact]:
+        """Return the events of the forks and restarts that the viewer may see."""
+        made = self.story.forks
+        if not made or viewer().sees_all:
+            return made
+        known = seen.among(Run.objects.filter(forked_from=self.run.id).values_list("id", flat=True))
+        return [one for one in made if one.clear["fork"] in map(str, known)]
 
     @property
     def url(self) -> str:

@@ -165,6 +165,16 @@ class Filters:
         return BY_WAIT.get(self.sort, "")
 
     @property
+    def unordered(self) -> Filters:
+        """Return filters for the same runs without the order: runs that lack what it sorts by are not listed."""
+        if self.by_wait:
+            return replace(self, sort="", wait=self.wait or "any")
+        if self.sort in ("", NEWEST):
+            return replace(self, sort="")
+        has = f"{self.sort.removeprefix('-')} is set"
+        return replace(self, sort="", where=f"({self.where}) and {has}" if self.where else has)
+
+    @property
     def conditions(self) -> dict[str, Any]:
         """Return conditions on runs beyond those that an index serves, as parts of an arm."""
         waits, moments = [WAITS[self.wait]] if self.wait else [], [self.waiting_before] * bool(self.waiting_before)
@@ -421,6 +431,8 @@ def counts(tally: Tally, filters: Filters | None = None) -> Numbers:
     filters = filters or Filters()
     if (sought := filters.sought) is not None:
         return _found_states(sought, filters.found.is_cut)
+    if filters.by_wait:
+        filters = filters.unordered
     if filters.conditions:
         ids = _ids(replace(filters, state=""), limit=COUNT_TO + 1, beyond=None)
         states = list(Run.objects.filter(id__in=ids).values_list("state", flat=True))

@@ -116,11 +116,12 @@ class NewBatchPage(Page):
     allowed: ClassVar[frozenset[str]] = frozenset(authority.STOPPERS)
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        return self.render(request, _choice(request.GET.dict()))
+        return self.render(request, request.GET.dict())
 
-    def render(self, request: HttpRequest, choice: RunFilter, refused: Refused | None = None) -> HttpResponse:
-        fitting, misread = 0, None
+    def render(self, request: HttpRequest, given: dict[str, str], refused: Refused | None = None) -> HttpResponse:
+        choice, fitting, misread = RunFilter(), 0, None
         try:
+            choice = _choice(given)
             fitting = len(matching(choice))
         except DurableAgentsError as error:
             misread = error
@@ -142,12 +143,13 @@ class NewBatchPage(Page):
             "offered": [one for one in offered if _may(one[0], held)],
             "back": Filters.of(choice.model_dump()).link(),
         }
-        return self.show(request, context, status=refused.error.status if refused else 200)
+        wrong = refused.error if refused else misread
+        return self.show(request, context, status=wrong.status if wrong else 200)
 
     def post(self, request: HttpRequest) -> HttpResponse:
         form = Sent(request)
-        choice = _choice(form.texts)
         try:
+            choice = _choice(form.texts)
             happened = form.texts.get("verdict") == "happened"
             sent = form.read(BatchForm, priority=_whole, receipt=receipt_of if happened else str)
             settles = sent.action == "reconcile"
@@ -165,7 +167,7 @@ class NewBatchPage(Page):
             ids, how = choose(body)
             batch = services.create(body, ids, how, by=self.acting(request), held=roles(request.user))
         except DurableAgentsError as error:
-            return self.render(request, choice, Refused("bulk", error, form.kept))
+            return self.render(request, form.texts, Refused("bulk", error, form.kept))
         return redirect("batch", batch_id=batch.pk)
 
 
@@ -183,7 +185,13 @@ def _may(action: str, held: frozenset[str]) -> bool:
 
 
 def _choice(given: dict[str, str]) -> RunFilter:
-    return RunFilter(**Filters.of(given).given)
+    """Return the filter of the runs that the list shows. Raises InvalidInput for an unreadable one: it would match
+    more runs."""
+    texts = {name: text for name in RunFilter.model_fields if (text := given.get(name, "").strip())}
+    sort = given.get("sort", "").strip()
+    listed = Filters(sort=sort, where=texts.get("where", ""), wait=texts.get("wait", "")).unordered
+    more = {name: text for name in ("where", "wait") if (text := getattr(listed, name))}
+    return fit(RunFilter, texts | more, "filter")
 
 
 def _whole(text: str) -> int | str:

@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db import connection
 
 from durableagents.contrib.encryption import erasure
+from ledger.errors import InvalidInput
 from runs.management.shell import command_actor
 
 _MAY_VACUUM = (
@@ -18,16 +19,21 @@ _MAY_VACUUM = (
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--reason", default="", help="for erase: why; recorded, and stays readable")
+    parser.add_argument("--reason", default="", help="for erase, as --justification: why; stays readable")
     parser.add_argument(
         "--with-children", action="store_true", help="for erase: also the runs that hold copies of its content"
     )
 
 
 def lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
-    """Erase a run's content; yield who did it and what remains. Raises as `erasure.erase`."""
+    """Erase a run's content; yield who did it and what remains. Raises as `erasure.erase`, and InvalidInput for two
+    reasons."""
+    reason, same = options["reason"], options["justification"]
+    if reason and same:
+        problem = {"field": "--justification", "problem": "came beside --reason", "fix": "give one of them"}
+        raise InvalidInput("Give --reason or --justification, not both.", errors=[problem])
     done = erasure.erase(
-        run_id, with_children=options["with_children"], by=command_actor(), justification=options["reason"]
+        run_id, with_children=options["with_children"], by=command_actor(), justification=reason or same
     )
     yield f"{run_id}: {done.said}" if done.is_new else f"{run_id} was erased before. {done.said}"
     for other in done.others:

@@ -19,6 +19,7 @@ from durableagents.contrib.forks.points import MAX_EVENTS, effects_of_continuati
 from durableagents.contrib.forks.unknown_outcomes import find_unknown
 from ledger import events as e
 from ledger.actors import Actor
+from ledger.append import justified
 from ledger.erasure import erased
 from ledger.errors import IllegalTransition, InvalidInput, RecordDamaged
 from ledger.models import Head, LedgerEntry
@@ -230,6 +231,7 @@ def start_again(
         )
     if run.business_key:
         keys.lock(run.agent, run.business_key)  # before any head
+    justified("start_again", justification)  # before the cancellation asks for it under its name
     if run.state not in ENDED:
         lifecycle.cancel(run_id, by=by, justification=justification, effects="leave")
     act = begin("start_again", run_id, run.business_key, by=by, justification=justification)

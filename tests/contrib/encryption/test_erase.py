@@ -316,6 +316,12 @@ def test_the_command_says_what_was_done_and_what_remains(stage: Stage) -> None:
         and "vacuumed" in said.getvalue()
         and "remains: metadata" in said.getvalue()
     )
+    other = ended(stage)
+    with pytest.raises(SystemExit):
+        call_command("runs", "erase", str(other.pk), "--reason", WHY, "--justification", "other", stderr=StringIO())
+    assert fresh(other).erased_at is None
+    call_command("runs", "erase", str(other.pk), "--justification", WHY, stdout=StringIO())
+    assert fresh(other).erased_at is not None
     for name, more in ((str(run.pk), ["--reason", ""]), ("none", ["--reason", WHY]), (str(uuid4()), ["--reason", WHY])):
         with pytest.raises(SystemExit):
             call_command("runs", "erase", name, *more, stderr=StringIO())

@@ -12,7 +12,7 @@ from durableagents.contrib.forks import forking
 from durableagents.contrib.forks.forking import ForkRequest
 from durableagents.contrib.forks.starting_again import StartAgainRequest, Verdict, read_remains, start_again
 from ledger import events as e
-from ledger.errors import Forbidden, IllegalTransition, InvalidInput
+from ledger.errors import Forbidden, IllegalTransition, InvalidInput, JustificationRequired
 from ledger.models import LedgerEntry, OverrideRecord
 from runs.models import Run
 from runs.services import lifecycle
@@ -144,6 +144,8 @@ def test_only_an_operator_starts_again(stuck: Run) -> None:
     for by in (SHOP, FIONA):
         with pytest.raises(Forbidden):
             start_again(stuck.pk, StartAgainRequest(decided(stuck)), by=by, justification="try")
+    with pytest.raises(JustificationRequired, match="Starting a run again needs a reason"):
+        start_again(stuck.pk, StartAgainRequest(decided(stuck)), by=OLGA, justification=" ")
     assert str(fresh(stuck).state) == "waiting_event"
 
 

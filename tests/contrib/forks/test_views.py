@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from durableagents.identity.auth import issue_key
 from runs.models import Run
 from runs.services import lifecycle
 from tests.contrib.forks.test_forks import fork, orders
 from tests.contrib.forks.test_start_again import tear
+from tests.integration.api.conftest import Api, person
 from tests.integration.console.conftest import Reader
 from tests.integration.runs.stage import Stage
 from tests.tampering import tamper
@@ -84,6 +86,18 @@ def test_the_page_of_a_living_run_says_that_it_was_begun_again(stage: Stage, too
     assert 'id="begun-again"' in page and f"/runs/{made.pk}" in page
     lifecycle.cancel(run.pk, by=OLGA, justification="the other one goes on")
     assert 'id="begun-again"' not in olga.get(f"/runs/{run.pk}").content.decode()
+
+
+def test_a_fork_that_the_reader_may_not_see_is_not_named(stage: Stage, tools: Toolbox, olga: Reader) -> None:
+    orders(tools)
+    ina = person("ina", "integrator")
+    started = Api(issue_key(ina, "test")).post("runs", {"agent": "fork-orders", "input": {"text": "wait"}}).json()
+    run = Run.objects.get(pk=started["id"])
+    stage.settle(run)
+    made = fork(run, 1)
+    for reader, is_told in ((olga, True), (Reader(ina), False)):
+        page = reader.get(f"/runs/{run.pk}").content.decode()
+        assert ("Copied:" in page, 'id="begun-again"' in page, str(made.pk) in page) == (is_told,) * 3
 
 
 def test_each_visit_that_can_not_be_forked_says_why(stage: Stage, olga: Reader, outside: Outside) -> None:

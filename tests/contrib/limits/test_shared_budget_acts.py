@@ -82,7 +82,7 @@ def test_every_act_is_on_record_with_what_was_before_and_who_may_not_is_refused(
     assert off.after["off_at"] and off.by == OLGA.ref and changed.justification == WHY
     with pytest.raises(Forbidden):
         acts.create(SharedBudgetBody(**_body()), by=SHOP)
-    with pytest.raises(JustificationRequired):
+    with pytest.raises(JustificationRequired, match="Creating a shared budget needs a reason"):
         acts.create(SharedBudgetBody(**_body(justification=" ")), by=OLGA)
     is_sound()
 

@@ -199,6 +199,7 @@ def test_a_list_is_filtered_by_trace_and_counted_and_bulk_jobs_have_its_filters(
         (integrator, 1, {"state": "paused", "limit": "1"}),
         (integrator, 1, {"trace_id": trace}),
         (integrator, 1, {"q": "case:8"}),
+        (integrator, 1, {"sort": "waiting_since"}),
         (stranger, 0, {}),
     ):
         page = api.get("runs", total="true", **query).json()
@@ -208,6 +209,7 @@ def test_a_list_is_filtered_by_trace_and_counted_and_bulk_jobs_have_its_filters(
     batch = integrator.post("bulk", body | {"filter": wanted}).json()
     items = integrator.get(f"bulk/{batch['id']}/items").json()["results"]
     assert [item["run"] for item in items] == [old], batch
+    assert integrator.get("bulk/zz").json()["detail"].startswith("No batch 'zz' exists")
     for name, value in (("business_key", "x"), ("trace_id", "X" * 32), ("older", "9d"), ("created_from", 5)):
         answer = integrator.post("bulk", body | {"filter": {name: value}})
         assert answer.status_code == 422 and f"filter.{name}" in answer.content.decode(), answer.content

@@ -292,6 +292,26 @@ def test_a_form_that_is_wrong_comes_back_as_it_was_filled_in(operator: Reader) -
     assert not Batch.objects.exists()
 
 
+def test_a_filter_that_can_not_be_read_is_refused_and_does_not_choose_all(operator: Reader) -> None:
+    run = sold(customer="ACME")
+    start()
+    for name, value in (
+        *((name, "zz") for name in ("state", "older", "wait", "parent", "created_from", "trace_id", "sort", "where")),
+        ("business_key", "q"),
+        ("agent", "x" * 201),
+    ):
+        for answer in (
+            operator.get("/bulk/new", **{name: value}),
+            operator.post("/bulk/new", action="pause", justification=WHY, **{name: value}),
+        ):
+            assert answer.status_code in (400, 422) and "Bulk actions: 0 runs" in text_of(answer), (name, answer)
+            assert "no filter is set" not in text_of(answer)
+    assert not Batch.objects.exists()
+    for query in ({"sort": "customer"}, {"sort": "-customer", "where": "customer = ACME or customer = B"}):
+        assert ids(operator.get("/runs", **query)) == [str(run)]
+        assert "Bulk actions: 1 run" in text_of(operator.get("/bulk/new", **query))
+
+
 def test_hostile_text_is_inert(operator: Reader) -> None:
     start()
     operator.post("/bulk/new", agent="buyer", action="pause", justification="<img src=x onerror=alert(1)>")
@@ -409,5 +429,8 @@ def test_runs_show_since_when_they_wait_and_are_filtered_and_ordered_by_it(opera
         assert ids(page) == [str(older.id)] and "all 1" in text_of(page)
         # A bulk job has the same filters, so that it concerns the runs that are listed.
         assert "Bulk actions: 1 run" in text_of(operator.get("/bulk/new", **query))
+    assert "all 2" in text_of(both) and "Bulk actions: 2 runs" in text_of(
+        operator.get("/bulk/new", sort="waiting_since")
+    )
     refused = operator.get("/runs", wait="overdue", where="amount > 1")
     assert refused.status_code == 200 and "combined" in text_of(refused)
