@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
