@@ -121,7 +121,7 @@ def open_for(person: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class TalkPanel:
-    """What was asked and delegated of all revisions, and of the one that is shown."""
+    """Inquiries and delegations of all revisions (`talk`), and of the displayed one (`own`)."""
 
     talk: Talk
     own: Talk

@@ -134,7 +134,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class ForkPoint:
-    """What a fork at a visit starts from. `fences_all`: there may be further effects."""
+    """Starting point of a fork at a visit. `fences_all`: there may be further effects."""
 
     visit: Visit
     snapshot: Snapshot

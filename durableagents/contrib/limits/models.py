@@ -184,7 +184,7 @@ class BudgetPeriod(models.Model):
 
 
 class BudgetCharge(models.Model):
-    """What one call took from a shared budget, in the period of its start. `used` is null while unknown."""
+    """Amount that one call took from a shared budget, in the period of its start. `used` is null while unknown."""
 
     pk = models.CompositePrimaryKey("run_id", "slot", "attempt", "n", "budget_id")
     run_id = models.UUIDField()

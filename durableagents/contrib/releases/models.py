@@ -10,7 +10,7 @@ from ledger.protected import protect
 
 
 class VersionGate(models.Model):
-    """Whether a version takes new runs. A version without a row does."""
+    """Switch of a version for new runs. A version without a row takes them."""
 
     id = models.BigAutoField(primary_key=True)
     agent = models.TextField()

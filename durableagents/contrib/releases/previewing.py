@@ -27,7 +27,7 @@ _SYSTEM = Actor(kind="system", name="migrating")
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a migration would do, the number of the journal's last event, and whether a failed run is retried with
+    """Outcome of a migration, the number of the journal's last event, and whether a failed run is retried with
     it."""
 
     run: Run | None

@@ -1,4 +1,4 @@
-"""Which versions take new runs: closing and opening versions, ramps between them, and automatic halts of ramps.
+"""Close and open versions for new runs, ramp starts between them, and halt ramps automatically.
 Each act is one transaction with its record. All take the lock that every start of the agent shares, exclusively, so
 that no start in progress goes by the old state."""
 
