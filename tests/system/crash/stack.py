@@ -33,6 +33,8 @@ from tests.waiting import eventually, pause
 
 AGENT = "crash-test"
 DECIDER = "approver_finance"
+# By tool: what a person knows of an effect that did happen. The others take an empty object.
+RECEIPTS = {"send_welcome": "seen in the inbox"}
 
 # Sets prices and prints a key of a second person with a role, for what takes two.
 _PREPARED = """
@@ -306,7 +308,8 @@ def _settle(run: dict[str, Any], api: Api) -> list[str]:
     if is_done and wait["detail"]["tool"] == "later":
         return []
     verdict = "happened" if is_done else "did_not"
-    answer = api.reconcile(run_id, verdict, {} if is_done else None, wait_id=wait["id"])
+    receipt = RECEIPTS.get(wait["detail"]["tool"], {}) if is_done else None
+    answer = api.reconcile(run_id, verdict, receipt, wait_id=wait["id"])
     # 409: its worker is parking it or not yet known to be dead; or our first request was accepted and its answer lost.
     assert answer.status_code in (200, 409), answer.text
     if "still alive" in answer.text and (sender := re.search(r"pid (\d+) on", answer.text)):
