@@ -1,5 +1,4 @@
-"""Registry of the features that apps add; the core imports none. An app installs its own as Django starts. The
-guards of calls are in runs/engine/pipeline.py."""
+"""Registry of the features that apps add; the core imports none. An app installs its own as Django starts."""
 
 from __future__ import annotations
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from runs.background import Duty
     from runs.engine.certification import Certificate, CertificateReader
     from runs.engine.gating.timing import QueueTiming
+    from runs.engine.guards import Guard
     from runs.engine.journal import GateOpening, WaitSpec
     from runs.engine.limits import Limits
     from runs.engine.secrets import SecretStore
@@ -132,6 +132,8 @@ class Feature:
     policies: Policies | None = None
     secrets: SecretStore | None = None
     start_rules: StartRules | None = None
+    # Parts in tool calls, after the core's own (runs/engine/pipeline.py).
+    guards: Sequence[Guard] = ()
     # Returns the limits of calls that a worker observes, by its incarnation.
     limits: Callable[[UUID], Limits] | None = None
     certification: Certification | None = None
