@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
 from typing import Any
 
-from django.contrib.auth.models import User
 from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,57 +12,15 @@ from approvals.api.queues import DeputyRow, SetsUp, deputy_row
 from approvals.queue_models import Queue
 from approvals.queues import acts
 from durableagents.contrib.calendars import absences, deputies, queries, services
-from durableagents.contrib.calendars.models import Absence
+from durableagents.contrib.calendars.queries import AbsenceRow, CalendarName, CalendarRow, absence_row, calendar_row
 from durableagents.contrib.calendars.services import AbsenceBody, CalendarBody, DeputyBody, TimingBody
 from ledger.errors import NotFound
 from ledger.web.api_base import READ, ApiView, Changed, Query, described, read_body
-from ledger.web.fields import ActorName, IsAuthentic, Rows, Zone
+from ledger.web.fields import IsAuthentic, Rows
 from ledger.web.roles import EVERY
 from ledger.web.shapes import Page, Shape
 from runs.engine.gating.timing import MAX_WORK
 from runs.services.bodies import SteerBody
-
-
-class HolidayRow(Shape):
-    """A day without working hours."""
-
-    day: date = Field(description="Date of the day.")
-    name: str = Field(description="Name of the holiday.")
-
-
-class ExampleRow(Shape):
-    """A deadline in working hours for a question asked at a given moment."""
-
-    asked: datetime = Field(description="Time of the request.")
-    due: datetime = Field(description="Its deadline.")
-    what: str = Field(description="Case that the example shows.")
-
-
-class CalendarRow(Shape):
-    """The current version of a business calendar."""
-
-    name: str = Field(description="Name of the calendar.")
-    version: int = Field(description="Number of the current version.")
-    zone: Zone
-    week: dict[str, str] = Field(description='Shifts by day: "09:00-12:00, 13:00-18:00"; empty: no work on that day.')
-    holidays: list[HolidayRow] = Field(description="Days without working hours.")
-    used_by: list[str] = Field(description="Queues that use it.")
-    preview: list[ExampleRow] = Field(
-        description="Example deadlines after `hours` working hours (query parameter), or 8."
-    )
-    set_by: ActorName
-    set_at: datetime = Field(description="Time when the version was set.")
-    is_authentic: IsAuthentic
-
-
-class CalendarName(Shape):
-    """A calendar in the list."""
-
-    name: str = Field(description="Name of the calendar.")
-    version: int = Field(description="Number of the current version.")
-    zone: Zone
-    used_by: list[str] = Field(description="Queues that use it.")
-    is_authentic: IsAuthentic
 
 
 class CalendarPage(Page):
@@ -76,19 +32,6 @@ class StepRow(Shape):
 
     to: str = Field(description="Queue that is asked in addition.")
     hours: float = Field(description="Hours that they have.")
-
-
-class AbsenceRow(Shape):
-    """A person's period of absence."""
-
-    id: int = Field(description="Id of the absence.")
-    name: str = Field(description="User name of the absent person.")
-    person: int = Field(description="Id of the account.")
-    starts_at: datetime = Field(description="Time when it starts.")
-    ends_at: datetime = Field(description="Time when it ends.")
-    reason: str = Field(description="Justification for it.")
-    ended_at: datetime | None = Field(description="Time when it was ended early; null: it was not.")
-    is_authentic: IsAuthentic
 
 
 class TimingRow(Shape):
@@ -133,10 +76,7 @@ class Calendars(_OfCalendar):
     @described("List calendars", CalendarPage)
     def get(self, request: Request) -> Response:
         Query(request)
-        rows = [
-            CalendarName.of(each.row, used_by=list(each.used_by), is_authentic=each.is_authentic)
-            for each in queries.overview()
-        ]
+        rows = [CalendarName.of(each) for each in queries.overview()]
         return Response({"results": rows, "next": None})
 
     @described("Set a calendar", CalendarRow, status=201, body=CalendarBody, headers=("If-Match",))
@@ -241,19 +181,6 @@ class DeputyRevoke(ApiView):
         return Response(deputy_row(deputies.revoke(deputy_id, by=self.by, justification=why)))
 
 
-def calendar_row(row: Any, hours: float = queries.HOURS) -> CalendarRow:
-    """Return the row of a calendar."""
-    shown = queries.one(row, hours)
-    return CalendarRow.of(
-        row,
-        week=dict(shown.days),
-        holidays=[HolidayRow.of(None, day=day, name=name) for day, name in shown.holidays],
-        used_by=list(shown.used_by),
-        is_authentic=shown.is_authentic,
-        preview=[ExampleRow.of(None, asked=e.asked, due=e.due, what=e.what) for e in shown.examples],
-    )
-
-
 def timing_row(queue: Queue) -> TimingRow:
     """Return what a queue says of time now."""
     shown = queries.timing_of(queue)
@@ -271,10 +198,5 @@ def timing_row(queue: Queue) -> TimingRow:
         every_hours=row.every / 60 if row and row.every else None,
         clock_stops_hours=row.clock_stops / 60 if row and row.clock_stops else None,
         at_once_if_away=bool(row and row.at_once_if_away),
-        absences=[AbsenceRow.of(a.row, name=a.name, is_authentic=a.is_authentic) for a in shown.absences],
+        absences=list(shown.absences),
     )
-
-
-def absence_row(row: Absence) -> AbsenceRow:
-    name = User.objects.filter(pk=row.person).values_list("username", flat=True).first() or ""
-    return AbsenceRow.of(row, name=name, is_authentic=row.is_authentic)

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
-from functools import cached_property
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models.functions import Now
+from pydantic import Field
 
 from approvals.account_words import hours_of, hours_typed
 from approvals.queue_models import Queue
@@ -22,19 +22,27 @@ from durableagents.contrib.calendars.models import Absence, Calendar, Timing
 from durableagents.contrib.calendars.texts import shifts_in_words
 from durableagents.contrib.calendars.versions import all_of_them, calendar_of, in_force
 from ledger.append import mark_of
+from ledger.web.fields import ActorName, IsAuthentic, Zone
+from ledger.web.shapes import Shape
 from ledger.zones import zone_of
 
 MAX_SHOWN = 200
 HOURS = 8.0  # of the preview, by default
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A question asked at a moment and its due time, both in the calendar's zone."""
+class HolidayRow(Shape):
+    """A day without working hours."""
 
-    asked: datetime
-    due: datetime
-    what: str
+    day: date = Field(description="Date of the day.")
+    name: str = Field(description="Name of the holiday.")
+
+
+class ExampleRow(Shape):
+    """A deadline in working hours for a question asked at a given moment."""
+
+    asked: datetime = Field(description="Time of the request.")
+    due: datetime = Field(description="Its deadline.")
+    what: str = Field(description="Case that the example shows.")
 
     @property
     def asked_there(self) -> str:
@@ -46,65 +54,93 @@ class Example:
         return f"{self.due:%a %-d %b %Y %H:%M}"
 
 
-@dataclass(frozen=True)
-class ShownCalendar:
-    """A calendar in full. `days` are pairs of a day and its shifts, as typed."""
+class CalendarRow(Shape):
+    """The current version of a business calendar."""
 
-    row: Calendar
-    used_by: Sequence[str] = ()
-    examples: Sequence[Example] = ()
-    hours: float = HOURS
-
-    @cached_property
-    def is_authentic(self) -> bool:
-        return self.row.is_authentic
-
-    @property
-    def mark(self) -> str:
-        return mark_of(services.shown_of(self.row))
+    name: str = Field(description="Name of the calendar.")
+    version: int = Field(description="Number of the current version.")
+    zone: Zone
+    week: dict[str, str] = Field(description='Shifts by day: "09:00-12:00, 13:00-18:00"; empty: no work on that day.')
+    holidays: list[HolidayRow] = Field(description="Days without working hours.")
+    used_by: list[str] = Field(description="Queues that use it.")
+    preview: list[ExampleRow] = Field(
+        description="Example deadlines after `hours` working hours (query parameter), or 8."
+    )
+    set_by: ActorName
+    set_at: datetime = Field(description="Time when the version was set.")
+    is_authentic: IsAuthentic
 
     @property
     def has_page(self) -> bool:
-        return services.NAME.fullmatch(self.row.name) is not None
-
-    @property
-    def week(self) -> list[list[list[int]]]:
-        """Return the week; empty for a forged calendar, whose values may be anything."""
-        return self.row.week if self.is_authentic else [[] for _ in DAYS]
-
-    @property
-    def holidays(self) -> list[list[str]]:
-        return self.row.holidays if self.is_authentic else []
-
-    @property
-    def days(self) -> list[tuple[str, str]]:
-        return [(day, shifts_in_words(shifts)) for day, shifts in zip(DAYS, self.week, strict=True)]
+        return services.NAME.fullmatch(self.name) is not None
 
     @property
     def typed_holidays(self) -> str:
         """Return the holidays as the form has them: a day and its name per line."""
-        return "\n".join(f"{day} {' '.join(name.split())}" for day, name in self.holidays)
+        return "\n".join(f"{each.day} {' '.join(each.name.split())}" for each in self.holidays)
 
     @property
     def weekly(self) -> str:
-        return hours_of(sum(closes - opens for shifts in self.week for opens, closes in shifts))
+        """Return the hours of a week as text."""
+        return hours_of(sum(closes - opens for day in services.week_of(self.week) for opens, closes in day))
 
 
-def overview() -> list[ShownCalendar]:
+class CalendarName(Shape):
+    """A calendar in the list."""
+
+    name: str = Field(description="Name of the calendar.")
+    version: int = Field(description="Number of the current version.")
+    zone: Zone
+    used_by: list[str] = Field(description="Queues that use it.")
+    is_authentic: IsAuthentic
+
+
+class AbsenceRow(Shape):
+    """A person's period of absence."""
+
+    id: int = Field(description="Id of the absence.")
+    name: str = Field(description="User name of the absent person.")
+    person: int = Field(description="Id of the account.")
+    starts_at: datetime = Field(description="Time when it starts.")
+    ends_at: datetime = Field(description="Time when it ends.")
+    reason: str = Field(description="Justification for it.")
+    ended_at: datetime | None = Field(description="Time when it was ended early; null: it was not.")
+    is_authentic: IsAuthentic
+
+    @property
+    def is_now(self) -> bool:
+        return self.starts_at <= datetime.now(UTC)  # for display
+
+
+def overview() -> list[CalendarRow]:
+    """Return the current version of each calendar, without examples."""
     using: dict[str, list[str]] = {}
     for row in in_force():
         if row.calendar:
             using.setdefault(row.calendar, []).append(row.queue.name)
-    return [ShownCalendar(row, using.get(row.name, ())) for row in all_of_them()]
+    return [_calendar_row(row, using.get(row.name, []), []) for row in all_of_them()]
 
 
-def one(row: Calendar, hours: float = HOURS, *, now: datetime | None = None) -> ShownCalendar:
+def calendar_row(row: Calendar, hours: float = HOURS) -> CalendarRow:
     """Return a calendar in full, with examples of so many working hours."""
-    found = examples(calendar_of(row), hours, now or datetime.now(UTC)) if row.is_authentic else []
-    return ShownCalendar(row, services.used_by(row.name), found, hours)
+    found = examples(calendar_of(row), hours, datetime.now(UTC)) if row.is_authentic else []
+    return _calendar_row(row, services.used_by(row.name), found)
 
 
-def examples(calendar: hours.Calendar, hours: float, now: datetime) -> list[Example]:
+def _calendar_row(row: Calendar, used_by: list[str], preview: list[ExampleRow]) -> CalendarRow:
+    is_ours = row.is_authentic
+    week, holidays = (row.week, row.holidays) if is_ours else ([[] for _ in DAYS], [])  # a forged one may hold anything
+    return CalendarRow.of(
+        row,
+        week={day: shifts_in_words(shifts) for day, shifts in zip(DAYS, week, strict=True)},
+        holidays=[HolidayRow.of(None, day=day, name=name) for day, name in holidays],
+        used_by=used_by,
+        is_authentic=is_ours,
+        preview=preview,
+    )
+
+
+def examples(calendar: hours.Calendar, hours: float, now: datetime) -> list[ExampleRow]:
     """Return examples: asked now, on a Friday afternoon, at a weekend, and before a holiday."""
     zone, span = zone_of(calendar.zone), timedelta(minutes=round(hours * 60))
     today = now.astimezone(zone).date()
@@ -119,7 +155,8 @@ def examples(calendar: hours.Calendar, hours: float, now: datetime) -> list[Exam
     found = []
     for asked, what in moments:
         try:
-            found.append(Example(asked.astimezone(zone), calendar.after(asked, span).astimezone(zone), what))
+            due = calendar.after(asked, span).astimezone(zone)
+            found.append(ExampleRow.of(None, asked=asked.astimezone(zone), due=due, what=what))
         except NoSuchTime:
             continue
     return found
@@ -130,16 +167,6 @@ def _at(day: date, hour: int, zone: Any) -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownAbsence:
-    """A current or future absence."""
-
-    row: Absence
-    name: str
-    is_now: bool
-    is_authentic: bool
-
-
-@dataclass(frozen=True, slots=True)
 class ShownTiming:
     """A queue's timing. `row` is None if nothing authentic is set; `is_authentic` is false if anything was forged."""
 
@@ -147,7 +174,7 @@ class ShownTiming:
     row: Timing | None = None
     calendar: Calendar | None = None
     calendars: Sequence[str] = ()
-    absences: Sequence[ShownAbsence] = ()
+    absences: Sequence[AbsenceRow] = ()
     is_deserted: bool = False
     others: Sequence[str] = field(default_factory=tuple)
     is_authentic: bool = True
@@ -233,25 +260,26 @@ def timing_of(queue: Queue) -> ShownTiming:
         row,
         calendar,
         sorted(offered),
-        [_shown_one(each, name, there.now) for each, name in there.absences[:MAX_SHOWN]],
+        [AbsenceRow.of(each, name=name, is_authentic=each.is_authentic) for each, name in there.absences[:MAX_SHOWN]],
         there.is_deserted,
         told["others"],
         is_authentic=bool(row or not told["timings"]) and bool(newest or not versions),
     )
 
 
-def absences_of(person: int | None) -> list[ShownAbsence]:
+def absences_of(person: int | None) -> list[AbsenceRow]:
     """Return a person's own current and future absences."""
-    return [] if person is None else _shown(Absence.objects.filter(person=person))
+    if person is None:
+        return []
+    rows = Absence.objects.filter(person=person, ended_at__isnull=True, ends_at__gt=Now()).order_by("starts_at", "id")
+    name = _name_of(person)
+    return [AbsenceRow.of(row, name=name, is_authentic=row.is_authentic) for row in rows[:MAX_SHOWN]]
 
 
-def _shown(rows: Any) -> list[ShownAbsence]:
-    now = datetime.now(UTC)  # for display
-    found = list(rows.filter(ended_at__isnull=True, ends_at__gt=Now()).order_by("starts_at", "id")[:MAX_SHOWN])
-    people = [row.person for row in found]
-    names = dict(User.objects.filter(pk__in=people).values_list("pk", "username")) if people else {}
-    return [_shown_one(row, names.get(row.person, f"account {row.person}"), now) for row in found]
+def absence_row(row: Absence) -> AbsenceRow:
+    """Return the row of an absence, with the account's current name."""
+    return AbsenceRow.of(row, name=_name_of(row.person), is_authentic=row.is_authentic)
 
 
-def _shown_one(row: Absence, name: str, now: datetime) -> ShownAbsence:
-    return ShownAbsence(row, name, row.starts_at <= now, row.is_authentic)
+def _name_of(person: int) -> str:
+    return User.objects.filter(pk=person).values_list("username", flat=True).first() or ""

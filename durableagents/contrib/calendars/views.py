@@ -17,6 +17,7 @@ from durableagents.contrib.calendars import absences, deputies, queries, service
 from durableagents.contrib.calendars.hours import DAYS
 from durableagents.contrib.calendars.services import AbsenceBody, CalendarBody, DeputyBody, Text, TimingBody
 from ledger.actors import Actor
+from ledger.append import mark_of
 from ledger.web.bodies import Body, fit
 from ledger.web.page_forms import Refused, Sent, told_of
 from runs.engine.gating.timing import MAX_WORK
@@ -135,10 +136,13 @@ class OneCalendarPage(QueuePage):
         known = self.context(request, refused)
         asked = request.GET.get("hours", "").strip().replace("\x00", "")[:20]
         hours = _hours(asked or f"{queries.HOURS:g}")
-        shown = queries.one(services.find(name), hours or queries.HOURS)
-        days = [(day, known["typed"].get(day, text)) for day, text in shown.days]
+        row = services.find(name)
+        shown = queries.calendar_row(row, hours or queries.HOURS)
+        days = [(day, known["typed"].get(day, text)) for day, text in shown.week.items()]
         context = {
             "c": shown,
+            "mark": mark_of(services.shown_of(row)),
+            "hours": hours or queries.HOURS,
             "days": days,
             "act": reverse("calendar_changes", args=[name]),
             "is_no_hours": hours is None,
@@ -223,55 +227,55 @@ class QueueTimings(QueueAct):
         services.set_timing(name, form.read(TimingForm, at_once_if_away=is_on).as_body(), seen=seen, by=by)
 
 
-class Leaving(QueuesPage):
-    """Record an absence: one's own, or as an administrator anybody's."""
+class _PersonalAct(QueuesPage):
+    """An act on absences or deputies, one's own or as an administrator anybody's."""
 
     http_method_names = ["post"]
+    form = ""
+    words = ""
 
-    def post(self, request: HttpRequest) -> HttpResponse:
+    def post(self, request: HttpRequest, **which: int) -> HttpResponse:
         def act(form: Sent, by: Actor) -> None:
-            absences.leave(form.read(AbsenceBody, starts_at=moment, ends_at=moment), by=by)
+            self.act(form, by, **which)
 
-        return done(request, "absence", act, "Absence saved.", self.tell) or redirect("queues")
+        name = "-".join([self.form, *map(str, which.values())])
+        return done(request, name, act, self.words, self.tell) or redirect("queues")
+
+    def act(self, form: Sent, by: Actor, **which: int) -> None:
+        raise NotImplementedError
 
 
-class ComingBack(QueuesPage):
+class Leaving(_PersonalAct):
+    """Record an absence."""
+
+    form, words = "absence", "Absence saved."
+
+    def act(self, form: Sent, by: Actor, **which: int) -> None:
+        absences.leave(form.read(AbsenceBody, starts_at=moment, ends_at=moment), by=by)
+
+
+class ComingBack(_PersonalAct):
     """End an absence."""
 
-    http_method_names = ["post"]
+    form, words = "back", "Absence and deputyship ended."
 
-    def post(self, request: HttpRequest, absence_id: int) -> HttpResponse:
-        def act(form: Sent, by: Actor) -> None:
-            absences.come_back(absence_id, by=by, justification=form.read(SteerBody).justification)
-
-        return done(
-            request,
-            f"back-{absence_id}",
-            act,
-            "Absence and deputyship ended.",
-            self.tell,
-        ) or redirect("queues")
+    def act(self, form: Sent, by: Actor, **which: int) -> None:
+        absences.come_back(which["absence_id"], by=by, justification=form.read(SteerBody).justification)
 
 
-class Appointing(QueuesPage):
-    """Name a deputy: one's own, or as an administrator anybody's."""
+class Appointing(_PersonalAct):
+    """Name a deputy."""
 
-    http_method_names = ["post"]
+    form, words = "deputy", "Deputy saved."
 
-    def post(self, request: HttpRequest) -> HttpResponse:
-        def act(form: Sent, by: Actor) -> None:
-            deputies.appoint(form.read(DeputyBody, starts_at=moment, ends_at=moment), by=by)
-
-        return done(request, "deputy", act, "Deputy saved.", self.tell) or redirect("queues")
+    def act(self, form: Sent, by: Actor, **which: int) -> None:
+        deputies.appoint(form.read(DeputyBody, starts_at=moment, ends_at=moment), by=by)
 
 
-class Revoking(QueuesPage):
+class Revoking(_PersonalAct):
     """End a deputyship."""
 
-    http_method_names = ["post"]
+    form, words = "revoke", "Deputyship ended."
 
-    def post(self, request: HttpRequest, deputy_id: int) -> HttpResponse:
-        def act(form: Sent, by: Actor) -> None:
-            deputies.revoke(deputy_id, by=by, justification=form.read(SteerBody).justification)
-
-        return done(request, f"revoke-{deputy_id}", act, "Deputyship ended.", self.tell) or redirect("queues")
+    def act(self, form: Sent, by: Actor, **which: int) -> None:
+        deputies.revoke(which["deputy_id"], by=by, justification=form.read(SteerBody).justification)
