@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from approvals.deadlines import InTime
 from approvals.guards import DecisionGuard, DocumentsNeedApp
 from approvals.stepup import STEP_UP
-from approvals.timing.course import TIMING
 
-GUARDS: tuple[DecisionGuard, ...] = (DocumentsNeedApp(), TIMING, STEP_UP)
+GUARDS: tuple[DecisionGuard, ...] = (DocumentsNeedApp(), InTime(), STEP_UP)

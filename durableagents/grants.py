@@ -24,8 +24,6 @@ APPEND_ONLY = frozenset(
         "ledger_foureyes",
         "approvals_assertion",
         "approvals_decision",
-        "approvals_calendar",
-        "approvals_timing",
         "approvals_escalation",
         "approvals_standinggrant",
         "approvals_standinguse",
@@ -119,7 +117,6 @@ FROZEN = {
         "made_at",
         "code",
     },
-    "approvals_absence": {"id", "person", "deputy_id", "starts_at", "ends_at", "reason", "set_by", "made_at"},
     "approvals_inquiry": {
         "id",
         "approval_id",

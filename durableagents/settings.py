@@ -55,6 +55,7 @@ INSTALLED_APPS = [
     "runs",
     "approvals",
     "durableagents.contrib.bulk",
+    "durableagents.contrib.calendars",
     "durableagents.contrib.casework",
     "durableagents.contrib.certify",
     "durableagents.contrib.documents",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from approvals.brief import Brief
+    from approvals.deadlines import Deadlines
     from approvals.guards import ApprovalFilter, ApprovalPanel, DecisionGuard
     from approvals.models import Approval
     from ledger.actors import Actor
@@ -53,16 +54,25 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Queues:
-    """The queues that are asked. `statement` selects all queues as one JSON document, of which `is_ours` checks a row
-    and `timings_in` reads the times. `role_of` returns the role in charge of a queue, from its row, which it locks: the
+    """The queues that are asked. `statement` is an SQL expression of all queues as one JSON document (jsonb), of which
+    `is_ours` checks a row. `role_of` returns the role in charge of a queue, from its row, which it locks: the
     authority for what a queue allows; None if there is no such queue. Raises Forbidden if the row was not written by
     our processes. `escalated` returns the queues to which questions of these runs were escalated."""
 
     statement: str
     is_ours: Callable[[str], bool]
-    timings_in: Callable[[Any], Mapping[str, QueueTiming]]
     role_of: Callable[[str], str | None]
     escalated: Callable[[Collection[UUID]], Mapping[UUID, Collection[str]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueTimings:
+    """Rules of queues about time. `statement` is an SQL expression of all of them as one JSON document, which `read`
+    turns into rules by queue; `default` are those of any other queue."""
+
+    statement: str
+    read: Callable[[Any], Mapping[str, QueueTiming]]
+    default: QueueTiming
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +139,9 @@ class Feature:
     # Returns WITH clauses that store a gate's documents, by digest, before the statement that opens the gate.
     store_documents: Callable[[Mapping[str, bytes]], Statement] | None = None
     queues: Queues | None = None
+    queue_timings: QueueTimings | None = None
+    # Keeps the deadlines of approvals, in place of the core's plain ones.
+    deadlines: Deadlines | None = None
     policies: Policies | None = None
     secrets: SecretStore | None = None
     start_rules: StartRules | None = None
@@ -231,9 +244,20 @@ class Feature:
     run_list_links: Sequence[tuple[str, str]] = ()
     # Those of the page of an archived run.
     archived_run_links: Sequence[tuple[str, str]] = ()
-    # Extra template values: of a queue's page; of the page of all queues, by account.
+    # Called before a queue is removed, with its name: what still needs it, as a sentence without its end, or "".
+    queue_uses: Sequence[Callable[[str], str]] = ()
+    # Extra template values: of a queue's page; of the page of all queues, by account. And the templates that show them.
     queue_panels: Sequence[Callable[[Any], dict[str, Any]]] = ()
     queue_list_panels: Sequence[Callable[[int | None], dict[str, Any]]] = ()
+    queue_templates: Sequence[str] = ()
+    queue_list_templates: Sequence[str] = ()
+    # Links of the page of all queues: text and the name of the address.
+    queue_list_links: Sequence[tuple[str, str]] = ()
+    # Fields of forms, by form: the place on the page and the label of each, for links from errors.
+    form_fields: Mapping[str, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
+    # Labels of values in records of changes, and functions that put a value into words, by its name.
+    change_labels: Mapping[str, str] = field(default_factory=dict)
+    change_texts: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
 
     # Checks of a run's record; tables of runs, with the column of the run's id; checks of records without a run.
     run_checks: Sequence[Callable[[ReadJournal], Check]] = ()

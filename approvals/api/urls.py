@@ -1,6 +1,6 @@
 from django.urls import path
 
-from approvals.api import cases, changes, grants, notices, policies, queues, timing, views
+from approvals.api import cases, changes, grants, notices, policies, queues, views
 
 urlpatterns = [
     path("audit", cases.Audit.as_view(), name="api-audit"),
@@ -28,14 +28,6 @@ urlpatterns = [
     path("changes/<uuid:change_id>/refuse", changes.ChangeAct.as_view(action="refuse"), name="api-change-refuse"),
     path("changes/<uuid:change_id>/withdraw", changes.ChangeAct.as_view(action="withdraw"), name="api-change-withdraw"),
     path("four-eyes", changes.FourEyesRules.as_view(), name="api-four-eyes"),
-    path("queues/<str:queue>/timing", timing.QueueTiming.as_view(), name="api-queue-timing"),
-    path("calendars", timing.Calendars.as_view(), name="api-calendars"),
-    path("calendars/<str:calendar>", timing.OneCalendar.as_view(), name="api-calendar"),
-    path("calendars/<str:calendar>/remove", timing.CalendarRemove.as_view(), name="api-calendar-remove"),
-    path("absences", timing.Absences.as_view(), name="api-absences"),
-    path("absences/<int:absence_id>/end", timing.AbsenceEnd.as_view(), name="api-absence-end"),
-    path("deputies", queues.Deputies.as_view(), name="api-deputies"),
-    path("deputies/<int:deputy_id>/revoke", queues.DeputyRevoke.as_view(), name="api-deputy-revoke"),
     path("notifications/settings", notices.Settings.as_view(), name="api-notice-settings"),
     path("notifications/test", notices.Test.as_view(), name="api-notice-test"),
     path("notifications/deliveries", notices.Deliveries.as_view(), name="api-deliveries"),

@@ -14,12 +14,12 @@ from django.urls import reverse
 
 from approvals.brief import asks_of, cards_by_name, plan_of, title_of
 from approvals.changes.listed import title_of as title_of_change
+from approvals.deadlines import deadlines
 from approvals.notices.addressing import zone_of
 from approvals.notices.kinds import KINDS
 from approvals.notices.recipients import INQUIRIES, Case
 from approvals.policy import Sum
 from approvals.queues.standing import asked_in
-from approvals.timing.words import is_endless
 from ledger.web.text_safety import line
 from runs.models import Wait
 
@@ -92,7 +92,7 @@ def _of_inquiry(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
     title = inert(title_of(approval, tool))
     lines = [("What", title), ("Asked", inert(row.question)), ("By", inert(row.by))]
     lines += [("Answer", inert(row.answer)), ("From", inert(row.ended_by))] if row.outcome == "answered" else []
-    until = "no deadline" if is_endless(approval) else _moment(approval.deadline, zone)
+    until = "no deadline" if deadlines().texts(approval).is_endless else _moment(approval.deadline, zone)
     return title, [*lines, ("Deadline", until)]
 
 
@@ -107,7 +107,7 @@ def _of_approval(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
     lines += [("Amount", inert(amount))] if isinstance(amount, Sum) else []
     lines += [
         ("Queue", ", ".join(case.queues)),
-        ("Until", "no deadline" if is_endless(approval) else _moment(approval.deadline, zone)),
+        ("Until", "no deadline" if deadlines().texts(approval).is_endless else _moment(approval.deadline, zone)),
         ("Requested by", inert(approval.requested_by)),
     ]
     lines += [("Revision", str(approval.revision))] if approval.revision > 1 else []

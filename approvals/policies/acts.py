@@ -12,13 +12,13 @@ from django.db.models.functions import Lower
 from django.db.models.lookups import IsNull
 from pydantic import Field
 
-from approvals.calendars.asof import LOOKED_AT, next_version
 from approvals.policies.inforce import now as in_force_now
 from approvals.queue_models import Queue
 from approvals.queues.acts import Name, hold
 from approvals.queues.who import PERMISSION, Unchanged, as_admin, check_text, wrong
 from approvals.rules.meaning import Schema, typed
 from approvals.rules.rows import Policy, digest
+from approvals.versions import LOOKED_AT, next_version
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now

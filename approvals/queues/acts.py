@@ -13,7 +13,6 @@ from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, connection, transaction
 from pydantic import Field
 
-from approvals.calendars.asof import escalating_to
 from approvals.models import Approval, Policy
 from approvals.queue_models import Limit, Queue
 from approvals.queues.who import PERMISSION, Unchanged, account, as_admin, check_text, wrong
@@ -25,13 +24,14 @@ from ledger.four_eyes.guards import second
 from ledger.models import ActRecord
 from ledger.web.bodies import NoFlag, PlainZero
 from ledger.web.roles import is_approver, is_role
+from runs import features
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.fields import CURRENCY
 from runs.engine.gating.proof import Proof, Threshold
 from runs.engine.gating.stages import required_by
 from runs.models import ENDED, Wait
-from runs.services.bodies import Moment, SteerBody
+from runs.services.bodies import SteerBody
 
 Name = Annotated[str, Field(max_length=200)]
 Currency = Annotated[str, Field(max_length=10)]
@@ -108,17 +108,6 @@ class LiftBody(SteerBody):
     """Removes the limit of a person or, without a person, of the role."""
 
     person: Name = Field(default="", description="User name; empty: the limit of the role.")
-
-
-class DeputyBody(SteerBody):
-    """A deputyship. Without a principal it is for the caller, without a queue for all queues, and without `from` it
-    starts now."""
-
-    deputy: Name = Field(description="User name of the deputy.")
-    principal: Name = Field(default="", description="User name of the person they stand in for; empty: the caller.")
-    queue: Name = Field(default="", description="Queue where they may decide; empty: everywhere.")
-    starts_at: Moment | None = Field(default=None, description="Time when it starts; default: now.")
-    ends_at: Moment = Field(description="Time when it ends.")
 
 
 MOST = 200  # at most
@@ -477,8 +466,8 @@ def _needed_by(queue: Queue) -> str:
     waits = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True, detail__of=queue.name)
     if waits.exclude(run__state__in=ENDED).exists():
         return "a question is open there"
-    if others := escalating_to(queue.name):
-        return f"what nobody answers in {', '.join(others)} goes there"
+    if use := next((use for ask in features.every(lambda each: each.queue_uses) if (use := ask(queue.name))), ""):
+        return use
     if settings.DURABLEAGENTS.budget_queue == queue.name:
         return "DURABLEAGENTS_BUDGET_QUEUE names it"
     if policy := Policy.objects.filter(queue=queue.name, ended_at__isnull=True).first():

@@ -20,10 +20,10 @@ from ledger.four_eyes.known import NUMBER
 from ledger.web.bodies import NoFlag, PlainZero
 from ledger.web.roles import OPERATOR
 from ledger.web.text_safety import is_hidden
+from ledger.zones import zones
 from runs.engine.agents import registry
 from runs.engine.budget import A_MILLION, usd_of
 from runs.engine.errors import UnknownAgent, UnknownVersion
-from runs.engine.gating.calendars import zones
 from runs.models import Wait
 from runs.services.bodies import SteerBody
 

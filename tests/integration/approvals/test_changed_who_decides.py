@@ -12,8 +12,10 @@ from django.utils import timezone
 from approvals.models import Approval
 from approvals.policies import acts as policies
 from approvals.policies.acts import NewPolicyBody, PolicyBody
-from approvals.queues import acts, deputies
-from approvals.queues.acts import DeputyBody, LimitBody, QueueChangeBody
+from approvals.queues import acts
+from approvals.queues.acts import LimitBody, QueueChangeBody
+from durableagents.contrib.calendars import deputies
+from durableagents.contrib.calendars.services import DeputyBody
 from durableagents.contrib.casework.delegations import delegate
 from durableagents.identity import rights
 from ledger.acting import acting

@@ -9,14 +9,14 @@ from uuid import UUID
 
 import pytest
 
-from approvals.calendars import asof
 from approvals.models import Approval
-from approvals.timing.course import read
 from durableagents import Context, End, WorkingHours
+from durableagents.contrib.calendars import versions as asof
+from durableagents.contrib.calendars.clock import DEADLINES
+from durableagents.contrib.calendars.hours import DAYS, Calendar
 from durableagents.contrib.releases import migrating
 from durableagents.contrib.releases.migration_requests import MigrateBody
 from ledger.verification.runs import verify
-from runs.engine.gating.calendars import DAYS, Calendar
 from runs.models import Halt, Run, Stood, Wait
 from runs.services import questions
 from runs.services.budgets import raising
@@ -231,7 +231,7 @@ def test_working_hours_that_stood_still_are_given_back_as_such(stage: Stage, too
         assert asked.deadline > now() and about_deadlines(run) == []
     halted = Halt.objects.get(halt=it.halt, n=0).at
     lift(it)
-    told = read(asked, asked.wait).course.deadline
+    told = DEADLINES.read(asked, asked.wait).course.deadline
     timers.sweep()
     let_go()
     asked = Approval.objects.get(run=run)

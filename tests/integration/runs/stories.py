@@ -10,10 +10,11 @@ from datetime import timedelta
 from django.contrib.auth.models import User
 from django.db import connection
 
-from approvals.models import Approval, Assertion, Escalation, Queue, Timing
+from approvals.models import Approval, Assertion, Escalation, Queue
 from approvals.passkeys.signed import terms_of_yes
 from approvals.services import decide
 from durableagents import BusinessFailure, Context, End, Flag, Keyword, Keywords, Number, TransportError
+from durableagents.contrib.calendars.models import Timing
 from durableagents.contrib.casework import delegations, inquiries
 from durableagents.signin import passkeys, webauthn
 from ledger.actors import Actor
