@@ -33,8 +33,8 @@ from runs.engine.gating.timing import (
 )
 from runs.engine.tape import payload_of
 from runs.models import Wait
-from runs.services.halts import standing
-from runs.services.halts.standing import stretches
+from runs.services import halted_time
+from runs.services.halted_time import stretches
 
 _KINDS = [
     kind.KIND
@@ -215,7 +215,7 @@ def put_off(approval: Approval, wait: Wait, deadline: datetime) -> None:
 def restart_deadline(approval: Approval, wait: Wait, deadline: datetime, now: datetime) -> None:
     """Restart the deadline from now, with earlier halts already included."""
     put_off(approval, wait, deadline)
-    standing.count_from(wait, now)
+    halted_time.count_from(wait, now)
 
 
 def follow(wait: Wait) -> None:
@@ -223,7 +223,7 @@ def follow(wait: Wait) -> None:
     if wait.resolved_at is not None:
         return
     approval, now = Approval.objects.select_for_update().get(wait=wait), database_now()
-    ends, ahead = runs_out(read(approval, wait).course, wait, now), standing.ahead_of(wait)
+    ends, ahead = runs_out(read(approval, wait).course, wait, now), halted_time.ahead_of(wait)
     put_off(approval, wait, ends if ahead is None or ahead <= now else max(ends, ahead))
 
 

@@ -14,7 +14,7 @@ from ledger.clock import database_now
 from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared
 from runs.engine.gating.timing import Course, plus, resume_clock, stop_clock
 from runs.engine.tape import payload_of
-from runs.services.halts.standing import MAX_AHEAD
+from runs.services.halted_time import MAX_AHEAD
 
 
 class Times:

@@ -31,6 +31,7 @@ from approvals.queues.acts import ProofBody, QueueChangeBody
 from approvals.services import AlreadyDecided, decide
 from durableagents import Context, End
 from durableagents.contrib.casework.delegations import delegate
+from durableagents.contrib.change_control.models import FourEyes, RuleChange
 from durableagents.contrib.releases.models import Ramp
 from durableagents.identity.invitations import roles_of
 from durableagents.models import Invitation
@@ -38,7 +39,7 @@ from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
 from ledger.errors import InvalidInput
-from ledger.models import FourEyes, Json, RuleChange
+from ledger.models import Json
 from ledger.verification.protected import protected_rows
 from ledger.verification.registers import verify_registers
 from ledger.web.roles import is_role
