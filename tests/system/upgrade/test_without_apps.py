@@ -20,7 +20,7 @@ _MISFIT = "import django; django.setup(); from ledger import schema; print(schem
 REMOVABLE = "bulk,casework,certify,change_control,documents,forks,halts,limits,metrics,releases,replay"
 REMOVABLE += ",reports,schedules,webhooks"
 
-# What apps guard may not be dropped unseen: the refusal, and a row that causes it.
+# What apps guard may not be dropped unseen: the refusal, a row that causes it, and what ends that.
 NEEDED: Sequence[tuple[str, LiteralString, LiteralString]] = (
     (
         "durableagents.contrib.halts (runs or calls are halted",
@@ -30,8 +30,8 @@ NEEDED: Sequence[tuple[str, LiteralString, LiteralString]] = (
     ),
     (
         "durableagents.contrib.change_control (changes of rules need two people",
-        "INSERT INTO ledger_foureyes VALUES (1, '{roles}', 'user:anna', now(), NULL)",
-        "SET session_replication_role = replica; DELETE FROM ledger_foureyes",
+        "INSERT INTO ledger_foureyes (n, families, set_by, at) VALUES (1, '{roles}', 'user:anna', now())",
+        "INSERT INTO ledger_foureyes (n, families, set_by, at) VALUES (2, '{}', 'user:anna', now())",
     ),
 )
 
@@ -74,10 +74,10 @@ def test_apps_are_left_out_and_put_back(postgres: Mapping[str, str], django_db_s
         refused = run(urls, tmp_path, "encryption,restore_hold", "manage.py", "migrate", "-v0")
         assert "INSTALLED_APPS lacks durableagents.contrib.encryption" in refused and "put it back" in refused
         with psycopg.connect(urls["owner"], autocommit=True) as owner:
-            for needed, insert, delete in NEEDED:
-                owner.execute(insert)
+            for needed, begin, end in NEEDED:
+                owner.execute(begin)
                 refused = run(urls, tmp_path, rest, "manage.py", "migrate", "-v0")
                 assert needed in refused and "put it back" in refused
-                owner.execute(delete)
+                owner.execute(end)
         assert migrated("none") == "", "they find their tables again"
         assert "needs durableagents.contrib.halts" in run(urls, tmp_path, "halts", "manage.py", "check")
