@@ -28,8 +28,8 @@ from runs import features
 from runs.engine.gating.timing import Course, Terms
 from runs.engine.tape import payload_of
 from runs.models import Wait
-from runs.services.halts import standing
-from runs.services.halts.standing import MAX_AHEAD, stretches
+from runs.services import halted_time
+from runs.services.halted_time import MAX_AHEAD, stretches
 
 log = logging.getLogger("approvals.deadlines")
 _KINDS = [
@@ -117,7 +117,7 @@ def put_off(approval: Approval, wait: Wait, deadline: datetime) -> None:
 def restart_deadline(approval: Approval, wait: Wait, deadline: datetime, now: datetime) -> None:
     """Restart the deadline from now, with earlier halts already included."""
     put_off(approval, wait, deadline)
-    standing.count_from(wait, now)
+    halted_time.count_from(wait, now)
 
 
 class Deadlines:
@@ -194,7 +194,7 @@ class Deadlines:
         if wait.resolved_at is not None:
             return
         approval, now = Approval.objects.select_for_update().get(wait=wait), database_now()
-        ends, ahead = self.passes_at(self.course(approval, wait), wait, now), standing.ahead_of(wait)
+        ends, ahead = self.passes_at(self.course(approval, wait), wait, now), halted_time.ahead_of(wait)
         put_off(approval, wait, ends if ahead is None or ahead <= now else max(ends, ahead))
 
     def stop_clock(self, approval: Approval, wait: Wait, now: datetime) -> MovedClock | None:

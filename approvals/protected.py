@@ -5,7 +5,6 @@ from __future__ import annotations
 from approvals.models import Policy, StandingEnd, StandingGrant
 from approvals.outbox import Channel, Device
 from approvals.queue_models import Deputy, Limit, Queue
-from ledger.models import FourEyes
 from ledger.protected import protect
 
 for model, what, named_by in (
@@ -17,6 +16,5 @@ for model, what, named_by in (
     (Device, "device", "id"),
     (StandingGrant, "standing approval", "id"),
     (StandingEnd, "end of standing approval", "grant_id"),
-    (FourEyes, "two-person rule", "n"),
 ):
     protect(model, what, named_by=named_by)

@@ -4,7 +4,6 @@ from django.urls import path
 
 from approvals import views
 from approvals.cases import views as cases
-from approvals.changes import views as changes
 from approvals.granting import views as granting
 from approvals.notices import views as notices
 from approvals.policies import views as policies
@@ -38,12 +37,6 @@ urlpatterns = [
     path("policies/of/<str:policy>", policies.OnePolicyPage.as_view(), name="policy"),
     path("policies/of/<str:policy>/versions", policies.PolicyChanging.as_view(), name="policy_versions"),
     path("policies/of/<str:policy>/retirements", policies.PolicyRetiring.as_view(), name="policy_retirements"),
-    path("changes", changes.ChangesPage.as_view(), name="rule_changes"),
-    path("changes/guards", changes.Guards.as_view(), name="four_eyes"),
-    path("changes/<uuid:change_id>", changes.ChangePage.as_view(), name="rule_change"),
-    path("changes/<uuid:change_id>/agreements", changes.Agreements.as_view(), name="rule_change_agreements"),
-    path("changes/<uuid:change_id>/refusals", changes.Refusals.as_view(), name="rule_change_refusals"),
-    path("changes/<uuid:change_id>/withdrawals", changes.Withdrawals.as_view(), name="rule_change_withdrawals"),
     path("notifications", notices.Mine.as_view(), name="notifications"),
     path("notifications/settings", notices.Settings.as_view(), name="notice_settings"),
     path("notifications/tests", notices.Tests.as_view(), name="notice_tests"),

@@ -21,7 +21,6 @@ APPEND_ONLY = frozenset(
         "ledger_ledgerentry",
         "ledger_overriderecord",
         "ledger_actrecord",
-        "ledger_foureyes",
         "approvals_assertion",
         "approvals_decision",
         "approvals_escalation",
@@ -33,7 +32,6 @@ APPEND_ONLY = frozenset(
         "runs_incident",
         "runs_price",
         "runs_policyrevision",
-        "runs_halt",
         "durableagents_masterkey",
         "durableagents_document",
         "django_admin_log",  # who changed what under /admin/
@@ -44,20 +42,6 @@ APPEND_ONLY = frozenset(
 FROZEN = {
     "ledger_head": {"run_id"},
     "ledger_rowcode": {"table_name", "key"},
-    "ledger_rulechange": {
-        "id",
-        "family",
-        "act",
-        "given",
-        "told",
-        "why",
-        "by",
-        "person",
-        "role",
-        "auth",
-        "address",
-        "made_at",
-    },
     "runs_run": {
         "id",
         "agent",
@@ -169,7 +153,6 @@ READ_ONLY = frozenset(
         "runs_attribute",  # written by a trigger as the owner
         "runs_runtag",  # likewise
         "approvals_seat",  # likewise
-        "runs_haltnow",  # likewise
         "ledger_accountrecord",
         "ledger_register",
         "durableagents_endedsession",  # likewise

@@ -11,7 +11,6 @@ from uuid import UUID
 from django.conf import settings
 
 from ledger import observers
-from ledger.four_eyes import changes
 from ledger.verification import registers, runs
 from runs.engine.certification import Certificates
 
@@ -26,8 +25,9 @@ if TYPE_CHECKING:
     from approvals.guards import ApprovalFilter, ApprovalPanel, DecisionGuard
     from approvals.models import Approval
     from ledger.actors import Actor
+    from ledger.change_control import ProposedChange
     from ledger.events import VersionAssigned, WaitOpened
-    from ledger.models import Head, RuleChange
+    from ledger.models import Head
     from ledger.observers import Observer
     from ledger.verification.registers import Listed
     from ledger.verification.runs import Check, ReadJournal
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from runs.engine.certification import Certificate, CertificateReader
     from runs.engine.gating.timing import QueueTiming
     from runs.engine.guards import Guard
+    from runs.engine.halts import Halts
     from runs.engine.journal import GateOpening, WaitSpec
     from runs.engine.limits import Limits
     from runs.engine.secrets import SecretStore
@@ -149,6 +150,8 @@ class Feature:
     guards: Sequence[Guard] = ()
     # Returns the limits of calls that a worker observes, by its incarnation.
     limits: Callable[[UUID], Limits] | None = None
+    # Returns the halts that a worker observes, by its incarnation.
+    halts: Callable[[UUID], Halts] | None = None
     certification: Certification | None = None
 
     # Statements that accompany a run's creation, by its id. Its first events are packed inside: nothing may be kept
@@ -175,6 +178,8 @@ class Feature:
     # Called as a process is about to serve, with its kind (web, worker): the reason why it must not, or None. Raises
     # django.db.OperationalError during an outage, and is called again.
     on_serving: Sequence[Callable[[str], str | None]] = ()
+    # Called by `up` as it has started: lines that say what keeps runs from being executed.
+    start_notices: Sequence[Callable[[], list[str]]] = ()
     # Called with each new connection of a worker's event loop, before its first use. Raising keeps it from being used.
     on_connection: Sequence[Callable[[Connection], Awaitable[None]]] = ()
     # Called in a worker's event loop, every few seconds at least, before it reads what happened.
@@ -199,7 +204,7 @@ class Feature:
     # Called when an outcome is proposed that a second person must confirm, with the number of the proposal.
     on_outcome_proposed: Sequence[Callable[[Run, Wait, int], None]] = ()
     # Called when a change of rules is proposed that a second person must confirm.
-    on_change_proposed: Sequence[Callable[[RuleChange], None]] = ()
+    on_change_proposed: Sequence[Callable[[ProposedChange], None]] = ()
     # Called before a run's content is removed, by erasure or by age: the reason why it must be kept, or None.
     removal_refusals: Sequence[Callable[[UUID], str | None]] = ()
     # Called with the ids of runs whose content was erased, to let copies elsewhere go. Raising refuses the erasure.
@@ -269,13 +274,12 @@ installed: dict[str, Feature] = {}
 
 
 def install(*features: Feature) -> None:
-    """Add features to this process, or replace those of the same name, whose checks and change hooks stay."""
+    """Add features to this process, or replace those of the same name, whose checks stay."""
     for each in features:
         installed.pop(each.name, None)  # so that it comes last
         installed[each.name] = each
         runs.register(*each.run_checks, **each.run_tables)
         registers.register(*each.record_checks)
-        changes.subscribe(*each.on_change_proposed)
         observers.register(each.observers)
 
 

@@ -24,7 +24,7 @@ from ledger.clock import database_now
 from ledger.errors import first_line
 from runs.backoff import pause_seconds
 from runs.journal.database_errors import is_transient
-from runs.services.halts import standing
+from runs.services import halted_time
 
 MAX_TRIES = 16  # about ten hours
 FIRST_SECONDS, MAX_SECONDS = 30.0, 3600.0
@@ -213,7 +213,7 @@ def _not_near_yet(case: Case, now: datetime) -> datetime | None:
     near = _near(case)
     if near is not None and near > now:
         return near
-    is_standing = case.approval is not None and standing.is_halted(case.approval.run_id)
+    is_standing = case.approval is not None and halted_time.is_halted(case.approval.run_id)
     return now + WHILE_HALTED if is_standing else None
 
 

@@ -13,7 +13,6 @@ from django.conf import settings
 from django.urls import reverse
 
 from approvals.brief import asks_of, cards_by_name, plan_of, title_of
-from approvals.changes.listed import title_of as title_of_change
 from approvals.deadlines import deadlines
 from approvals.notices.addressing import zone_of
 from approvals.notices.kinds import KINDS
@@ -71,7 +70,7 @@ def _about(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
     if case.notice.kind == "endpoint_stopped":
         return inert(case.notice.about), [("What", "a webhook gets no messages any more: see its delivery log")]
     if case.change is not None:
-        title = inert(title_of_change(case.change))
+        title = inert(case.change.title)
         return title, [("What", title), ("Why", inert(case.change.why)), ("Proposed by", inert(case.change.by))]
     if case.notice.kind == "test":
         return "test", [("What", "a test notification")]

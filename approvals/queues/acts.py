@@ -18,9 +18,9 @@ from approvals.queue_models import Limit, Queue
 from approvals.queues.who import PERMISSION, Unchanged, account, as_admin, check_text, wrong
 from ledger.actors import Actor
 from ledger.append import acted, is_moved, is_said, justified
+from ledger.change_control import two_person
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Moved, NotFound
-from ledger.four_eyes.guards import second
 from ledger.models import ActRecord
 from ledger.web.bodies import NoFlag, PlainZero
 from ledger.web.roles import is_approver, is_role
@@ -160,7 +160,7 @@ def find(name: str) -> Queue:
     return found
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def create(body: QueueBody, *, by: Actor) -> Queue:
     """Add a queue, or restore a removed one. Raises InvalidInput by the field, Forbidden, JustificationRequired."""
@@ -188,7 +188,7 @@ def create(body: QueueBody, *, by: Actor) -> Queue:
         raise wrong("name", "is that of another queue by now", "reload the list of queues") from None
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def change(name: str, body: QueueChangeBody, *, seen: str | None = None, by: Actor) -> Queue:
     """Set title, role, currency or whether amounts are needed. Raises as `create` does, Moved and NotFound."""
@@ -217,7 +217,7 @@ def change(name: str, body: QueueChangeBody, *, seen: str | None = None, by: Act
     return store("queue_change", queue, by=by, before=before, why=why)
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def close(name: str, *, by: Actor, justification: str) -> Queue:
     """Close a queue: nothing new is asked or decided; open questions stay open until their deadline. Raises QueueState,
@@ -225,14 +225,14 @@ def close(name: str, *, by: Actor, justification: str) -> Queue:
     return _move("queue_close", name, Queue.State.OPEN, Queue.State.CLOSED, by, justification)
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def open_again(name: str, *, by: Actor, justification: str) -> Queue:
     """Open a closed queue. Raises as `close` does."""
     return _move("queue_open", name, Queue.State.CLOSED, Queue.State.OPEN, by, justification)
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def remove(name: str, *, by: Actor, justification: str) -> Queue:
     """Remove a queue. Its name stays known, so that seeding doesn't restore it. Raises QueueInUse if it has open
@@ -246,7 +246,7 @@ def remove(name: str, *, by: Actor, justification: str) -> Queue:
     return store("queue_remove", queue, by=by, before=before, why=why)
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def limit(name: str, body: LimitBody, *, seen: str | None = None, by: Actor) -> Queue:
     """Set the limit of a person or the role. Raises InvalidInput by the wrong field, Moved, NotFound, Forbidden,
@@ -267,7 +267,7 @@ def limit(name: str, body: LimitBody, *, seen: str | None = None, by: Actor) -> 
     return queue
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def lift(name: str, body: LiftBody, *, seen: str | None = None, by: Actor) -> Queue:
     """End a limit: the role's then applies to the person, and none to the role. Raises InvalidInput if there is none,
@@ -285,7 +285,7 @@ def lift(name: str, body: LiftBody, *, seen: str | None = None, by: Actor) -> Qu
     return queue
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def prove(name: str, body: ProofBody, *, seen: str | None = None, by: Actor) -> Queue:
     """Set what an approval must prove there, and its threshold. Raises InvalidInput by the wrong field, Moved,
@@ -305,7 +305,7 @@ def prove(name: str, body: ProofBody, *, seen: str | None = None, by: Actor) -> 
     return store("queue_proof", queue, by=by, before=before, why=why)
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def offer(name: str, body: ReasonsBody, *, seen: str | None = None, by: Actor) -> Queue:
     """Replace the reasons offered to deciders. Raises InvalidInput by the wrong field, Moved, NotFound, Forbidden,

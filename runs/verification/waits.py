@@ -19,7 +19,7 @@ from runs.engine.tape import payload_of
 from runs.engine.undo import WITH_PARENT
 from runs.journal.digests import call_secret
 from runs.models import Wait
-from runs.services.halts.standing import could_be_put_off, stood_still
+from runs.services.halted_time import could_be_put_off, stood_still
 
 # By whom repairs count, and the slots of stops that a damaged journal takes no event of (runs/workers/failover.py).
 _PEOPLE = ("user:", "key:", "os:")  # accounts, their keys, and the shell of the server

@@ -19,9 +19,9 @@ from durableagents.contrib.calendars.models import Absence
 from durableagents.contrib.calendars.services import AbsenceBody, DeputyBody
 from ledger.actors import Actor
 from ledger.append import acted, justified
+from ledger.change_control import two_person
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound
-from ledger.four_eyes.guards import second
 from ledger.rows import row_of
 from ledger.web.roles import AUDITOR, is_approver, is_role, roles
 
@@ -52,7 +52,7 @@ def leave(body: AbsenceBody, *, by: Actor) -> Absence:
     return _leave(body, own, by)
 
 
-@second("queues", needs=PERMISSION, moving=frozenset({"starts_at", "absence.deputy"}))
+@two_person("queues", needs=PERMISSION, moving=frozenset({"starts_at", "absence.deputy"}))
 @transaction.atomic
 def leave_to(body: AbsenceBody, *, by: Actor) -> Absence:
     """Record another person's absence with a deputy, which grants the right to decide. Raises as `leave` does."""

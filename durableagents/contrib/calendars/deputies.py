@@ -15,10 +15,9 @@ from approvals.queues.who import PERMISSION, account, as_admin, can_look, check_
 from durableagents.contrib.calendars.services import DeputyBody
 from ledger.actors import Actor
 from ledger.append import acted, justified
+from ledger.change_control import is_guarded, two_person
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound
-from ledger.four_eyes.guards import second
-from ledger.four_eyes.known import is_guarded
 from ledger.web.roles import roles
 
 LONGEST = timedelta(days=366)
@@ -46,7 +45,7 @@ def appoint(body: DeputyBody, *, by: Actor) -> Deputy:
     return appoint_for(body, by=by) if own is None or is_nobodys(by) else _appoint_own(body, own, by)
 
 
-@second("queues", needs=PERMISSION, moving=frozenset({"starts_at"}))
+@two_person("queues", needs=PERMISSION, moving=frozenset({"starts_at"}))
 @transaction.atomic
 def appoint_for(body: DeputyBody, *, by: Actor) -> Deputy:
     """Name another person's deputy, which grants the right to decide. Raises as `appoint` does."""

@@ -28,8 +28,8 @@ from ledger.actors import SWEEPER, Actor
 from ledger.clock import database_now
 from ledger.models import Head
 from runs.models import ENDED, Run, State, Wait
+from runs.services import halted_time
 from runs.services.command import is_busy, journal, locked
-from runs.services.halts import standing
 
 log = logging.getLogger("durableagents.calendars")
 BATCH = 100
@@ -86,7 +86,7 @@ def _look_at(approval_id: UUID, run_id: UUID) -> None:
     is_over = approval.state != ApprovalState.OPEN or wait.resolved_at is not None or run.state in ENDED
     if is_over or run.state == State.PAUSED or approval.look_at is None or approval.look_at > now:
         return
-    if wait.deadline <= now or standing.is_halted(run.pk):  # the deadline itself is handled by `on_due`
+    if wait.deadline <= now or halted_time.is_halted(run.pk):  # the deadline itself is handled by `on_due`
         return
     known = DEADLINES.read(approval, wait)
     step = _further(approval, known)

@@ -30,9 +30,9 @@ from durableagents.contrib.calendars.versions import (
 )
 from ledger.actors import Actor
 from ledger.append import acted, is_moved, justified
+from ledger.change_control import two_person
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Moved, NotFound
-from ledger.four_eyes.guards import second
 from ledger.web.bodies import NoFlag, Strict
 from ledger.zones import zones
 from runs.services.bodies import Moment, SteerBody
@@ -156,7 +156,7 @@ def find(name: str) -> Calendar:
     return found
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def set_calendar(body: CalendarBody, *, is_new: bool = False, seen: str | None = None, by: Actor) -> Calendar:
     """Add a calendar or a version of one; only the former with `is_new`. Raises InvalidInput by the wrong field, Moved,
@@ -185,7 +185,7 @@ def set_calendar(body: CalendarBody, *, is_new: bool = False, seen: str | None =
     return _store("calendar", row, last, by=by, why=why)
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def remove_calendar(name: str, *, by: Actor, justification: str) -> Calendar:
     """Remove a calendar; open questions keep it. Raises CalendarInUse, NotFound, Forbidden, JustificationRequired."""
@@ -207,7 +207,7 @@ def used_by(name: str) -> list[str]:
     return [row.queue.name for row in in_force() if row.calendar == name]
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def set_timing(name: str, body: TimingBody, *, seen: str | None = None, by: Actor) -> Timing:
     """Replace a queue's timing. Raises InvalidInput by the field, Moved, NotFound, Forbidden, JustificationRequired."""

@@ -17,12 +17,13 @@ from approvals.queues.acts import LimitBody, QueueChangeBody
 from durableagents.contrib.calendars import deputies
 from durableagents.contrib.calendars.services import DeputyBody
 from durableagents.contrib.casework.delegations import delegate
+from durableagents.contrib.change_control import services as changes
+from durableagents.contrib.change_control import setting as guards
+from durableagents.contrib.change_control.setting import GuardsBody
 from durableagents.identity import rights
 from ledger.acting import acting
 from ledger.actors import Actor
 from ledger.errors import Forbidden, Proposed
-from ledger.four_eyes import changes, guards
-from ledger.four_eyes.guards import GuardsBody
 from tests.integration.approvals.setup import WHY, asked, away, buying, limited, say, somebody
 from tests.integration.runs.stage import Stage
 from tests.rewriting import rewrite

@@ -33,6 +33,7 @@ from durableagents.contrib.calendars import services as deadline_acts
 from durableagents.contrib.calendars.models import Absence, Calendar, Timing
 from durableagents.contrib.calendars.versions import all_of_them
 from durableagents.contrib.casework.delegations import delegate
+from durableagents.contrib.change_control.models import FourEyes, RuleChange
 from durableagents.contrib.releases.models import Ramp
 from durableagents.identity.invitations import roles_of
 from durableagents.models import Invitation
@@ -40,7 +41,7 @@ from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
 from ledger.errors import InvalidInput
-from ledger.models import FourEyes, Json, RuleChange
+from ledger.models import Json
 from ledger.verification.protected import protected_rows
 from ledger.verification.registers import verify_registers
 from ledger.web.roles import is_role

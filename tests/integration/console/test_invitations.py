@@ -13,12 +13,12 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
+from durableagents.contrib.change_control import setting as guards
+from durableagents.contrib.change_control.setting import GuardsBody
 from durableagents.identity import invitations
 from durableagents.models import Invitation
 from ledger.actors import Actor
 from ledger.clock import database_now
-from ledger.four_eyes import guards
-from ledger.four_eyes.guards import GuardsBody
 from ledger.models import AccountRecord, ActRecord
 from tests.cases import each_case
 from tests.integration.console.accounts import (

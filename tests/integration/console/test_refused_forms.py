@@ -19,12 +19,14 @@ from approvals.outbox import Channel
 from approvals.queue_models import Deputy, Limit
 from approvals.queues.labels import FIELDS, fields_in
 from durableagents.contrib.calendars.models import Absence, Calendar, Timing
+from durableagents.contrib.change_control import services as changes
+from durableagents.contrib.change_control import setting as guards
+from durableagents.contrib.change_control.models import RuleChange
+from durableagents.contrib.change_control.setting import GuardsBody
 from durableagents.identity import rights
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, Moved
-from ledger.four_eyes import changes, guards
-from ledger.four_eyes.guards import GuardsBody
-from ledger.models import ActRecord, RuleChange
+from ledger.models import ActRecord
 from runs import features
 from tests.cases import each_case
 from tests.integration.console.conftest import Forms, Reader, text_of
