@@ -25,7 +25,6 @@ from approvals.passkeys.models import Assertion as Assertion
 from approvals.queue_models import Deputy as Deputy
 from approvals.queue_models import Limit as Limit
 from approvals.queue_models import Queue as Queue
-from approvals.rules.rows import Policy as Policy
 from approvals.talk_models import Delegation as Delegation
 from approvals.talk_models import Inquiry as Inquiry
 from ledger.codes import mac

@@ -12,13 +12,11 @@ from approvals.granting import using
 from approvals.granting.listed import bounds_of
 from approvals.notices import addressing, kinds
 from approvals.notices.courier import ADDRESS, BY_CHAT, BY_MAIL, BY_PUSH, CHAT, FORGET, MAIL, PUSH, carry, is_due
-from approvals.policies.inforce import STATEMENT, book_of
-from approvals.policies.verification import Policed, every_revision
 from approvals.queues import along, standing
 from approvals.timing import course
 from approvals.verification import Gates
 from runs.background import Duty
-from runs.features import Feature, Policies, Queues
+from runs.features import Feature, Queues
 from runs.models import Wait
 
 FEATURES = (
@@ -57,12 +55,6 @@ FEATURES = (
         queue_list_panels=(lambda person: {"absences": absences_of(person)},),
     ),
     Feature(name="standing grants", sweeps=(using.look,), queue_panels=(bounds_of,)),
-    Feature(
-        name="policies",
-        policies=Policies(statement=STATEMENT, made_of=book_of),
-        run_checks=(Policed,),
-        record_checks=(every_revision,),
-    ),
     Feature(
         name="notices",
         on_outcome_proposed=(kinds.outcome_said,),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from approvals.models import Absence, Calendar, Policy, StandingEnd, StandingGrant, Timing
+from approvals.models import Absence, Calendar, StandingEnd, StandingGrant, Timing
 from approvals.outbox import Channel, Device
 from approvals.queue_models import Deputy, Limit, Queue
 from ledger.models import FourEyes
@@ -13,7 +13,6 @@ for model, what, named_by in (
     (Limit, "approval limit", "id"),
     (Deputy, "deputy", "id"),
     (Absence, "absence", "id"),
-    (Policy, "policy", "name"),
     (Calendar, "calendar", "name"),
     (Timing, "deadlines of queue", "queue_id"),
     (Channel, "channel", "name"),

@@ -8,7 +8,6 @@ from approvals.changes import views as changes
 from approvals.deadlines import views as timing
 from approvals.granting import views as granting
 from approvals.notices import views as notices
-from approvals.policies import views as policies
 from approvals.queues import views as queues
 
 urlpatterns = [
@@ -34,13 +33,6 @@ urlpatterns = [
     path("queues/grants/<int:grant_id>", granting.OneGrantPage.as_view(), name="standing_grant"),
     path("queues/grants/<int:grant_id>/ends", granting.GrantEnds.as_view(), name="standing_grant_ends"),
     path("queues/of/<str:queue>/reasons", queues.QueueReasons.as_view(), name="queue_reasons"),
-    path("policies", policies.PoliciesPage.as_view(), name="policies"),
-    path("policies/new", policies.PolicyAdding.as_view(), name="new_policy"),
-    path("policies/tries", policies.PolicyTrying.as_view(), name="policy_tries"),
-    path("policies/restorations", policies.PolicyRestoring.as_view(), name="policy_restorations"),
-    path("policies/of/<str:policy>", policies.OnePolicyPage.as_view(), name="policy"),
-    path("policies/of/<str:policy>/versions", policies.PolicyChanging.as_view(), name="policy_versions"),
-    path("policies/of/<str:policy>/retirements", policies.PolicyRetiring.as_view(), name="policy_retirements"),
     path("changes", changes.ChangesPage.as_view(), name="rule_changes"),
     path("changes/guards", changes.Guards.as_view(), name="four_eyes"),
     path("changes/<uuid:change_id>", changes.ChangePage.as_view(), name="rule_change"),

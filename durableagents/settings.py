@@ -68,6 +68,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.replay",
     "durableagents.contrib.reports",
     "durableagents.contrib.metrics",
+    "durableagents.contrib.policies",
     "durableagents.contrib.releases",
     "durableagents.contrib.restore_hold",
     "durableagents.contrib.schedules",

@@ -229,6 +229,8 @@ class Feature:
     run_list_links: Sequence[tuple[str, str]] = ()
     # Those of the page of an archived run.
     archived_run_links: Sequence[tuple[str, str]] = ()
+    # Called before a queue is removed, with its name: what still needs it, as a sentence without its end, or "".
+    queue_uses: Sequence[Callable[[str], str]] = ()
     # Extra template values: of a queue's page; of the page of all queues, by account.
     queue_panels: Sequence[Callable[[Any], dict[str, Any]]] = ()
     queue_list_panels: Sequence[Callable[[int | None], dict[str, Any]]] = ()

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from approvals.api import cases, changes, grants, notices, policies, queues, timing, views
+from approvals.api import cases, changes, grants, notices, queues, timing, views
 
 urlpatterns = [
     path("audit", cases.Audit.as_view(), name="api-audit"),
@@ -17,11 +17,6 @@ urlpatterns = [
     path("grants/<int:grant_id>", grants.OneGrant.as_view(), name="api-grant"),
     path("grants/<int:grant_id>/end", grants.GrantEnd.as_view(), name="api-grant-end"),
     path("queues/<str:queue>/reasons", queues.QueueReasons.as_view(), name="api-queue-reasons"),
-    path("policies", policies.Policies.as_view(), name="api-policies"),
-    path("policies/restore", policies.PoliciesRestore.as_view(), name="api-policies-restore"),
-    path("policies/try", policies.PoliciesTry.as_view(), name="api-policies-try"),
-    path("policies/<str:policy>", policies.OnePolicy.as_view(), name="api-policy"),
-    path("policies/<str:policy>/retire", policies.PolicyRetire.as_view(), name="api-policy-retire"),
     path("changes", changes.Changes.as_view(), name="api-changes"),
     path("changes/<uuid:change_id>", changes.OneChange.as_view(), name="api-change"),
     path("changes/<uuid:change_id>/apply", changes.ChangeAct.as_view(action="apply"), name="api-change-apply"),

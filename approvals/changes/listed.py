@@ -11,7 +11,7 @@ from django.db.models import Q
 
 from ledger.clock import database_now
 from ledger.four_eyes.changes import MAX_OPEN, is_late, may_second, some
-from ledger.four_eyes.known import FAMILIES, guarded_families, standing
+from ledger.four_eyes.known import FAMILIES, acts, guarded_families, standing
 from ledger.models import RuleChange
 from ledger.web.tally import BADGE_TO, Counted, badge
 
@@ -22,7 +22,6 @@ CHIPS = {
     RuleChange.State.REFUSED: ("", "refused"),
     RuleChange.State.WITHDRAWN: ("", "withdrawn"),
 }
-_TRIED = ("approvals.policies.acts.create", "approvals.policies.acts.change")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A change. `parts` are its differences by the subject of each record; `tries` what a policy would be tried with.
+    """A change. `parts` are its differences by the subject of each record. The address `trial` tries it, with `tries`.
     If it isn't authentic, `row` has only its id, its time and whether it is open."""
 
     row: RuleChange
@@ -46,6 +45,7 @@ class Shown:
     is_authentic: bool
     may_agree: bool
     is_own: bool
+    trial: str
     tries: dict[str, Any]
 
     @property
@@ -90,6 +90,7 @@ def _shown(row: RuleChange, user: Any, now: datetime) -> Shown:
             is_authentic=False,
             may_agree=False,
             is_own=False,
+            trial="",
             tries={},
         )
     return Shown(
@@ -100,6 +101,7 @@ def _shown(row: RuleChange, user: Any, now: datetime) -> Shown:
         is_authentic=True,
         may_agree=may_second(user, row),
         is_own=user.pk == row.person,
+        trial=acts[row.act].trial if row.act in acts else "",
         tries=_tries(row),
     )
 
@@ -152,8 +154,6 @@ def is_damaged() -> bool:
 
 def _tries(row: RuleChange) -> dict[str, Any]:
     """Return the trial's input as a form sends it: ticked boxes only."""
-    if row.act not in _TRIED:
-        return {}
     given = (row.given.get("body") or {}).items()
     body = {name: "on" if value is True else value for name, value in given if value is not False and name != "seen"}
     return {"name": row.given.get("name", ""), **body}

@@ -14,7 +14,7 @@ from django.db import IntegrityError, connection, transaction
 from pydantic import Field
 
 from approvals.calendars.asof import escalating_to
-from approvals.models import Approval, Policy
+from approvals.models import Approval
 from approvals.queue_models import Limit, Queue
 from approvals.queues.who import PERMISSION, Unchanged, account, as_admin, check_text, wrong
 from ledger.actors import Actor
@@ -25,6 +25,7 @@ from ledger.four_eyes.guards import second
 from ledger.models import ActRecord
 from ledger.web.bodies import NoFlag, PlainZero
 from ledger.web.roles import is_approver, is_role
+from runs import features
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.fields import CURRENCY
@@ -481,8 +482,8 @@ def _needed_by(queue: Queue) -> str:
         return f"what nobody answers in {', '.join(others)} goes there"
     if settings.DURABLEAGENTS.budget_queue == queue.name:
         return "DURABLEAGENTS_BUDGET_QUEUE names it"
-    if policy := Policy.objects.filter(queue=queue.name, ended_at__isnull=True).first():
-        return f"the policy {policy.name} asks there"
+    if use := next((use for ask in features.every(lambda each: each.queue_uses) if (use := ask(queue.name))), ""):
+        return use
     asking = [
         agent.graph_id
         for agent in registry.agents()

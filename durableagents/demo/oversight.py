@@ -13,11 +13,11 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 
+from django.apps import apps
+
 from approvals.deadlines.acts import CalendarBody, Holiday, StepBody, TimingBody, set_calendar, set_timing
 from approvals.granting.acts import BoundsBody, allow
-from approvals.models import Policy, Queue
-from approvals.policies import acts as policies
-from approvals.policies.acts import NewPolicyBody
+from approvals.models import Queue
 from approvals.queues.acts import DeputyBody, LimitBody, ProofBody, ReasonsBody, limit, offer, prove
 from approvals.queues.deputies import appoint
 from durableagents.demo.registration import QUEUES
@@ -28,7 +28,6 @@ from ledger.models import ActRecord
 
 QUEUE = "customer_refunds"
 CALENDAR = "office"
-POLICY = "large_customer_refunds"
 # The person who starts it has a shell on the machine, and the record says so.
 BY = Actor(kind="system", name="demo", auth="shell")
 WHY = "Demo settings of a queue."
@@ -78,8 +77,8 @@ def _wanted() -> Iterator[tuple[str, Callable[[], object]]]:
             yield f"limit of {person or QUEUES[QUEUE]}", partial(limit, QUEUE, body, by=BY)
     if "deputy" not in actions:
         yield "deputy", partial(appoint, _deputy(now), by=BY)
-    if not Policy.objects.filter(name=POLICY).exists():
-        yield f"policy {POLICY}", partial(policies.create, _policy(), by=BY)
+    for app in apps.get_app_configs():  # an app's config may have a method `demo_settings`
+        yield from getattr(app, "demo_settings", lambda **_: ())(by=BY, justification=WHY)
 
 
 def _calendar(now: datetime) -> CalendarBody:
@@ -107,18 +106,4 @@ def _timing() -> TimingBody:
 def _deputy(now: datetime) -> DeputyBody:
     return DeputyBody(
         deputy="operator", principal="treasurer", queue=QUEUE, ends_at=now + timedelta(days=180), justification=WHY
-    )
-
-
-def _policy() -> NewPolicyBody:
-    return NewPolicyBody(
-        name=POLICY,
-        agent="customer-refund",
-        tool="refund_customer",
-        condition="args.amount_usd > 5000",
-        effect="require",
-        queue="legal",
-        within_hours=48,
-        rule="A refund above $5,000 also needs legal",
-        justification=WHY,
     )

@@ -36,13 +36,13 @@ R = TypeVar("R")
 
 
 def second(
-    family: str, *, needs: str, moving: frozenset[str] = frozenset()
+    family: str, *, needs: str, moving: frozenset[str] = frozenset(), trial: str = ""
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Mark a service `(…, *, by)` that changes rules of a family. Where two people must change them, a person's call is
     proposed and raises Proposed, in addition to what the service itself raises."""
 
     def marked(act: Callable[P, R]) -> Callable[P, R]:
-        known = Guarded(f"{act.__module__}.{act.__name__}", family, needs, act, moving)
+        known = Guarded(f"{act.__module__}.{act.__name__}", family, needs, act, moving, trial)
         acts[known.name] = known
 
         @functools.wraps(act)

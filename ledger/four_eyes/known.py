@@ -45,7 +45,6 @@ SUPERUSER = "superuser"
 OUTCOMES = "outcomes"
 # Families that can need two people, with their text on pages.
 FAMILIES: dict[str, str] = {
-    "policies": "policies: which calls are allowed and who must approve them",
     "queues": "queues, approval limits and deputies",
     "roles": "roles, and other rights of accounts and roles",
     "prices": "prices of models",
@@ -66,13 +65,15 @@ BESIDES: Mapping[str, str] = {OUTCOMES: OPERATOR}
 class Guarded:
     """A service that changes a rule. `needs` is what an account must hold: a role, a permission, or `superuser`.
     `moving` are the parts of its records that differ on each run: names in `after`, optionally of one act
-    (`absence.deputy`), and NUMBER if its subject ends in a generated number."""
+    (`absence.deputy`), and NUMBER if its subject ends in a generated number.
+    `trial` is the name of the address that shows what a change would do, from its body as a form."""
 
     name: str
     family: str
     needs: str
     act: Callable[..., Any]
     moving: frozenset[str]
+    trial: str = ""
 
     def packed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments without the actor, as JSON that `given` turns back into the same."""

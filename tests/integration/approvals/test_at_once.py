@@ -15,10 +15,11 @@ from django.db import transaction
 from approvals.authentic import authentic
 from approvals.calendars.asof import in_force
 from approvals.deadlines import acts as deadlines
-from approvals.models import Decision, Policy
+from approvals.models import Decision
 from approvals.queue_models import Limit, Queue
 from approvals.queues import acts, deputies
 from approvals.queues.acts import LimitBody, QueueBody, QueueChangeBody
+from durableagents.contrib.policies.models import Policy
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from ledger.models import ActRecord

@@ -10,11 +10,11 @@ from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from approvals.models import Approval
-from approvals.policies import acts as policies
-from approvals.policies.acts import NewPolicyBody, PolicyBody
 from approvals.queues import acts, deputies
 from approvals.queues.acts import DeputyBody, LimitBody, QueueChangeBody
 from durableagents.contrib.casework.delegations import delegate
+from durableagents.contrib.policies import services as policies
+from durableagents.contrib.policies.services import NewPolicyBody, PolicyBody
 from durableagents.identity import rights
 from ledger.acting import acting
 from ledger.actors import Actor

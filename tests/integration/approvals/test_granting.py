@@ -19,12 +19,12 @@ from approvals.granting.listed import one, page
 from approvals.grants import StandingEnd, StandingGrant, StandingUse
 from approvals.models import Approval, Decision, Notice, Queue
 from approvals.notices.recipients import case_of
-from approvals.policies import acts as policies
-from approvals.policies.acts import NewPolicyBody
 from approvals.queues import acts as queues
 from approvals.queues.acts import ProofBody
 from approvals.services import decide
 from durableagents import BusinessFailure, Context, End
+from durableagents.contrib.policies import services as policies
+from durableagents.contrib.policies.services import NewPolicyBody
 from durableagents.databases import RUNTIME_ROLE
 from ledger import events as e
 from ledger.actors import Actor

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.outbox import Notice
-from approvals.policies import acts as policies
+from durableagents.contrib.policies import services as policies
 from ledger.actors import Actor
 from ledger.four_eyes import changes, guards
 from ledger.four_eyes.guards import GuardsBody

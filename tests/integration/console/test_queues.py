@@ -12,9 +12,10 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
-from approvals.models import Absence, Approval, Calendar, Policy, Timing
+from approvals.models import Absence, Approval, Calendar, Timing
 from approvals.queue_models import Limit, Queue
 from approvals.timing.words import time_of
+from durableagents.contrib.policies.models import Policy
 from ledger.models import ActRecord
 from tests.cases import each_case
 from tests.integration.console.conftest import Forms, Reader

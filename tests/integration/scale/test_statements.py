@@ -18,14 +18,15 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from approvals.grants import StandingGrant, StandingUse
-from approvals.models import Approval, Calendar, Policy
+from approvals.models import Approval, Calendar
 from approvals.notices import channels
 from approvals.notices.channels import ChannelBody
-from approvals.policies import acts as policies
-from approvals.policies.acts import NewPolicyBody
 from approvals.queues.along import FACTS
 from durableagents.contrib.bulk import services as bulk
 from durableagents.contrib.bulk.services import BatchBody
+from durableagents.contrib.policies import services as policies
+from durableagents.contrib.policies.models import Policy
+from durableagents.contrib.policies.services import NewPolicyBody
 from durableagents.contrib.releases.models import Ramp
 from durableagents.contrib.reports import catalogue
 from durableagents.contrib.reports.models import StoredReport
@@ -287,7 +288,7 @@ def rule_change() -> RuleChange:
     change = RuleChange(
         id=uuid4(),
         family="policies",
-        act="approvals.policies.acts.create",
+        act="durableagents.contrib.policies.services.create",
         given={},
         told=[told],
         why="so",

@@ -13,12 +13,12 @@ from django.db.models.lookups import IsNull
 from pydantic import Field
 
 from approvals.calendars.asof import LOOKED_AT, next_version
-from approvals.policies.inforce import now as in_force_now
 from approvals.queue_models import Queue
 from approvals.queues.acts import Name, hold
 from approvals.queues.who import PERMISSION, Unchanged, as_admin, check_text, wrong
-from approvals.rules.meaning import Schema, typed
-from approvals.rules.rows import Policy, digest
+from durableagents.contrib.policies.conditions import Schema, typed
+from durableagents.contrib.policies.in_force import read_policies
+from durableagents.contrib.policies.models import Policy, digest
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
@@ -143,7 +143,7 @@ def _number_after(last: Policy | None, name: str) -> int:
     return number
 
 
-@second("policies", needs=PERMISSION)
+@second("policies", needs=PERMISSION, trial="policy_tries")
 @transaction.atomic
 def create(body: NewPolicyBody, *, by: Actor) -> Policy:
     """Put a new policy in force. Raises InvalidInput by the wrong field, Forbidden, JustificationRequired."""
@@ -160,7 +160,7 @@ def create(body: NewPolicyBody, *, by: Actor) -> Policy:
     return _put("policy", row, None, by=by, why=why)
 
 
-@second("policies", needs=PERMISSION)
+@second("policies", needs=PERMISSION, trial="policy_tries")
 @transaction.atomic
 def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
     """Replace the version in force. Raises PolicyChanged if it isn't the one seen; else as `create`, and NotFound."""
@@ -192,7 +192,7 @@ def restore(*, by: Actor, justification: str) -> None:
     Raises InvalidInput if nothing is wrong, Forbidden, JustificationRequired."""
     by, why = as_admin(by, "change policies"), justified("policy_restore", justification)
     _alone()
-    problem = in_force_now().problem
+    problem = read_policies().problem
     if not problem:
         raise wrong("justification", "is for what is not needed", "the policies in force are those on record")
     before = [str(row) for row in _in_force()]
@@ -327,7 +327,7 @@ def _end(row: Policy, by: Actor) -> None:
 
 def _put(action: str, new: Policy | None, last: Policy | None, *, by: Actor, why: str) -> Policy:
     """Atomically end the old version, save the new one, record the act, and increment the revision."""
-    if problem := in_force_now().problem:
+    if problem := read_policies().problem:
         raise PoliciesDamaged(
             f"Nothing was changed: {problem}. Look at /policies and confirm which policies are in force."
         )

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from approvals.rules.judging import Rule, Rulebook
-from approvals.rules.meaning import restored, typed
+from durableagents.contrib.policies.conditions import restored, typed
+from durableagents.contrib.policies.judging import Rule, Rulebook
 from runs.engine.policy import Asking
 from runs.queries.attributes.grammar import Misread
 from tests.cases import each_case

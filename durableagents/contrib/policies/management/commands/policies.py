@@ -8,9 +8,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from pydantic import ValidationError
 
-from approvals.policies import listed
-from approvals.policies.acts import TryBody
-from approvals.policies.trying import Tried, tried
+from durableagents.contrib.policies.queries import find_rules
+from durableagents.contrib.policies.services import TryBody
+from durableagents.contrib.policies.trying import TriedRow, try_policy
 from ledger.errors import DurableAgentsError
 
 
@@ -36,7 +36,7 @@ class Command(BaseCommand):
             return
         names = ("name", "agent", "tool", "condition", "effect", "queue", "calls")
         try:
-            self._tell(tried(TryBody(**{name: given[name] for name in names})))
+            self._print(try_policy(TryBody(**{name: given[name] for name in names})))
         except DurableAgentsError as refused:
             raise CommandError(refused.detail) from None
         except ValidationError as refused:
@@ -44,21 +44,21 @@ class Command(BaseCommand):
             raise CommandError("; ".join(told)) from None
 
     def _list(self) -> None:
-        rules, problem = listed.in_force()
-        if problem:
-            self.stdout.write(f"nothing leaves: {problem}")
-        for each in (*rules, *listed.in_code()):
-            whose = f"{each.name}@{each.policy.version}" if each.policy else f"code of {', '.join(each.versions)}"
+        found = find_rules()
+        if found.problem:
+            self.stdout.write(f"no call is sent: {found.problem}")
+        for each in found.results:
+            whose = f"{each.name}@{each.version}" if each.name else f"code of {', '.join(each.agent_versions)}"
             about = " ".join(filter(None, (each.agent or "any agent", each.tool or "any tool", each.condition)))
             asks = f" {each.queue}" if each.queue else ""
             self.stdout.write(f"{whose}\t{each.effect}{asks}\t{about}\t{each.rule}")
 
-    def _tell(self, found: Tried) -> None:
+    def _print(self, found: TriedRow) -> None:
         since = f" since {found.since.isoformat()}" if found.since else ""
         self.stdout.write(f"{found.calls} calls{since}{' (the time was up)' if found.is_cut else ''}")
-        for change in found.changes:
+        for text, change in found.changes:
             newest = ", ".join(f"{call.run_id} {call.tool}" for call in change.examples)
-            self.stdout.write(f"{change.words}\t{change.calls}\t{newest}")
+            self.stdout.write(f"{text}\t{change.calls}\t{newest}")
         for load in found.loads:
             usually = "nothing decided yet" if load.median_seconds is None else f"median {load.median_seconds:.0f} s"
             self.stdout.write(f"queue {load.queue}\t{load.calls}, {load.a_day:.1f} a day\t{usually}")

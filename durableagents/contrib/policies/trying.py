@@ -9,23 +9,25 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from django.db import connection
+from pydantic import Field
 
-from approvals.policies import acts
-from approvals.policies.acts import EVERY_CALL, TryBody
-from approvals.policies.inforce import now as in_force_now
-from approvals.policies.inforce import rule_of
-from approvals.rules.judging import Rulebook
-from approvals.rules.meaning import ARGUMENT
+from durableagents.contrib.policies import services
+from durableagents.contrib.policies.conditions import ARGUMENT
+from durableagents.contrib.policies.in_force import read_policies, rule_of
+from durableagents.contrib.policies.judging import Rulebook
+from durableagents.contrib.policies.services import EVERY_CALL, TryBody
 from ledger.codec import unpack
 from ledger.errors import DurableAgentsError
+from ledger.web.fields import RunId, Slot, ToolName
 from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.seeing.payloads import PayloadsHidden
 from ledger.web.seeing.viewers import viewer
+from ledger.web.shapes import Shape
 from runs.engine.agents import registry
 from runs.engine.policy import Asking
 from runs.journal.asked.starters import OF_A_RUN, starter_of
@@ -62,62 +64,57 @@ class NothingToTry(DurableAgentsError):
     status, code, title = 409, "policies-not-authentic", "The policies were changed outside the application"
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A past call."""
+class CallRow(Shape):
+    """A recorded call."""
 
-    run_id: str
-    slot: str
-    tool: str
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """A queue's load. `median_seconds` is of its last decisions; None if there are none."""
-
-    queue: str
-    calls: int
-    a_day: float
-    median_seconds: float | None
-    decided: int
+    run_id: RunId
+    slot: Slot
+    tool: ToolName
+    at: datetime = Field(description="Time of the call.")
 
 
-@dataclass
-class Change:
-    """Calls whose outcome would change: text, count and the newest examples."""
+class TriedChange(Shape):
+    """The number of calls with a different result, and the newest of them."""
 
-    words: str
-    calls: int = 0
-    examples: list[Call] = field(default_factory=list)
+    calls: int = Field(description="Number of calls with a different result.")
+    examples: list[CallRow] = Field(description="The newest of these calls.")
 
-    def add(self, call: Call) -> None:
+    def add(self, call: CallRow) -> None:
         self.calls += 1
         if len(self.examples) < EXAMPLES:
             self.examples.append(call)
 
 
-@dataclass
-class Tried:
-    """The result for the newest `calls`, made `since` then. `unsure`: the condition can't be evaluated; `unreadable`:
-    required arguments can't be read; `is_cut`: the time ran out."""
+class LoadRow(Shape):
+    """Approvals that a queue would have received."""
 
-    gated: Change = field(default_factory=lambda: Change("held for approval"))
-    denied: Change = field(default_factory=lambda: Change("refused"))
-    let_through: Change = field(default_factory=lambda: Change("now allowed"))
-    calls: int = 0
-    unreadable: int = 0
-    unsure: int = 0
-    since: datetime | None = None
-    is_cut: bool = False
-    loads: Sequence[Load] = ()
+    queue: str = Field(description="Queue that would have been asked.")
+    calls: int = Field(description="Number of approvals it would have received.")
+    a_day: float = Field(description="Average number of approvals a day.")
+    median_seconds: float | None = Field(description="Median duration of its last 500 decisions; null: it made none.")
+    decided: int = Field(description="Number of decisions behind `median_seconds`.")
+
+
+class TriedRow(Shape):
+    """Effect of a policy on the newest recorded calls, compared with the policies in force."""
+
+    calls: int = Field(description="Number of calls that were read.")
+    since: datetime | None = Field(description="Time of the oldest call that was read; null: none was.")
+    is_cut: bool = Field(description="Time ran out before all requested calls were read.")
+    unsure: int = Field(description="Calls for which the condition can't be evaluated.")
+    unreadable: int = Field(description="Calls whose arguments can't be read.")
+    gated: TriedChange = Field(description="Calls that would have needed an approval.")
+    denied: TriedChange = Field(description="Calls that would have been denied.")
+    let_through: TriedChange = Field(description="Calls that would no longer have needed an approval or been denied.")
+    loads: list[LoadRow] = Field(description="Approvals that each queue would have received.")
 
     @property
-    def changes(self) -> list[Change]:
-        return [self.gated, self.denied, self.let_through]
+    def changes(self) -> list[tuple[str, TriedChange]]:
+        """Return the changes with their texts."""
+        return [("held for approval", self.gated), ("refused", self.denied), ("now allowed", self.let_through)]
 
 
-def tried(body: TryBody, *, is_setter: bool = False) -> Tried:
+def try_policy(body: TryBody, *, is_setter: bool = False) -> TriedRow:
     """Return a policy's effect on past calls. Raises InvalidInput if it couldn't be put in force, NothingToTry,
     PayloadsHidden. Conditions on arguments are only for readers of payloads and policy setters (`is_setter`): repeated
     sums reveal the arguments. Readers who don't see every run get no examples."""
@@ -125,13 +122,24 @@ def tried(body: TryBody, *, is_setter: bool = False) -> Tried:
         raise PayloadsHidden(
             None, f"A condition on {ARGUMENT} would reveal arguments of calls, which you have no right to read."
         )
-    now = in_force_now()
+    now = read_policies()
     if now.problem:
         raise NothingToTry(f"Nothing can be tried: {now.problem}.")
     wanted = body.model_copy(update={"confirm": EVERY_CALL})
-    new = rule_of(acts.made(body.name or "tried", wanted, 0, "", datetime.now(UTC)))
+    new = rule_of(services.made(body.name or "tried", wanted, 0, "", datetime.now(UTC)))
     then = Rulebook(0, (*(rule for rule in now.rules if rule.name != body.name), new))
-    found, asked = Tried(), Counter[str]()
+    found = TriedRow(
+        calls=0,
+        since=None,
+        is_cut=False,
+        unsure=0,
+        unreadable=0,
+        gated=TriedChange(calls=0, examples=[]),
+        denied=TriedChange(calls=0, examples=[]),
+        let_through=TriedChange(calls=0, examples=[]),
+        loads=[],
+    )
+    asked = Counter[str]()
     into = {"deny": found.denied, "require": found.gated, "allow": found.let_through}
     for call, asking in _calls(body.calls, found, Rulebook(0, (*now.rules, new))):
         found.calls, found.since = found.calls + 1, call.at
@@ -142,31 +150,38 @@ def tried(body: TryBody, *, is_setter: bool = False) -> Tried:
         if would.effect != ("allow" if was is None else was.effect):
             into[would.effect].add(call)
     found.loads = [_load(queue, count, found) for queue, count in asked.most_common()]
-    for change in found.changes if not viewer().sees_all else ():
-        change.examples.clear()
+    if not viewer().sees_all:
+        for _, change in found.changes:
+            change.examples.clear()
     return found
 
 
-def _load(queue: str, count: int, found: Tried) -> Load:
+def _load(queue: str, count: int, found: TriedRow) -> LoadRow:
     with connection.cursor() as cursor:
         cursor.execute(_WAITS, [queue])
         decided, seconds = cursor.fetchone()
     assert found.since is not None
     days = max((datetime.now(UTC) - found.since).total_seconds() / 86400, 1.0)
-    return Load(queue, count, count / days, None if seconds is None else float(seconds), decided)
+    return LoadRow(
+        queue=queue,
+        calls=count,
+        a_day=count / days,
+        median_seconds=None if seconds is None else float(seconds),
+        decided=decided,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Past:
     """A call to judge again. `size` is that of the intent at event `seq`, if it must be read."""
 
-    call: Call
+    call: CallRow
     asking: Asking
     seq: int
     size: int
 
 
-def _calls(most: int, found: Tried, book: Rulebook) -> Iterator[tuple[Call, Asking]]:
+def _calls(most: int, found: TriedRow, book: Rulebook) -> Iterator[tuple[CallRow, Asking]]:
     """Yield the newest calls, with what the `book` needs of each, until there are enough or the time is up."""
     until, place, given = time.monotonic() + MAX_SECONDS, LAST, 0
     risks = {(agent.name, tool.name): tool.risk for agent in registry.agents() for tool in agent.all_tools()}
@@ -211,7 +226,8 @@ def _past(row: Sequence[Any], risks: Mapping[tuple[str, str], str], book: Rulebo
         cost_micro=None,
         tags=tuple(tags),
     )
-    return _Past(Call(str(run_id), slot, tool, at), asking, seq, size if book.needs_arguments(asking) else 0)
+    call = CallRow.of(None, run_id=run_id, slot=slot, tool=tool, at=at)
+    return _Past(call, asking, seq, size if book.needs_arguments(asking) else 0)
 
 
 def _groups(calls: Sequence[_Past]) -> Iterator[list[_Past]]:
@@ -238,7 +254,7 @@ def _asking(
     past: _Past, sealed: Mapping[tuple[str, int], bytes], starters: dict[str, str | None], book: Rulebook
 ) -> Asking | None:
     """Return a call as judged; None if its arguments are needed and unreadable."""
-    asking, run_id = past.asking, past.call.run_id
+    asking, run_id = past.asking, past.asking.run_id
     if book.needs_requester(asking) and (asking.requester or "").startswith(OF_A_RUN):
         if run_id not in starters:
             with connection.cursor() as cursor:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from approvals.models import Approval
-from approvals.rules.rows import Policy
+from durableagents.contrib.policies.models import Policy
 from ledger import events as e
 from ledger.verification.registers import Listed
 from ledger.verification.runs import SLACK, Line, ReadJournal

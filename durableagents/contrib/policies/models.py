@@ -19,7 +19,7 @@ from ledger.models import Coded, Json
 
 class Policy(Coded):
     """One version of a policy. `agent` and `tool` are empty for any; `condition` is an expression
-    (approvals/rules/meaning.py) or empty, and `kinds` tells how its names are compared. `queue` and `within_seconds`
+    (conditions.py) or empty, and `kinds` tells how its names are compared. `queue` and `within_seconds`
     are for `require`."""
 
     class Effect(models.TextChoices):
@@ -45,6 +45,7 @@ class Policy(Coded):
     ended_by = models.TextField(blank=True, default="")
 
     class Meta:
+        db_table = "approvals_policy"
         constraints = [
             models.UniqueConstraint(
                 Lower("name"), condition=models.Q(ended_at__isnull=True), name="approvals_policy_one_in_force"

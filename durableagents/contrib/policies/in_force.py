@@ -9,9 +9,9 @@ from typing import Any
 
 from django.db import connection
 
-from approvals.rules.judging import Rule, Rulebook
-from approvals.rules.meaning import restored
-from approvals.rules.rows import Policy, digest
+from durableagents.contrib.policies.conditions import restored
+from durableagents.contrib.policies.judging import Rule, Rulebook
+from durableagents.contrib.policies.models import Policy, digest
 from ledger.rows import row_of
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.proof import proof_in
@@ -26,7 +26,7 @@ STATEMENT = """SELECT json_build_object(
 )::text"""
 
 
-def now() -> Rulebook:
+def read_policies() -> Rulebook:
     """Return the policies in force, over Django's connection."""
     with connection.cursor() as cursor:
         cursor.execute(STATEMENT)

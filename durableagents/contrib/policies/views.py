@@ -8,13 +8,13 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from approvals.models import Policy
-from approvals.policies import acts, listed
-from approvals.policies.acts import EVERY_CALL, NewPolicyBody, PolicyBody, TryBody
-from approvals.policies.trying import MAY_TRY, tried
 from approvals.queues.listed import all_of_them
 from approvals.queues.views import ForAdmins, QueuePage, done, is_on
 from approvals.queues.who import is_admin
+from durableagents.contrib.policies import queries, services
+from durableagents.contrib.policies.models import Policy
+from durableagents.contrib.policies.services import EVERY_CALL, NewPolicyBody, PolicyBody, TryBody
+from durableagents.contrib.policies.trying import MAY_TRY, try_policy
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
 from ledger.web.page_forms import Refused, Sent
@@ -31,7 +31,7 @@ class PolicyPage(QueuePage):
         known = self.context(request, refused)
         if refused is not None and refused.act not in ("add", "change", "try"):
             known["typed"] = {}
-        agents, tools = listed.agents_and_tools()
+        agents, tools = queries.agents_and_tools()
         if of is not None and not known["typed"]:
             known["typed"] = of.said() | {"within_hours": of.within_seconds // 3600 or ""} | _typed(of)
         queues = [queue.name for queue in all_of_them() if queue.state == "open"]
@@ -48,9 +48,7 @@ class PoliciesPage(PolicyPage):
 
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
         """Show the page, with a refused form."""
-        rules, problem = listed.in_force()
-        shown = {"rules": rules, "gates": listed.in_code(), "retired": listed.retired(), "problem": problem}
-        shown |= self.form(request, refused)
+        shown = {"rules": queries.find_rules(), "retired": queries.find_retired(), **self.form(request, refused)}
         return self.show(request, shown, status=refused.error.status if refused else 200)
 
 
@@ -64,9 +62,13 @@ class OnePolicyPage(PolicyPage):
 
     def tell(self, request: HttpRequest, name: str, refused: Refused | None = None) -> HttpResponse:
         """Show the page, with a refused form."""
-        newest = acts.find(name)
-        shown = {"p": newest, "rule": listed.shown(newest), "versions": listed.versions(name)}
-        shown |= self.form(request, refused, newest)
+        newest = services.find(name)
+        shown = {
+            "p": newest,
+            "rule": queries.policy_rule(newest),
+            "versions": queries.find_policy(name).versions,
+            **self.form(request, refused, newest),
+        }
         return self.show(request, shown, status=refused.error.status if refused else 200)
 
 
@@ -75,7 +77,7 @@ class PolicyAdding(ForAdmins, PoliciesPage):
 
     def post(self, request: HttpRequest) -> HttpResponse:
         def act(form: Sent, by: Actor) -> None:
-            acts.create(form.read(NewPolicyBody, **_READ), by=by)
+            services.create(form.read(NewPolicyBody, **_READ), by=by)
 
         return done(request, "add", act, "Policy published.", self.tell) or redirect("policies")
 
@@ -85,7 +87,7 @@ class PolicyRestoring(ForAdmins, PoliciesPage):
 
     def post(self, request: HttpRequest) -> HttpResponse:
         def act(form: Sent, by: Actor) -> None:
-            acts.restore(by=by, justification=form.read(SteerBody).justification)
+            services.restore(by=by, justification=form.read(SteerBody).justification)
 
         return done(request, "restore", act, "Policies restored.", self.tell) or redirect("policies")
 
@@ -104,7 +106,7 @@ class PolicyTrying(PolicyPage):
         form, refused, found = Sent(request), None, None
         try:
             body = form.read(TryBody, **_READ, calls=_number)
-            found = tried(body, is_setter=is_admin(request.user))
+            found = try_policy(body, is_setter=is_admin(request.user))
         except DurableAgentsError as error:
             refused = Refused("try", error, form.kept)
         known = self.form(request, refused)
@@ -118,10 +120,10 @@ class PolicyChanging(ForAdmins, OnePolicyPage):
     """Put a new version in force."""
 
     def post(self, request: HttpRequest, policy: str) -> HttpResponse:
-        acts.find(policy)
+        services.find(policy)
 
         def act(form: Sent, by: Actor) -> None:
-            acts.change(policy, form.read(PolicyBody, **_READ, seen=_number), by=by)
+            services.change(policy, form.read(PolicyBody, **_READ, seen=_number), by=by)
 
         def tell(request: HttpRequest, refused: Refused) -> HttpResponse:
             return self.tell(request, policy, refused)
@@ -133,10 +135,10 @@ class PolicyRetiring(ForAdmins, OnePolicyPage):
     """Retire a policy."""
 
     def post(self, request: HttpRequest, policy: str) -> HttpResponse:
-        acts.find(policy)
+        services.find(policy)
 
         def act(form: Sent, by: Actor) -> None:
-            acts.retire(policy, by=by, justification=form.read(SteerBody).justification)
+            services.retire(policy, by=by, justification=form.read(SteerBody).justification)
 
         def tell(request: HttpRequest, refused: Refused) -> HttpResponse:
             return self.tell(request, policy, refused)

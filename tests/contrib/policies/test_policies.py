@@ -19,14 +19,15 @@ from django.db.utils import ProgrammingError
 from django.test import Client
 
 from approvals.authentic import authentic
-from approvals.models import Approval, Policy, Queue
-from approvals.policies import acts, inforce, trying
-from approvals.policies.acts import NewPolicyBody, PolicyBody, TryBody
+from approvals.models import Approval, Queue
 from approvals.queues import acts as queues
-from approvals.rules.judging import Rule
-from approvals.rules.meaning import typed
 from approvals.services import AlreadyVoted, decide
 from durableagents import BusinessFailure, Context, End, Handoff, NotSent, PolicyDenied, Renew
+from durableagents.contrib.policies import in_force, services, trying
+from durableagents.contrib.policies.conditions import typed
+from durableagents.contrib.policies.judging import Rule
+from durableagents.contrib.policies.models import Policy
+from durableagents.contrib.policies.services import NewPolicyBody, PolicyBody, TryBody
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, JustificationRequired, Proposed
@@ -69,11 +70,11 @@ def body(effect: str = "require", **more: Any) -> dict[str, Any]:
 
 
 def put(by: Actor, name: str = "orders", effect: str = "require", **more: Any) -> Policy:
-    return acts.create(NewPolicyBody(name=name, **body(effect, **more)), by=by)
+    return services.create(NewPolicyBody(name=name, **body(effect, **more)), by=by)
 
 
 def turned(by: Actor, name: str = "orders", effect: str = "require", **more: Any) -> Policy:
-    return acts.change(name, PolicyBody(**body(effect, **more)), by=by)
+    return services.change(name, PolicyBody(**body(effect, **more)), by=by)
 
 
 def test_a_policy_counts_for_matching_calls_once_committed(stage: Stage, tools: Toolbox, outside: Outside) -> None:
@@ -153,7 +154,7 @@ def test_a_retired_policy_stops_nothing_its_yes_is_used(stage: Stage, tools: Too
     put(admin)
     run = stage.start(agent)
     assert stage.drive() == "parked"
-    acts.retire("orders", by=admin, justification=WHY)
+    services.retire("orders", by=admin, justification=WHY)
     stage.decide(run)
     assert stage.drive() == "completed" and len(outside.executed()) == 1
     assert events(run, e.ToolInvoked)[0].grant is not None and problems(run) == []
@@ -165,7 +166,7 @@ def test_each_act_is_on_record_with_who_and_why_before_and_after(stage: Stage, t
     admin = boss()
     put(admin)
     turned(admin, effect="deny")
-    acts.retire("orders", by=admin, justification=WHY)
+    services.retire("orders", by=admin, justification=WHY)
     again = put(admin)
     rows = list(ActRecord.objects.order_by("id"))
     assert [row.action for row in rows] == ["policy", "policy_change", "policy_retire", "policy"]
@@ -174,7 +175,7 @@ def test_each_act_is_on_record_with_who_and_why_before_and_after(stage: Stage, t
     }
     assert (rows[1].before["effect"], rows[1].after["effect"], rows[1].after["version"]) == ("require", "deny", 2)
     assert rows[2].after == {} and again.version == 3 and all(authentic(rows))
-    assert inforce.now().problem == ""
+    assert in_force.read_policies().problem == ""
 
 
 @pytest.mark.parametrize("who", ["operator", "approver_legal", "integrator", "auditor"])
@@ -185,7 +186,7 @@ def test_nobody_but_an_administrator_changes_anything(stage: Stage, tools: Toolb
     for act in (
         lambda: put(by, name="mine"),
         lambda: turned(by, effect="deny"),
-        lambda: acts.retire("orders", by=by, justification=WHY),
+        lambda: services.retire("orders", by=by, justification=WHY),
     ):
         changed(act, "Only an administrator", Forbidden)
 
@@ -248,13 +249,13 @@ def test_who_changes_what_somebody_has_changed_meanwhile_is_told(stage: Stage, t
     put(admin)
     turned(admin, effect="deny")
     changed(
-        lambda: acts.change("orders", PolicyBody(seen=1, **body("allow")), by=admin),
+        lambda: services.change("orders", PolicyBody(seen=1, **body("allow")), by=admin),
         "is now at version 2",
-        acts.PolicyChanged,
+        services.PolicyChanged,
     )
     changed(lambda: turned(admin, effect="deny"), "as it was")
     changed(lambda: put(admin), "in force")
-    changed(lambda: acts.retire("orders", by=admin, justification=" "), "reason|why|justif", JustificationRequired)
+    changed(lambda: services.retire("orders", by=admin, justification=" "), "reason|why|justif", JustificationRequired)
 
 
 def test_many_at_once_leave_one_version_after_the_other(stage: Stage, tools: Toolbox) -> None:
@@ -264,7 +265,7 @@ def test_many_at_once_leave_one_version_after_the_other(stage: Stage, tools: Too
     made = at_once(*(lambda n=n: turned(admin, rule=f"rule {n}") for n in range(MANY)))
     assert all(isinstance(x, Policy) for x in made), [x for x in made if not isinstance(x, Policy)][:3]
     assert sorted(x.version for x in made) == list(range(2, MANY + 2))
-    assert Policy.objects.filter(ended_at__isnull=True).count() == 1 and inforce.now().problem == ""
+    assert Policy.objects.filter(ended_at__isnull=True).count() == 1 and in_force.read_policies().problem == ""
     assert list(PolicyRevision.objects.order_by("revision").values_list("revision", flat=True)) == list(
         range(1, MANY + 2)
     )
@@ -304,14 +305,14 @@ def test_what_is_changed_past_us_lets_nothing_through_until_an_administrator_has
     run = stage.start(agent)
     assert stage.drive() == "operator" and outside.requests == []
     assert events(run, e.OperatorNeeded)[0].reason == "policies_not_genuine"
-    changed(lambda: put(admin, name="more"), "Nothing was changed", acts.PoliciesDamaged)
-    changed(lambda: acts.restore(by=FIONA, justification=WHY), "Only an administrator", Forbidden)
+    changed(lambda: put(admin, name="more"), "Nothing was changed", services.PoliciesDamaged)
+    changed(lambda: services.restore(by=FIONA, justification=WHY), "Only an administrator", Forbidden)
     if how in ("loosened", "narrowed"):  # its text has lost its author: it is retired and set again
-        acts.restore(by=admin, justification=WHY)
+        services.restore(by=admin, justification=WHY)
         put(admin, effect="deny")
     else:
-        acts.restore(by=admin, justification=WHY)
-    assert inforce.now().problem == ""
+        services.restore(by=admin, justification=WHY)
+    assert in_force.read_policies().problem == ""
     stage.policies = None
     again = stage.start(agent)
     assert stage.drive() == "completed" and output(again)[0] == "denied" and outside.requests == []
@@ -321,7 +322,7 @@ def test_what_was_in_force_can_be_neither_taken_away_nor_brought_back(stage: Sta
     ordering(tools)
     admin = boss()
     put(admin)
-    acts.retire("orders", by=admin, justification=WHY)
+    services.retire("orders", by=admin, justification=WHY)
     for sql in (
         "DELETE FROM approvals_policy",
         "UPDATE approvals_policy SET ended_at = NULL, ended_by = ''",
@@ -332,7 +333,7 @@ def test_what_was_in_force_can_be_neither_taken_away_nor_brought_back(stage: Sta
         with pytest.raises(ProgrammingError), transaction.atomic():
             execute(sql)()
         assert dump() == before
-    changed(lambda: acts.restore(by=admin, justification=WHY), "not needed")
+    changed(lambda: services.restore(by=admin, justification=WHY), "not needed")
 
 
 def test_no_intent_is_written_by_policies_that_are_no_longer_in_force(
@@ -555,7 +556,7 @@ def test_a_trial_on_a_start_covers_related_runs(
     for start in (bound, bound, free):
         lifecycle.start(agent.graph_id, {}, **start)
         everything(stage)
-    found = trying.tried(TryBody(effect="deny", tool="order", condition=condition))
+    found = trying.try_policy(TryBody(effect="deny", tool="order", condition=condition))
     assert (found.calls, found.denied.calls, found.unsure) == (3, 2, 0)
 
 
@@ -620,12 +621,12 @@ def history(stage: Stage, tools: Toolbox, *amounts: int) -> Agent:
     return agent
 
 
-def attempt(effect: str = "require", **more: Any) -> trying.Tried:
+def attempt(effect: str = "require", **more: Any) -> trying.TriedRow:
     queue = {"queue": "legal"} if effect == "require" else {}
-    return trying.tried(TryBody(**{"effect": effect, "tool": "order", **queue, **more}))
+    return trying.try_policy(TryBody(**{"effect": effect, "tool": "order", **queue, **more}))
 
 
-def counts(found: trying.Tried) -> tuple[int, int, int, int]:
+def counts(found: trying.TriedRow) -> tuple[int, int, int, int]:
     return found.calls, found.gated.calls, found.denied.calls, found.let_through.calls
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from approvals.rules.meaning import Condition
+from durableagents.contrib.policies.conditions import Condition
 from runs.engine.gating.proof import NO_PROOF, Proof
 from runs.engine.policy import STRICTEST, Asking, Demand, Effect, Judged
 
