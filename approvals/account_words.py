@@ -10,17 +10,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from approvals.deadlines.listed import shifts_in_words
-from approvals.grants import bounds_in
 from approvals.queues.listed import asked_in_words
 from approvals.timing.words import hours_of
 from ledger.models import AccountRecord
 from ledger.web.roles import name_of
+from runs import features
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.calendars import DAYS
 from runs.engine.gating.proof import threshold_in
 
 _LABELS = {
-    "again": "standing approvals",
     "at_once_if_away": "escalate at once if everyone is away",
     "clock_stops": "pause for questions",
     "every": "first reminder after",
@@ -38,7 +37,9 @@ _ON_TIMEOUT = {
 
 
 def label_of(name: str) -> str:
-    return _LABELS.get(name, name.replace("_", " "))
+    """Return the label of a value in the record of a change."""
+    labels = features.handler(lambda each: each.change_labels, name)
+    return labels or _LABELS.get(name, name.replace("_", " "))
 
 
 def was_and_is(name: str, before: Any, after: Any) -> tuple[str, str]:
@@ -49,10 +50,10 @@ def was_and_is(name: str, before: Any, after: Any) -> tuple[str, str]:
 
 def said(name: str, value: Any) -> str:
     """Return a value as text; empty for nothing."""
-    if name in _WORDS:
+    if (describe := _WORDS.get(name) or features.handler(lambda each: each.change_texts, name)) is not None:
         # Recorded acts may contain invalid values: only the current shape is put into words.
         with suppress(DefinitionError, TypeError, ValueError):
-            return _WORDS[name](value)
+            return describe(value)
     return _plainly(value)
 
 
@@ -78,17 +79,6 @@ def _proof(value: Any) -> str:
     return asked_in_words(threshold_in(value))
 
 
-def _again(value: Any) -> str:
-    if value is None:
-        return ""
-    bounds = bounds_in(value)
-    if bounds is None:
-        raise ValueError("no bounds of the same again")
-    in_all = "" if bounds.most is None else f", {bounds.most:,f} in total"
-    calls, days = (f"{n} {unit}{'' if n == 1 else 's'}" for n, unit in ((bounds.times, "call"), (bounds.days, "day")))
-    return f"at most {calls} in {days}{in_all}"
-
-
 def _week(value: Any) -> str:
     days = zip(DAYS, value or [], strict=False)
     return "; ".join(f"{day.capitalize()} {shifts_in_words(shifts)}" for day, shifts in days if shifts)
@@ -99,7 +89,6 @@ def _holidays(value: Any) -> str:
 
 
 _WORDS: dict[str, Callable[[Any], str]] = {
-    "again": _again,
     "every": hours_of,
     "clock_stops": hours_of,
     "holidays": _holidays,

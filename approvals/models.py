@@ -13,9 +13,6 @@ from approvals.calendars.models import Absence as Absence
 from approvals.calendars.models import Calendar as Calendar
 from approvals.calendars.models import Escalation as Escalation
 from approvals.calendars.models import Timing as Timing
-from approvals.grants import StandingEnd as StandingEnd
-from approvals.grants import StandingGrant as StandingGrant
-from approvals.grants import StandingUse as StandingUse
 from approvals.outbox import Channel as Channel
 from approvals.outbox import Delivery as Delivery
 from approvals.outbox import Device as Device

@@ -8,8 +8,6 @@ from approvals import offered, services
 from approvals.calendars import asof
 from approvals.deadlines import due
 from approvals.deadlines.listed import absences_of, timing_of
-from approvals.granting import using
-from approvals.granting.listed import bounds_of
 from approvals.notices import addressing, kinds
 from approvals.notices.courier import ADDRESS, BY_CHAT, BY_MAIL, BY_PUSH, CHAT, FORGET, MAIL, PUSH, carry, is_due
 from approvals.queues import along, standing
@@ -41,8 +39,6 @@ FEATURES = (
             "approvals_escalation": "run_id",
             "approvals_inquiry": "run_id",
             "approvals_delegation": "run_id",
-            "approvals_standinggrant": "run_id",
-            "approvals_standinguse": "run_id",
             "approvals_assertion": "run_id",
         },
     ),
@@ -54,7 +50,6 @@ FEATURES = (
         queue_panels=(lambda queue: {"t": timing_of(queue)},),
         queue_list_panels=(lambda person: {"absences": absences_of(person)},),
     ),
-    Feature(name="standing grants", sweeps=(using.look,), queue_panels=(bounds_of,)),
     Feature(
         name="notices",
         on_outcome_proposed=(kinds.outcome_said,),

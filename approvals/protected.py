@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from approvals.models import Absence, Calendar, StandingEnd, StandingGrant, Timing
+from approvals.models import Absence, Calendar, Timing
 from approvals.outbox import Channel, Device
 from approvals.queue_models import Deputy, Limit, Queue
 from ledger.models import FourEyes
@@ -17,8 +17,6 @@ for model, what, named_by in (
     (Timing, "deadlines of queue", "queue_id"),
     (Channel, "channel", "name"),
     (Device, "device", "id"),
-    (StandingGrant, "standing approval", "id"),
-    (StandingEnd, "end of standing approval", "grant_id"),
     (FourEyes, "two-person rule", "n"),
 ):
     protect(model, what, named_by=named_by)

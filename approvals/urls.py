@@ -6,7 +6,6 @@ from approvals import views
 from approvals.cases import views as cases
 from approvals.changes import views as changes
 from approvals.deadlines import views as timing
-from approvals.granting import views as granting
 from approvals.notices import views as notices
 from approvals.queues import views as queues
 
@@ -28,10 +27,6 @@ urlpatterns = [
     path("queues/of/<str:queue>/limits", queues.QueueLimits.as_view(), name="queue_limits"),
     path("queues/of/<str:queue>/lifts", queues.QueueLifts.as_view(), name="queue_lifts"),
     path("queues/of/<str:queue>/proofs", queues.QueueProofs.as_view(), name="queue_proofs"),
-    path("queues/of/<str:queue>/grants", granting.QueueGrants.as_view(), name="queue_grants"),
-    path("queues/grants", granting.GrantsPage.as_view(), name="standing_grants"),
-    path("queues/grants/<int:grant_id>", granting.OneGrantPage.as_view(), name="standing_grant"),
-    path("queues/grants/<int:grant_id>/ends", granting.GrantEnds.as_view(), name="standing_grant_ends"),
     path("queues/of/<str:queue>/reasons", queues.QueueReasons.as_view(), name="queue_reasons"),
     path("changes", changes.ChangesPage.as_view(), name="rule_changes"),
     path("changes/guards", changes.Guards.as_view(), name="four_eyes"),

@@ -200,6 +200,10 @@ class Feature:
     # An account's open items of runs that it may not see: by run, a value that changes with the item.
     open_items: Sequence[Callable[[int], dict[str, Any]]] = ()
 
+    # Approves a question, and what is the same later, as `again` in a decision's body says: see approvals/deciding.py.
+    approve_again: Callable[..., Approval] | None = None
+    # Called with a run's id: its approvals that ended early, since what gave them was revoked, and when they ended.
+    revoked_approvals: Sequence[Callable[[UUID], Mapping[UUID, datetime]]] = ()
     # Checks of decisions on approvals, and panels of an approval's page.
     decision_guards: Sequence[DecisionGuard] = ()
     approval_panels: Sequence[Callable[[Brief], Sequence[ApprovalPanel]]] = ()
@@ -231,9 +235,17 @@ class Feature:
     archived_run_links: Sequence[tuple[str, str]] = ()
     # Called before a queue is removed, with its name: what still needs it, as a sentence without its end, or "".
     queue_uses: Sequence[Callable[[str], str]] = ()
-    # Extra template values: of a queue's page; of the page of all queues, by account.
+    # Extra template values: of a queue's page; of the page of all queues, by account. And the templates that show them.
     queue_panels: Sequence[Callable[[Any], dict[str, Any]]] = ()
     queue_list_panels: Sequence[Callable[[int | None], dict[str, Any]]] = ()
+    queue_templates: Sequence[str] = ()
+    # Links of the page of all queues: text and the name of the address.
+    queue_list_links: Sequence[tuple[str, str]] = ()
+    # Fields of forms, by form: the place on the page and the label of each, for links from errors.
+    form_fields: Mapping[str, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
+    # Labels of values in records of changes, and functions that put a value into words, by its name.
+    change_labels: Mapping[str, str] = field(default_factory=dict)
+    change_texts: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
 
     # Checks of a run's record; tables of runs, with the column of the run's id; checks of records without a run.
     run_checks: Sequence[Callable[[ReadJournal], Check]] = ()

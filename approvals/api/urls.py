@@ -1,6 +1,6 @@
 from django.urls import path
 
-from approvals.api import cases, changes, grants, notices, queues, timing, views
+from approvals.api import cases, changes, notices, queues, timing, views
 
 urlpatterns = [
     path("audit", cases.Audit.as_view(), name="api-audit"),
@@ -12,10 +12,6 @@ urlpatterns = [
     path("queues/<str:queue>/limit", queues.QueueLimit.as_view(), name="api-queue-limit"),
     path("queues/<str:queue>/lift", queues.QueueLift.as_view(), name="api-queue-lift"),
     path("queues/<str:queue>/proof", queues.QueueProof.as_view(), name="api-queue-proof"),
-    path("queues/<str:queue>/grants", grants.QueueGrants.as_view(), name="api-queue-grants"),
-    path("grants", grants.Grants.as_view(), name="api-grants"),
-    path("grants/<int:grant_id>", grants.OneGrant.as_view(), name="api-grant"),
-    path("grants/<int:grant_id>/end", grants.GrantEnd.as_view(), name="api-grant-end"),
     path("queues/<str:queue>/reasons", queues.QueueReasons.as_view(), name="api-queue-reasons"),
     path("changes", changes.Changes.as_view(), name="api-changes"),
     path("changes/<uuid:change_id>", changes.OneChange.as_view(), name="api-change"),

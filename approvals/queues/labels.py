@@ -1,4 +1,4 @@
-"""Labels and positions of form fields on queues, calendars and policies, for links from errors to fields."""
+"""Labels and positions of form fields on queues and calendars, for links from errors to fields."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from approvals.queue_models import Queue
 from approvals.queues.who import Unchanged
 from ledger.clock import database_now
 from ledger.web.page_forms import Refused
+from runs import features
 from runs.engine.gating.calendars import DAYS
 
 BY = "system:settings"
@@ -54,12 +55,12 @@ def wrong_in(refused: Refused | None) -> list[Wrong]:
     """Return a refused form's wrong fields; empty if any is not the form's: then the message must tell."""
     if refused is None or isinstance(refused.error, Unchanged):
         return []
-    fields = FIELDS.get(refused.act, {})
+    fields = FIELDS.get(refused.act) or features.handler(lambda each: each.form_fields, refused.act) or {}
     told = refused.at
     return [Wrong(*fields[name], words) for name, words in told.items()] if fields.keys() >= told.keys() else []
 
 
-def _of(form: str, **labels: str) -> Fields:
+def fields_of(form: str, **labels: str) -> Fields:
     """Return fields at the positions of their names, under the form's letter."""
     return {name: (f"{form}-{name}", label) for name, label in labels.items()} | {
         "justification": (f"{form}-why", "Why")
@@ -67,36 +68,20 @@ def _of(form: str, **labels: str) -> Fields:
 
 
 _CALENDAR = (
-    _of("k", name="Name", zone="Time zone", holidays="Holidays")
+    fields_of("k", name="Name", zone="Time zone", holidays="Holidays")
     | {day: (f"k-{day}", day.capitalize()) for day in DAYS}
     | {"week": ("k-mon", "Working hours")}
 )
-_POLICY = _of(
-    "p",
-    name="Name",
-    agent="Agent",
-    tool="Tool",
-    condition="When",
-    effect="Action",
-    queue="Approved by",
-    rule="Description",
-    confirm="What to type",
-) | {
-    "within_hours": ("p-within", "Deadline (hours)"),
-    "proof_minutes": ("p-proof", "Re-authenticate within (min)"),
-}
-
 FIELDS: Mapping[str, Fields] = {
-    "QueueLimits": _of("l", person="Person", most="Limit"),
-    "QueueLifts": _of("f", person="Person"),
-    "QueueProofs": _of("p", above="Above", risk="From risk level", minutes="Re-authenticate within (min)"),
-    "QueueChanges": _of("c", title="Title", role="Approver group", currency="Currency"),
-    "QueueClosings": _of("s"),
-    "QueueOpenings": _of("s"),
-    "QueueRemovals": _of("x"),
-    "QueueReasons": _of("r", reasons="One per line"),
-    "QueueGrants": _of("g", times="Max. calls", days="Max. days", sum="Max. total"),
-    "QueueTimings": _of("t", calendar="Business calendar")
+    "QueueLimits": fields_of("l", person="Person", most="Limit"),
+    "QueueLifts": fields_of("f", person="Person"),
+    "QueueProofs": fields_of("p", above="Above", risk="From risk level", minutes="Re-authenticate within (min)"),
+    "QueueChanges": fields_of("c", title="Title", role="Approver group", currency="Currency"),
+    "QueueClosings": fields_of("s"),
+    "QueueOpenings": fields_of("s"),
+    "QueueRemovals": fields_of("x"),
+    "QueueReasons": fields_of("r", reasons="One per line"),
+    "QueueTimings": fields_of("t", calendar="Business calendar")
     | {
         "on_timeout": ("t-then", "If nobody decides"),
         "steps": ("t-to1", "Escalate to"),
@@ -105,23 +90,18 @@ FIELDS: Mapping[str, Fields] = {
         "every_hours": ("t-every", "First reminder after (hours)"),
         "clock_stops_hours": ("t-stops", "Pause for questions (max. hours)"),
     },
-    "add_queue": _of("q", name="Name", title="Title", role="Approver group", currency="Currency"),
-    "absence": _of("o", person="Person", deputy="Deputy")
+    "add_queue": fields_of("q", name="Name", title="Title", role="Approver group", currency="Currency"),
+    "absence": fields_of("o", person="Person", deputy="Deputy")
     | {
         "starts_at": ("o-from", "From"),
         "ends_at": ("o-until", "Until"),
     },
-    "deputy": _of("d", principal="Person", deputy="Deputy", queue="Queue")
+    "deputy": fields_of("d", principal="Person", deputy="Deputy", queue="Queue")
     | {
         "starts_at": ("d-from", "From"),
         "ends_at": ("d-until", "Until"),
     },
     "add_calendar": _CALENDAR,
     "CalendarChanges": {name: field for name, field in _CALENDAR.items() if name != "name"},
-    "CalendarRemovals": _of("x"),
-    "add": _POLICY,
-    "try": _POLICY,
-    "change": {name: field for name, field in _POLICY.items() if name != "name"},
-    "retire": _of("x"),
-    "restore": _of("r"),
+    "CalendarRemovals": fields_of("x"),
 }

@@ -64,7 +64,8 @@ class QueuesPage(QueuePage):
         known = self.context(request, refused)
         queues = listed.overview(known["tally"])
         me = request.user.pk
-        shown = {"queues": queues, "deputies": listed.deputies_of(me), **known}
+        links = list(features.every(lambda each: each.queue_list_links))
+        shown = {"queues": queues, "deputies": listed.deputies_of(me), "links": links, **known}
         for panel in features.every(lambda each: each.queue_list_panels):
             shown |= panel(me)
         return self.show(request, shown, status=refused.error.status if refused else 200)
@@ -82,7 +83,8 @@ class OneQueuePage(QueuePage):
         """Show the page, with a refused form."""
         known = self.context(request, refused)
         queue = acts.find(name)
-        shown = {"q": listed.one(queue, known["tally"]), **known}
+        panels = list(features.every(lambda each: each.queue_templates))
+        shown = {"q": listed.one(queue, known["tally"]), "panels": panels, **known}
         for panel in features.every(lambda each: each.queue_panels):
             shown |= panel(queue)
         return self.show(request, shown, status=refused.error.status if refused else 200)

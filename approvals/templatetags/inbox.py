@@ -12,7 +12,6 @@ from approvals import account_words
 from approvals.account_words import Change, changes
 from approvals.brief import Brief, chip_of
 from approvals.deadlines.listed import ShownTiming
-from approvals.granting import views
 from approvals.models import Approval
 from approvals.queues import labels
 from approvals.timing.words import TimeWords
@@ -39,17 +38,6 @@ def chosen_reason(opened: Brief, number: str | None) -> str:
     """Return the offered reason that the URL selects, for browsers without scripts."""
     by_number = {str(n): reason for n, reason in enumerate(opened.reasons, start=1)}
     return by_number.get(number or "", "")
-
-
-@register.simple_tag
-def offer_again(opened: Brief) -> dict[str, Any] | None:
-    """Return the bounds within which the reader may give a standing approval; None if they may not."""
-    return views.offer(opened)
-
-
-@register.simple_tag
-def typed_again(refused: Refused | None) -> dict[str, str]:
-    return views.typed_again(refused)
 
 
 @register.simple_tag

@@ -16,7 +16,6 @@ from functools import partial
 from django.apps import apps
 
 from approvals.deadlines.acts import CalendarBody, Holiday, StepBody, TimingBody, set_calendar, set_timing
-from approvals.granting.acts import BoundsBody, allow
 from approvals.models import Queue
 from approvals.queues.acts import DeputyBody, LimitBody, ProofBody, ReasonsBody, limit, offer, prove
 from approvals.queues.deputies import appoint
@@ -68,9 +67,6 @@ def _wanted() -> Iterator[tuple[str, Callable[[], object]]]:
     if "queue_proof" not in actions:
         shown = ProofBody(type_amount=True, above=Decimal(1000), justification=WHY)
         yield "proof", partial(prove, QUEUE, shown, by=BY)
-    if "queue_grants" not in actions:
-        again = BoundsBody(times=10, days=90, sum=Decimal(2500), justification=WHY)
-        yield "bounds of standing grants", partial(allow, QUEUE, again, by=BY)
     for person, most in (("", Decimal(2500)), ("treasurer", Decimal(25_000))):
         if ("queue_limit", f"limit of {person or QUEUES[QUEUE]}") not in of_queue:
             body = LimitBody(person=person, most=most, justification=WHY)

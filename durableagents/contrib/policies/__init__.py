@@ -1,1 +1,1 @@
-"""Policies as data: administrators' rules that allow, gate or refuse calls."""
+"""Policies. See README.md."""

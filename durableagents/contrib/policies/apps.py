@@ -37,7 +37,7 @@ class PoliciesConfig(AppConfig):
 
     def ready(self) -> None:
         """Install this app's feature, protect its rows, and let its acts need two people."""
-        from durableagents.contrib.policies import in_force, queries, verify
+        from durableagents.contrib.policies import in_force, queries, services, verify
         from durableagents.contrib.policies.models import Policy
         from ledger.four_eyes import known
         from ledger.protected import protect
@@ -49,6 +49,7 @@ class PoliciesConfig(AppConfig):
             features.Feature(
                 name="policies",
                 policies=features.Policies(statement=in_force.STATEMENT, made_of=in_force.book_of),
+                form_fields=services.FORM_FIELDS,
                 queue_uses=(queries.use_of_queue,),
                 run_checks=(verify.Policed,),
                 record_checks=(verify.every_revision,),

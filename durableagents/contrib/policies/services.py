@@ -15,6 +15,7 @@ from pydantic import Field
 from approvals.calendars.asof import LOOKED_AT, next_version
 from approvals.queue_models import Queue
 from approvals.queues.acts import Name, hold
+from approvals.queues.labels import fields_of
 from approvals.queues.who import PERMISSION, Unchanged, as_admin, check_text, wrong
 from durableagents.contrib.policies.conditions import Schema, typed
 from durableagents.contrib.policies.in_force import read_policies
@@ -104,6 +105,30 @@ TAKEN = frozenset({"restore", "try", "new", "of"})  # by URLs
 _ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended('policy changes', 60))"
 _LAST = 2**63 - 1
 _ALONE = "SELECT runs_policies_alone()"
+
+
+_FIELDS = fields_of(
+    "p",
+    name="Name",
+    agent="Agent",
+    tool="Tool",
+    condition="When",
+    effect="Action",
+    queue="Approved by",
+    rule="Description",
+    confirm="What to type",
+) | {
+    "within_hours": ("p-within", "Deadline (hours)"),
+    "proof_minutes": ("p-proof", "Re-authenticate within (min)"),
+}
+# The place on the page and the label of each field, by form.
+FORM_FIELDS = {
+    "add": _FIELDS,
+    "try": _FIELDS,
+    "change": {name: field for name, field in _FIELDS.items() if name != "name"},
+    "retire": fields_of("x"),
+    "restore": fields_of("r"),
+}
 
 
 class PolicyChanged(DurableAgentsError):

@@ -17,7 +17,6 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from approvals.grants import StandingGrant, StandingUse
 from approvals.models import Approval, Calendar
 from approvals.notices import channels
 from approvals.notices.channels import ChannelBody
@@ -32,6 +31,7 @@ from durableagents.contrib.reports import catalogue
 from durableagents.contrib.reports.models import StoredReport
 from durableagents.contrib.reports.tables import as_bytes
 from durableagents.contrib.schedules.models import Firing, Schedule
+from durableagents.contrib.standing_approvals.models import StandingGrant, StandingUse
 from durableagents.contrib.webhooks import services as webhooks
 from durableagents.contrib.webhooks.models import Webhook
 from durableagents.contrib.webhooks.services import WebhookBody

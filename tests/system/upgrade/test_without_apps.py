@@ -15,7 +15,10 @@ from tests.system.databases import database
 
 _MISFIT = "import django; django.setup(); from ledger import schema; print(schema.misfit() or '')"
 # Those whose tables may stay behind unused.
-REMOVABLE = "bulk,casework,certify,documents,forks,limits,metrics,policies,releases,replay,reports,schedules,webhooks"
+REMOVABLE = (
+    "bulk,casework,certify,documents,forks,limits,metrics,policies,"
+    "releases,replay,reports,schedules,standing_approvals,webhooks"
+)
 
 
 @pytest.fixture(autouse=True)

@@ -6,18 +6,19 @@ from uuid import UUID
 
 from approvals import services
 from approvals.bodies import AgainBody, DecisionBody
-from approvals.granting.acts import approve_again
 from approvals.models import Approval
 from approvals.passkeys.signed import Signed
 from approvals.queues.who import wrong
 from ledger.actors import Actor
+from runs import features
 from runs.engine.gating.stages import APPROVE
 
 
-def said(
+def decide_as_requested(
     approval_id: UUID, body: DecisionBody, again: AgainBody | None, by: Actor, *, signed: Signed | None = None
 ) -> Approval:
-    """Decide as the body says; `signed`: a passkey's signature for it. Raises as `services.decide`, `approve_again`."""
+    """Decide as the body says. `signed` is a passkey's signature for it. Raises InvalidInput, and as `services.decide`
+    and the feature that gives standing approvals."""
     if again is None:
         return services.decide(
             approval_id,
@@ -33,6 +34,9 @@ def said(
         raise wrong("again", "goes with no other verdict than approve", "approve with it, or leave it out")
     if body.changes_arguments:
         raise wrong("again", "does not go with changes", "approve the changed call, and allow it again another time")
+    approve_again = features.only(lambda each: each.approve_again)
+    if approve_again is None:
+        raise wrong("again", "needs an app that is not installed", "approve this call only")
     return approve_again(
         approval_id,
         plan_hash=body.plan_hash,

@@ -11,11 +11,11 @@ import pgtrigger
 import pytest
 
 from approvals.bodies import AgainBody
-from approvals.granting import acts, using
-from approvals.granting.acts import BoundsBody, approve_again
-from approvals.grants import StandingGrant
 from approvals.models import Approval, Decision
 from durableagents import Context, End
+from durableagents.contrib.standing_approvals import answering
+from durableagents.contrib.standing_approvals.models import StandingGrant
+from durableagents.contrib.standing_approvals.services import BoundsBody, allow, approve_again
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.clock import database_now
@@ -32,7 +32,7 @@ from tests.world import Item, Notes, Toolbox, agent_of
 
 def allowed(admin: Actor, times: int = 5, days: int = 30, sum: str | None = None, queue: str = "finance_po") -> None:
     most = None if sum is None else Decimal(sum)
-    acts.allow(queue, BoundsBody(times=times, days=days, sum=most, justification=WHY), by=admin)
+    allow(queue, BoundsBody(times=times, days=days, sum=most, justification=WHY), by=admin)
 
 
 def paying(tools: Toolbox, version: str = "1.0.0", name: str = "payer", **gate: Any) -> Agent:
@@ -80,7 +80,7 @@ def runs_out(grant: StandingGrant) -> None:
     decision.standing["again"]["until"], grant.until = until.isoformat(), until
     decision.seal()
     grant.seal()
-    with pgtrigger.ignore("approvals.StandingGrant:append_only", "approvals.Decision:append_only"):
+    with pgtrigger.ignore("standing_approvals.StandingGrant:append_only", "approvals.Decision:append_only"):
         StandingGrant.objects.filter(pk=grant.pk).update(until=until, code=grant.code)
         Decision.objects.filter(pk=decision.pk).update(standing=decision.standing, code=decision.code)
     line = Event.objects.get(run_id=grant.run_id, kind=e.ApprovalDecided.KIND)
@@ -89,16 +89,16 @@ def runs_out(grant: StandingGrant) -> None:
 
 
 def swept() -> None:
-    using._left.clear()
+    answering._left.clear()
     timers._troubled.clear()
     timers.sweep()
-    using.look([], float("inf"))  # including what was left for another pass
+    answering.look([], float("inf"))  # including what was left for another pass
 
 
 def refused(case: Approval, grant: StandingGrant) -> Exception:
     """Return the reason why the grant does not answer a question it matched a moment ago."""
-    with pytest.raises(using.LeftToPeople) as left:
-        using._answer(case.pk, case.run_id, grant.pk)
+    with pytest.raises(answering.LeftToPeople) as left:
+        answering._answer(case.pk, case.run_id, grant.pk)
     return left.value
 
 

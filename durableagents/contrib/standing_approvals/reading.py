@@ -12,8 +12,8 @@ from functools import cached_property
 
 from django.db import connection
 
-from approvals.grants import StandingEnd, StandingGrant, StandingUse
 from approvals.policy import Sum
+from durableagents.contrib.standing_approvals.models import StandingEnd, StandingGrant, StandingUse
 from ledger.rows import row_of
 
 # Arbitrary and the same in every process: with a grant's id, its advisory lock.
@@ -104,7 +104,7 @@ def held(grant_id: int) -> Held | None:
     """Lock a standing approval and return it."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, grant_id % 2**31])
-        cursor.execute(one_of("g.id = %s"), [grant_id, 1])
+        cursor.execute(select_whole("g.id = %s"), [grant_id, 1])
         found = cursor.fetchone()
     return None if found is None else held_in(found[0])
 
@@ -114,17 +114,17 @@ def others_of(same: str, person: int | None) -> list[Held]:
     there = "g.same = %s AND g.person = %s AND g.until > clock_timestamp()"
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_LOCK_OF_SAME, same])
-        cursor.execute(one_of(there), [same, person, None])
+        cursor.execute(select_whole(there), [same, person, None])
         found = [held_in(told) for (told,) in cursor.fetchall()]
     return [each for each in found if not each.is_over]
 
 
-def one_of(condition: str) -> str:
+def select_whole(condition: str) -> str:
     """Return SQL that reads those of a condition, newest first. The last parameter is the limit, NULL for none."""
     return f"{_READ} WHERE {condition} {_NEWEST}"
 
 
-def listed_by(condition: str) -> str:
+def select_for_list(condition: str) -> str:
     """Return such SQL for a list, with only the newest uses of each."""
     return f"{_LIST} WHERE {condition} {_NEWEST}"
 

@@ -7,18 +7,21 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
-from approvals.grants import Asked, StandingEnd, StandingGrant, StandingUse, asked_of
+from django.db.models import Q
+
 from approvals.models import Decision
+from approvals.verification import BY_STANDING_APPROVAL
+from durableagents.contrib.standing_approvals.models import StandingEnd, StandingGrant, StandingUse
+from durableagents.contrib.standing_approvals.terms import Asked, asked_of
 from ledger import events as e
 from ledger.models import ActRecord
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared
 from runs.engine.tape import payload_of
 
-AUTH = "standing_grant"  # authentication of such an approval: when the grant was given
 
-
-class Standing:
+class StandingApprovals:
     """One run's approvals by standing approvals, and those given in it."""
 
     def __init__(self, journal: ReadJournal) -> None:
@@ -63,24 +66,23 @@ class Standing:
             self._uses = {str(row.approval_id): row for row in rows}
         return self._uses
 
-    def ends(self, approval_id: str, until: datetime) -> datetime:
-        """Return when an approval valid `until` then ends, if its grant was taken back earlier."""
-        use = self.uses.get(approval_id)
-        if use is None or approval_id not in self.by_grant:
-            return until
-        end = _end_of(use.grant)
-        at = _lapsed_at(use.grant) if end is None else end.at
-        return until if at is None else min(until, at)
+    def _decisions(self) -> Iterator[str]:
+        """Check that rows and events of decisions agree whether a person or a standing approval made them."""
+        if "approvals_approval" not in self.journal.present:
+            return
+        by_one = Q(auth=BY_STANDING_APPROVAL) | Q(approval_id__in=self.by_grant)
+        for row in Decision.objects.filter(by_one, approval__run_id=self.journal.run_id).order_by("id"):
+            yield from self._decision(f"decision {row.id}", row)
 
-    def decision(self, what: str, row: Decision) -> Iterator[str]:
-        """Check that a decision's row and event agree whether a person or a grant made it."""
-        if (row.auth == AUTH) != (str(row.approval_id) in self.by_grant):
-            yield f"{what}: it was given by a standing grant on one record, and by a person on the other"
+    def _decision(self, what: str, row: Decision) -> Iterator[str]:
+        is_by_one = row.auth == BY_STANDING_APPROVAL
+        if is_by_one != (str(row.approval_id) in self.by_grant):
+            yield f"{what}: a standing approval made it on one record, and a person on the other"
         use, terms = self.uses.get(str(row.approval_id)), row.standing if isinstance(row.standing, Mapping) else {}
-        if row.auth == AUTH and use is not None and row.person != use.grant.person:
-            yield f"{what}: it is of account {row.person}, and account {use.grant.person} gave its standing grant"
-        if row.auth == AUTH and ("deputy_of" in terms or "queue" in terms):
-            yield f"{what}: a standing grant says no yes in anybody's place"
+        if is_by_one and use is not None and row.person != use.grant.person:
+            yield f"{what}: it is of account {row.person}, and account {use.grant.person} gave its standing approval"
+        if is_by_one and ("deputy_of" in terms or "queue" in terms):
+            yield f"{what}: a standing approval decides for its giver alone"
 
     def problems(self) -> Iterator[str]:
         """Yield the problems of the rows."""
@@ -96,6 +98,7 @@ class Standing:
         for id, (_, _, grant, n) in missing.items():
             yield f"approval {id} was answered by standing grant {grant}, and its use {n} has no row"
         yield from self._given()
+        yield from self._decisions()
 
     def _use(self, use: StandingUse, seq: int, decided: e.ApprovalDecided, grant_id: int, n: int) -> Iterator[str]:
         what, grant, end = str(use), use.grant, _end_of(use.grant)
@@ -174,6 +177,16 @@ def _not_within(use: StandingUse, grant: StandingGrant, asked: Asked) -> str:
         if sum((abs(each) for each in before if each is not None), Decimal(0)) > grant.most:
             return f"with it more is let through than {grant.most:f} {grant.currency}"
     return ""
+
+
+def find_revoked(run_id: UUID) -> dict[UUID, datetime]:
+    """Return which approvals of a run ended early, since their standing approval was revoked, and when."""
+    found = {}
+    for use in StandingUse.objects.filter(run_id=run_id).select_related("grant__end"):
+        end = _end_of(use.grant)
+        if (at := _lapsed_at(use.grant) if end is None else end.at) is not None:
+            found[use.approval_id] = at
+    return found
 
 
 def _end_of(grant: StandingGrant) -> StandingEnd | None:

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 from django.contrib.auth.models import Group, User
 
-from approvals.granting.acts import take_back
-from approvals.grants import StandingGrant, StandingUse
 from approvals.models import Approval
 from durableagents import Context, End, Rejected
+from durableagents.contrib.standing_approvals.models import StandingGrant, StandingUse
+from durableagents.contrib.standing_approvals.services import take_back
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput
-from tests.integration.approvals.granting import allowed, asks, given, paid, paying, refused, state, swept
+from tests.contrib.standing_approvals.granting import allowed, asks, given, paid, paying, refused, state, swept
+from tests.contrib.standing_approvals.test_standing_approvals import ROLE
 from tests.integration.approvals.setup import WHY, away, boss, limited, say, somebody
-from tests.integration.approvals.test_granting import ROLE
 from tests.integration.runs.stage import Stage, at_once, dump
 from tests.rewriting import rewrite
 from tests.world import Item, Notes, Toolbox, agent_of

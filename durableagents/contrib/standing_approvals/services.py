@@ -12,9 +12,7 @@ from uuid import UUID
 from django.db import connection, transaction
 from pydantic import Field
 
-from approvals.bodies import AgainBody
-from approvals.granting.rows import USED, Held, held, others_of
-from approvals.grants import MAX_DAYS, MAX_TIMES, Asked, Bounds, StandingEnd, StandingGrant, asked_of, bounds_in
+from approvals.bodies import MAX_TIMES, AgainBody
 from approvals.models import Approval
 from approvals.policy import Asked as About
 from approvals.policy import Facts, No, Sum, in_ones_own_right
@@ -23,6 +21,9 @@ from approvals.queues.acts import Most, snapshot, store, unmoved
 from approvals.queues.standing import facts_of, role_held
 from approvals.queues.who import PERMISSION, Unchanged, as_admin, wrong
 from approvals.services import decide, locked_question, require_standing
+from durableagents.contrib.standing_approvals.models import StandingEnd, StandingGrant
+from durableagents.contrib.standing_approvals.reading import USED, Held, held, others_of
+from durableagents.contrib.standing_approvals.terms import MAX_DAYS, Asked, Bounds, asked_of, bounds_in
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError, Forbidden, NotFound

@@ -13,10 +13,6 @@ from django.db import connection, transaction
 from django.test import Client
 from django.urls import reverse
 
-from approvals.granting import using, verification
-from approvals.granting.acts import GrantOver, take_back
-from approvals.granting.listed import one, page
-from approvals.grants import StandingEnd, StandingGrant, StandingUse
 from approvals.models import Approval, Decision, Notice, Queue
 from approvals.notices.recipients import case_of
 from approvals.queues import acts as queues
@@ -25,6 +21,11 @@ from approvals.services import decide
 from durableagents import BusinessFailure, Context, End
 from durableagents.contrib.policies import services as policies
 from durableagents.contrib.policies.services import NewPolicyBody
+from durableagents.contrib.standing_approvals import answering
+from durableagents.contrib.standing_approvals import verify as standing_verify
+from durableagents.contrib.standing_approvals.models import StandingEnd, StandingGrant, StandingUse
+from durableagents.contrib.standing_approvals.queries import find_one, find_page
+from durableagents.contrib.standing_approvals.services import GrantOver, take_back
 from durableagents.databases import RUNTIME_ROLE
 from ledger import events as e
 from ledger.actors import Actor
@@ -36,7 +37,17 @@ from runs.engine.agents import Agent
 from runs.models import Wait
 from runs.services import lifecycle
 from tests.cases import each_case
-from tests.integration.approvals.granting import allowed, asks, given, paid, paying, refused, runs_out, state, swept
+from tests.contrib.standing_approvals.granting import (
+    allowed,
+    asks,
+    given,
+    paid,
+    paying,
+    refused,
+    runs_out,
+    state,
+    swept,
+)
 from tests.integration.approvals.setup import WHY, away, boss, limited, say, somebody, sound
 from tests.integration.approvals.test_rule_changes import agreed, anna, bert, guarded, proposed
 from tests.integration.runs.stage import Stage, at_once, dump, events
@@ -305,7 +316,7 @@ def test_two_sweepers_answer_once_and_never_more_than_allowed(stage: Stage, tool
     assert stage.drive() == "completed"
     cases = [asks(stage, agent) for _ in range(10)]
     troubles: list[Any] = []
-    at_once(*[lambda: troubles.extend(using.look([], float("inf"))) for _ in range(8)])
+    at_once(*[lambda: troubles.extend(answering.look([], float("inf"))) for _ in range(8)])
     swept()
     # On a busy machine one of eight may wait too long for a lock; the next sweep answers its question.
     assert all("lock timeout" in str(error) for _, _, error in troubles), troubles
@@ -411,7 +422,7 @@ def yes(approval: Approval, by: Actor) -> None:
 
 @pytest.fixture(autouse=True)
 def _exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verification, "SLACK", timedelta(0))
+    monkeypatch.setattr(standing_verify, "SLACK", timedelta(0))
 
 
 def half_way(stage: Stage, tools: Toolbox, fiona: Actor) -> tuple[Actor, StandingGrant, Approval, Approval]:
@@ -503,19 +514,22 @@ def test_a_used_up_one_is_withdrawn_with_its_unused_yes(stage: Stage, tools: Too
     client = Client()
     client.force_login(reader)
     for grant in grants:
-        assert one(grant.pk, reader).state == "used_up" and one(grant.pk, reader).may_end
+        assert [each if isinstance(each, bool) else each.state for each in find_one(grant.pk, reader)] == [
+            "used_up",
+            True,
+        ]
         assert "Revoke" in client.get(reverse("standing_grant", args=[grant.pk])).content.decode()
     if what == "beside another":
         yes(Approval.objects.get(run=cases[1].run, state="open"), lena)
     else:
         lifecycle.resume(cases[1].run_id, by=olga, justification=WHY)
     assert stage.drive() == "completed" and paid(tools) == 3
-    assert not one(grants[1].pk, reader).may_end
+    assert not find_one(grants[1].pk, reader)[1]
     assert "Revoke" not in client.get(reverse("standing_grant", args=[grants[1].pk])).content.decode()
     form = {"justification": WHY}
     assert client.post(reverse("standing_grant_ends", args=[grants[0].pk]), form).status_code == 302
     assert ActRecord.objects.get(action="standing_revoke").after == {"lapsed": 1}
-    assert not one(grants[0].pk, reader).may_end
+    assert not find_one(grants[0].pk, reader)[1]
 
 
 COLUMNS = (
@@ -575,7 +589,7 @@ def test_a_forged_grant_answers_nothing(stage: Stage, fiona: Actor, what: str, a
     assert state(case.run) == "open" and StandingUse.objects.count() == 1
     assert any("was added or changed outside the application" in problem for problem in named())
     assert any("no decision gives it" in problem for problem in verify(grant.run_id).problems)
-    assert page(User.objects.get(username="boss"))
+    assert find_page(User.objects.get(username="boss"))
 
 
 @pytest.mark.parametrize("amount", ["-1000000", "1", "NULL"])

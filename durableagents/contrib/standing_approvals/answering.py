@@ -14,13 +14,14 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
-from approvals.granting.rows import Held, held
-from approvals.granting.verification import AUTH
-from approvals.grants import Asked, StandingUse, asked_of
 from approvals.models import Approval, ApprovalState
 from approvals.policy import No, in_ones_own_right
 from approvals.queues.standing import facts_of
 from approvals.services import decide, locked_question
+from approvals.verification import BY_STANDING_APPROVAL
+from durableagents.contrib.standing_approvals.models import StandingUse
+from durableagents.contrib.standing_approvals.reading import Held, held
+from durableagents.contrib.standing_approvals.terms import Asked, asked_of
 from ledger.actors import SWEEPER, Actor
 from ledger.errors import DurableAgentsError
 from runs.engine.gating.history import HISTORY
@@ -28,7 +29,7 @@ from runs.engine.gating.stages import APPROVE
 from runs.models import ENDED, Run, Wait
 from runs.services.command import is_busy
 
-log = logging.getLogger("approvals.grants")
+log = logging.getLogger("durableagents.standing_approvals")
 BATCH = 100
 LEFT_SECONDS = 60.0  # until a question left to people is checked again
 _TO_ANSWER = """
@@ -90,7 +91,7 @@ def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
     giver = User.objects.filter(pk=row.person).first()
     if giver is None:
         raise LeftToPeople(f"{row}: the account of who gave it was deleted.")
-    by = Actor("user", giver.get_username(), role=row.role, auth=AUTH, person=row.person)
+    by = Actor("user", giver.get_username(), role=row.role, auth=BY_STANDING_APPROVAL, person=row.person)
     may = in_ones_own_right(facts_of(approval, run, by, frozenset([by.role]), locked=True))
     if isinstance(may, No):
         raise LeftToPeople(f"{row}: {may.why}")
