@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from approvals.grants import bounds_in
 from approvals.queues.listed import asked_in_words
 from ledger.models import AccountRecord
 from ledger.web.roles import name_of
@@ -18,7 +17,6 @@ from runs.engine.errors import DefinitionError
 from runs.engine.gating.proof import threshold_in
 
 _LABELS = {
-    "again": "standing approvals",
     "proof": "extra verification",
     "within_seconds": "within",
 }
@@ -74,19 +72,7 @@ def _proof(value: Any) -> str:
     return asked_in_words(threshold_in(value))
 
 
-def _again(value: Any) -> str:
-    if value is None:
-        return ""
-    bounds = bounds_in(value)
-    if bounds is None:
-        raise ValueError("no bounds of the same again")
-    in_all = "" if bounds.most is None else f", {bounds.most:,f} in total"
-    calls, days = (f"{n} {unit}{'' if n == 1 else 's'}" for n, unit in ((bounds.times, "call"), (bounds.days, "day")))
-    return f"at most {calls} in {days}{in_all}"
-
-
 _WORDS: dict[str, Callable[[Any], str]] = {
-    "again": _again,
     "proof": _proof,
     "within_seconds": lambda seconds: hours_of((seconds or 0) // 60),
 }

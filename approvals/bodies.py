@@ -6,11 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from approvals.grants import MAX_TIMES
 from approvals.queues.acts import Most
+from approvals.queues.who import wrong
 from ledger.web.bodies import Justified, NoFlag, Strict
 from runs.engine.gating.proof import AMOUNT, TARGET
 from runs.services.bodies import Moment
+
+MAX_TIMES = 1000  # that a standing approval can cover
 
 
 class AgainBody(Strict):
@@ -64,3 +66,25 @@ class DecisionBody(Justified):
     @property
     def typed(self) -> dict[str, str]:
         return {AMOUNT: self.typed_amount, TARGET: self.typed_target}
+
+
+class DecisionForm(DecisionBody):
+    """A decision, and with a yes how often and until when the same is let through without asking."""
+
+    again_times: Annotated[int | None, Field(strict=False, ge=1, le=MAX_TIMES)] = None
+    again_until: Moment | None = None
+    again_sum: Most | None = None
+    again_scope: Literal["agent", "run"] = "agent"
+
+    @property
+    def asked_again(self) -> AgainBody | None:
+        """Return the form's standing approval; None if empty. Raises InvalidInput if incomplete."""
+        if self.again_times is None and self.again_until is None and self.again_sum is None:
+            return None
+        if self.again_times is None:
+            raise wrong(
+                "again_times", "is missing", "enter the number of calls, or clear all fields", "“Number of calls”"
+            )
+        if self.again_until is None:
+            raise wrong("again_until", "is missing", "enter an end time, or clear all fields", "“Expires”")
+        return AgainBody(times=self.again_times, until=self.again_until, sum=self.again_sum, scope=self.again_scope)

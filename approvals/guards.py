@@ -37,8 +37,8 @@ class NotShown(DurableAgentsError):
 @dataclass(frozen=True, slots=True)
 class ApprovalPanel:
     """A part of an approval's page: its template, and the value `p` in it. `place` is top, content, talk (after what
-    the agent wrote), history or decision. `obstacle` says why nobody can approve now, to be shown beside the
-    decision."""
+    the agent wrote), history, decision, or advance (below, in the decision's form). `obstacle` says why nobody can
+    approve now, to be shown beside the decision."""
 
     template: str
     value: Any

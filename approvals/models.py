@@ -9,9 +9,6 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django_fsm import FSMField, transition
 
-from approvals.grants import StandingEnd as StandingEnd
-from approvals.grants import StandingGrant as StandingGrant
-from approvals.grants import StandingUse as StandingUse
 from approvals.outbox import Channel as Channel
 from approvals.outbox import Delivery as Delivery
 from approvals.outbox import Device as Device
@@ -22,7 +19,6 @@ from approvals.queue_models import Deputy as Deputy
 from approvals.queue_models import Escalation as Escalation
 from approvals.queue_models import Limit as Limit
 from approvals.queue_models import Queue as Queue
-from approvals.rules.rows import Policy as Policy
 from approvals.talk_models import Delegation as Delegation
 from approvals.talk_models import Inquiry as Inquiry
 from ledger.codes import mac

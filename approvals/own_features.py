@@ -6,16 +6,12 @@ from functools import partial
 
 from approvals import offered, services
 from approvals.deadlines import deadlines
-from approvals.granting import using
-from approvals.granting.listed import bounds_of
 from approvals.notices import addressing, kinds
 from approvals.notices.courier import ADDRESS, BY_CHAT, BY_MAIL, BY_PUSH, CHAT, FORGET, MAIL, PUSH, carry, is_due
-from approvals.policies.inforce import STATEMENT, book_of
-from approvals.policies.verification import Policed, every_revision
 from approvals.queues import along, standing
 from approvals.verification import Gates
 from runs.background import Duty
-from runs.features import Feature, Policies, Queues
+from runs.features import Feature, Queues
 from runs.models import Wait
 
 FEATURES = (
@@ -41,17 +37,8 @@ FEATURES = (
             "approvals_escalation": "run_id",
             "approvals_inquiry": "run_id",
             "approvals_delegation": "run_id",
-            "approvals_standinggrant": "run_id",
-            "approvals_standinguse": "run_id",
             "approvals_assertion": "run_id",
         },
-    ),
-    Feature(name="standing grants", sweeps=(using.look,), queue_panels=(bounds_of,)),
-    Feature(
-        name="policies",
-        policies=Policies(statement=STATEMENT, made_of=book_of),
-        run_checks=(Policed,),
-        record_checks=(every_revision,),
     ),
     Feature(
         name="notices",

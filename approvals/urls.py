@@ -4,9 +4,7 @@ from django.urls import path
 
 from approvals import views
 from approvals.cases import views as cases
-from approvals.granting import views as granting
 from approvals.notices import views as notices
-from approvals.policies import views as policies
 from approvals.queues import views as queues
 
 urlpatterns = [
@@ -25,18 +23,7 @@ urlpatterns = [
     path("queues/of/<str:queue>/limits", queues.QueueLimits.as_view(), name="queue_limits"),
     path("queues/of/<str:queue>/lifts", queues.QueueLifts.as_view(), name="queue_lifts"),
     path("queues/of/<str:queue>/proofs", queues.QueueProofs.as_view(), name="queue_proofs"),
-    path("queues/of/<str:queue>/grants", granting.QueueGrants.as_view(), name="queue_grants"),
-    path("queues/grants", granting.GrantsPage.as_view(), name="standing_grants"),
-    path("queues/grants/<int:grant_id>", granting.OneGrantPage.as_view(), name="standing_grant"),
-    path("queues/grants/<int:grant_id>/ends", granting.GrantEnds.as_view(), name="standing_grant_ends"),
     path("queues/of/<str:queue>/reasons", queues.QueueReasons.as_view(), name="queue_reasons"),
-    path("policies", policies.PoliciesPage.as_view(), name="policies"),
-    path("policies/new", policies.PolicyAdding.as_view(), name="new_policy"),
-    path("policies/tries", policies.PolicyTrying.as_view(), name="policy_tries"),
-    path("policies/restorations", policies.PolicyRestoring.as_view(), name="policy_restorations"),
-    path("policies/of/<str:policy>", policies.OnePolicyPage.as_view(), name="policy"),
-    path("policies/of/<str:policy>/versions", policies.PolicyChanging.as_view(), name="policy_versions"),
-    path("policies/of/<str:policy>/retirements", policies.PolicyRetiring.as_view(), name="policy_retirements"),
     path("notifications", notices.Mine.as_view(), name="notifications"),
     path("notifications/settings", notices.Settings.as_view(), name="notice_settings"),
     path("notifications/tests", notices.Tests.as_view(), name="notice_tests"),

@@ -12,7 +12,6 @@ from uuid import UUID
 from approvals.cases.talks import Talks
 from approvals.cases.verified import amendment_problems, as_decision
 from approvals.deadlines import deadlines
-from approvals.granting.verification import AUTH, Standing
 from approvals.models import Approval, Decision, Seat
 from approvals.passkeys.verification import assertion_problems, missing_assertion
 from approvals.policy import VERDICTS
@@ -24,6 +23,7 @@ from ledger import events as e
 from ledger.models import ActRecord
 from ledger.verification.accounts import rights_problems
 from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared
+from runs import features
 from runs.engine.canonical import as_hashed
 from runs.engine.gating.documents import DOCUMENTS
 from runs.engine.gating.fields import sameness_of
@@ -33,6 +33,8 @@ from runs.journal.digests import hasher
 
 # Verdicts as events have them.
 _VERDICTS = VERDICTS | {"amend": "amended"}
+# Authentication of a decision that a standing approval made.
+BY_STANDING_APPROVAL = "standing_grant"
 _QUEUE_ACTS = ("queue", "queue_change", "queue_close", "queue_open", "queue_remove")
 _PLANNED = ("queue", "rule", "tool", "title", "effect", "evidence")
 
@@ -47,7 +49,7 @@ class Gates:
         self.requested: dict[str, tuple[int, e.ApprovalRequested]] = {}
         self.decided: dict[str, tuple[int, e.ApprovalDecided]] = {}
         self.votes: dict[tuple[str, int | None], tuple[int, e.ApprovalVoted]] = {}
-        self.times, self.talks, self.standing = deadlines().checks(journal), Talks(journal), Standing(journal)
+        self.times, self.talks = deadlines().checks(journal), Talks(journal)
         self.amended: dict[str, e.PlanAmended] = {}
         self.answered: dict[str, e.ApprovalRequested] = {}  # by slot: the question answered there last
         self.misused: list[str] = []
@@ -56,7 +58,6 @@ class Gates:
         """Keep questions without their plans, and answers."""
         self.times.see(line)
         self.talks.see(line)
-        self.standing.see(line)
         match line.event:
             case e.RunCreated(by=by):
                 self.created_by = by
@@ -97,7 +98,6 @@ class Gates:
         yield from self._decisions()
         yield from self.times.escalations()
         yield from self.talks.problems()
-        yield from self.standing.problems()
         yield from assertion_problems(self.journal)
         yield from self._seats()
         yield from self._stages(plans)
@@ -165,8 +165,14 @@ class Gates:
             yield f"{what}: its grant does not end when it should"
 
     def _is_in_time(self, row: Approval, ends: datetime) -> bool:
-        right = self.standing.ends(str(row.id), (row.wait.resolved_at or ends) + GRANT_LIVES)
-        return abs(ends - right) <= SLACK
+        right = (row.wait.resolved_at or ends) + GRANT_LIVES
+        return abs(ends - min(right, self._revoked.get(row.pk, right))) <= SLACK
+
+    @cached_property
+    def _revoked(self) -> dict[UUID, datetime]:
+        """Return which approvals ended early, since what gave them was revoked, and when."""
+        found = (each(self.journal.run_id) for each in features.every(lambda each: each.revoked_approvals))
+        return {approval_id: at for ends in found for approval_id, at in ends.items()}
 
     @cached_property
     def decisions(self) -> list[Decision]:
@@ -216,7 +222,6 @@ class Gates:
             yield from compared(what, row, right)
             yield from self.times.where(what, str(row.approval_id), row.standing)
             yield from self.talks.place_of(what, row, seq)
-            yield from self.standing.decision(what, row)
             said = row.verdict if isinstance(event, e.ApprovalVoted) else _VERDICTS.get(row.verdict)
             then = FAIL if row.verdict == FAIL else None
             if said != event.verdict or payload.get("then") != then or not self.journal.is_about(seq, row.at):
@@ -260,7 +265,7 @@ def _rights(what: str, row: Decision) -> Iterator[str]:
     deputy in office, and a queue that was open and of that role."""
     deputy_of = row.standing.get("deputy_of") if isinstance(row.standing, dict) else None
     holder = deputy_of.get("person") if isinstance(deputy_of, dict) else row.person
-    if holder is None or row.auth == AUTH:
+    if holder is None or row.auth == BY_STANDING_APPROVAL:
         return
     for problem in rights_problems(row.person or holder, holder, row.role, row.at, by_key=row.auth == "api_key"):
         yield f"{what}: {problem}"

@@ -12,9 +12,9 @@ from django.urls import reverse
 
 from approvals import services
 from approvals.authentic import out_of_time
+from approvals.bodies import DecisionForm
 from approvals.brief import Brief, brief
-from approvals.granting.deciding import said
-from approvals.granting.views import DecisionForm, seen
+from approvals.deciding import decide_as_requested
 from approvals.inbox import Item, Wanted, inbox, queues_of
 from approvals.models import Approval, ApprovalState
 from approvals.passkeys.signed import terms_of_yes
@@ -136,6 +136,13 @@ def _whole(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else text
 
 
+def _by_form_fields(error: DurableAgentsError) -> DurableAgentsError:
+    """Return the error with the body's fields renamed to those of the form, which are flat."""
+    for each in error.extra.get("errors", []):
+        each["field"] = each["field"].replace("again.", "again_", 1)
+    return error
+
+
 def goes_on(before: Brief) -> str:
     """Return what follows the last approval, with the run's present state."""
     run_id = before.approval.run_id
@@ -190,12 +197,12 @@ class Decisions(Deciding, InboxPage):
                     errors=[{"field": "verdict", "problem": "none chosen", "fix": "use a button"}],
                 )
             body = form.read(DecisionForm, stage=_whole, again_until=moment, again_sum=most)
-            decided = said(approval_id, body, body.asked_again, by, signed=shown.signed)
+            decided = decide_as_requested(approval_id, body, body.asked_again, by, signed=shown.signed)
         except ProofNeeded as needed:
             page = ask(request, what, needed.wanted, terms)
             return page or self.tell(request, approval_id, Refused("decide", NothingToShow(needed.wanted), form.kept))
         except DurableAgentsError as error:
-            return self.tell(request, approval_id, Refused("decide", seen(error), form.kept))
+            return self.tell(request, approval_id, Refused("decide", _by_form_fields(error), form.kept))
         messages.success(request, _done(body.verdict, decided, opened), extra_tags="ok")
         place = Wanted.of(request.GET, request.user.pk).here
         return redirect(f"{reverse('approval', args=[approval_id])}{place}")

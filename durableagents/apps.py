@@ -27,6 +27,7 @@ class DurableAgentsConfig(AppConfig):
         from ledger import privileges
         from ledger.verification import registers
         from ledger.web import navigation
+        from runs.journal.asked import policies
 
         names.guard_user_names()
         registers.register(every_session)
@@ -35,8 +36,7 @@ class DurableAgentsConfig(AppConfig):
         more = [each for app in configs for each in getattr(app, "sections", list)()]
         notices = [app.notices for app in configs if hasattr(app, "notices")]
         navigation.declare((*SECTIONS, *more), accounts=demo_accounts, notices=notices)
-        if keys.refusal not in privileges.others:
-            privileges.others.append(keys.refusal)
+        privileges.others.extend(each for each in (keys.refusal, policies.refusal) if each not in privileges.others)
 
         # The last app: all other tables exist by then. Functions come first, since the rows below fire triggers and the
         # grants cover them.

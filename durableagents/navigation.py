@@ -13,7 +13,6 @@ SECTIONS = (
     Section("runs", "Runs", "runs"),
     Section("reconcile", "Reconcile", "reconcile", number=Number("steering", "waiting for an operator", "unsure")),
     Section("queues", "Queues", "queues", permission=_SETS_RULES, is_rare=True),
-    Section("policies", "Policies", "policies", permission=_SETS_RULES, is_rare=True),
     Section("audit", "Audit", "audit", roles=frozenset(READS_AUDIT)),
     Section("agents", "Agents", "agents"),
     Section("fleet", "Fleet", "fleet", roles=frozenset({OPERATOR, AUDITOR}), is_rare=True),

@@ -20,9 +20,6 @@ from ledger.web.shapes import Page
 
 # Component names of models whose class name is used in several modules.
 _NAMES = {
-    "approvals.api.policies.ChangeRow": "PolicyChangeRow",
-    "approvals.api.policies.RuleRow": "PolicyRuleRow",
-    "approvals.api.policies.VersionRow": "PolicyVersionRow",
     "approvals.api.queues.LimitRow": "QueueLimitRow",
     "durableagents.contrib.casework.common.AnswerBody": "InquiryAnswerBody",
     "durableagents.contrib.halts.services.LiftBody": "HaltLiftBody",

@@ -27,7 +27,6 @@ SUPERUSER = "superuser"  # among what an account may have to hold, in addition t
 OUTCOMES = "outcomes"
 # Families of rules that can need two people, with their text on pages.
 FAMILIES: dict[str, str] = {
-    "policies": "policies: which calls are allowed and who must approve them",
     "queues": "queues, approval limits and deputies",
     "roles": "roles, and other rights of accounts and roles",
     "prices": "prices of models",
@@ -47,13 +46,15 @@ def declare_family(name: str, text: str) -> None:
 class Guarded:
     """A service that changes rules of a family. `needs` is what an account must hold: a role, a permission, or
     SUPERUSER. `moving` are the parts of its records that differ on each run: names in `after`, optionally of one act
-    (`absence.deputy`), and NUMBER if its subject ends in a generated number."""
+    (`absence.deputy`), and NUMBER if its subject ends in a generated number. `trial` is the name of the address that
+    shows what a change would do, from its body as a form."""
 
     name: str
     family: str
     needs: str
     act: Callable[..., Any]
     moving: frozenset[str]
+    trial: str = ""
 
 
 class ProposedChange(Protocol):
@@ -139,13 +140,13 @@ def agreed() -> Iterator[None]:
 
 
 def two_person(
-    family: str, *, needs: str, moving: frozenset[str] = frozenset()
+    family: str, *, needs: str, moving: frozenset[str] = frozenset(), trial: str = ""
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Mark a service `(…, *, by)` that changes rules of a family. Where two people must change them, a person's call is
     proposed and raises Proposed, in addition to what the service itself raises."""
 
     def marked(act: Callable[P, R]) -> Callable[P, R]:
-        known = Guarded(f"{act.__module__}.{act.__name__}", family, needs, act, moving)
+        known = Guarded(f"{act.__module__}.{act.__name__}", family, needs, act, moving, trial)
         acts[known.name] = known
 
         @functools.wraps(act)

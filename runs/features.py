@@ -220,6 +220,10 @@ class Feature:
     # An account's open items of runs that it may not see: by run, a value that changes with the item.
     open_items: Sequence[Callable[[int], dict[str, Any]]] = ()
 
+    # Approves a question, and what is the same later, as `again` in a decision's body says: see approvals/deciding.py.
+    approve_again: Callable[..., Approval] | None = None
+    # Called with a run's id: its approvals that ended early, since what gave them was revoked, and when they ended.
+    revoked_approvals: Sequence[Callable[[UUID], Mapping[UUID, datetime]]] = ()
     # Checks of decisions on approvals, and panels of an approval's page.
     decision_guards: Sequence[DecisionGuard] = ()
     approval_panels: Sequence[Callable[[Brief], Sequence[ApprovalPanel]]] = ()

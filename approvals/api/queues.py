@@ -11,7 +11,6 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from approvals.grants import bounds_in
 from approvals.queue_models import Deputy, Queue
 from approvals.queues import acts, listed
 from approvals.queues.acts import LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody, ReasonsBody
@@ -307,11 +306,9 @@ def _proof_row(shown: listed.Shown) -> ProofRow | None:
 
 
 def _bounds_row(queue: Queue) -> BoundsRow | None:
-    bounds = bounds_in(queue.again) if queue.is_authentic else None
-    if bounds is None:
+    if not queue.is_authentic or queue.again is None:
         return None
-    most = None if bounds.most is None else format(bounds.most, "f")
-    return BoundsRow.of(None, times=bounds.times, days=bounds.days, sum=most)
+    return BoundsRow.of(None, times=queue.again["times"], days=queue.again["days"], sum=queue.again.get("most"))
 
 
 def deputy_row(row: Deputy) -> DeputyRow:

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from approvals.api import cases, grants, notices, policies, queues, views
+from approvals.api import cases, notices, queues, views
 
 urlpatterns = [
     path("audit", cases.Audit.as_view(), name="api-audit"),
@@ -12,16 +12,7 @@ urlpatterns = [
     path("queues/<str:queue>/limit", queues.QueueLimit.as_view(), name="api-queue-limit"),
     path("queues/<str:queue>/lift", queues.QueueLift.as_view(), name="api-queue-lift"),
     path("queues/<str:queue>/proof", queues.QueueProof.as_view(), name="api-queue-proof"),
-    path("queues/<str:queue>/grants", grants.QueueGrants.as_view(), name="api-queue-grants"),
-    path("grants", grants.Grants.as_view(), name="api-grants"),
-    path("grants/<int:grant_id>", grants.OneGrant.as_view(), name="api-grant"),
-    path("grants/<int:grant_id>/end", grants.GrantEnd.as_view(), name="api-grant-end"),
     path("queues/<str:queue>/reasons", queues.QueueReasons.as_view(), name="api-queue-reasons"),
-    path("policies", policies.Policies.as_view(), name="api-policies"),
-    path("policies/restore", policies.PoliciesRestore.as_view(), name="api-policies-restore"),
-    path("policies/try", policies.PoliciesTry.as_view(), name="api-policies-try"),
-    path("policies/<str:policy>", policies.OnePolicy.as_view(), name="api-policy"),
-    path("policies/<str:policy>/retire", policies.PolicyRetire.as_view(), name="api-policy-retire"),
     path("notifications/settings", notices.Settings.as_view(), name="api-notice-settings"),
     path("notifications/test", notices.Test.as_view(), name="api-notice-test"),
     path("notifications/deliveries", notices.Deliveries.as_view(), name="api-deliveries"),

@@ -14,7 +14,7 @@ from approvals.api.present import approval_rows
 from approvals.api.schemas import ApprovalPage, ApprovalRow
 from approvals.bodies import DecisionBody
 from approvals.cases.amending import amend
-from approvals.granting.deciding import said
+from approvals.deciding import decide_as_requested
 from approvals.models import Approval, ApprovalState
 from approvals.queues.sight import is_shown
 from ledger.actors import Actor
@@ -77,7 +77,7 @@ class Decide(ApiView):
         body = read_body(request, DecisionBody)
         if body.changes_arguments and body.again is None:
             return Response(approval_rows([_amended(approval_id, body, by)])[0])
-        decided = said(approval_id, body, body.again, by)
+        decided = decide_as_requested(approval_id, body, body.again, by)
         return Response(approval_rows([decided])[0])
 
 

@@ -13,7 +13,7 @@ from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, connection, transaction
 from pydantic import Field
 
-from approvals.models import Approval, Policy
+from approvals.models import Approval
 from approvals.queue_models import Limit, Queue
 from approvals.queues.who import PERMISSION, Unchanged, account, as_admin, check_text, wrong
 from ledger.actors import Actor
@@ -470,8 +470,8 @@ def _needed_by(queue: Queue) -> str:
         return use
     if settings.DURABLEAGENTS.budget_queue == queue.name:
         return "DURABLEAGENTS_BUDGET_QUEUE names it"
-    if policy := Policy.objects.filter(queue=queue.name, ended_at__isnull=True).first():
-        return f"the policy {policy.name} asks there"
+    if use := next((use for ask in features.every(lambda each: each.queue_uses) if (use := ask(queue.name))), ""):
+        return use
     asking = [
         agent.graph_id
         for agent in registry.agents()

@@ -1,4 +1,4 @@
-"""Labels and positions of form fields on queues and policies, for links from errors to fields."""
+"""Labels and positions of form fields on queues, for links from errors to fields."""
 
 from __future__ import annotations
 
@@ -71,21 +71,6 @@ def fields_of(form: str, **labels: str) -> Fields:
     }
 
 
-_POLICY = fields_of(
-    "p",
-    name="Name",
-    agent="Agent",
-    tool="Tool",
-    condition="When",
-    effect="Action",
-    queue="Approved by",
-    rule="Description",
-    confirm="What to type",
-) | {
-    "within_hours": ("p-within", "Deadline (hours)"),
-    "proof_minutes": ("p-proof", "Re-authenticate within (min)"),
-}
-
 FIELDS: Mapping[str, Fields] = {
     "QueueLimits": fields_of("l", person="Person", most="Limit"),
     "QueueLifts": fields_of("f", person="Person"),
@@ -95,11 +80,5 @@ FIELDS: Mapping[str, Fields] = {
     "QueueOpenings": fields_of("s"),
     "QueueRemovals": fields_of("x"),
     "QueueReasons": fields_of("r", reasons="One per line"),
-    "QueueGrants": fields_of("g", times="Max. calls", days="Max. days", sum="Max. total"),
     "add_queue": fields_of("q", name="Name", title="Title", role="Approver group", currency="Currency"),
-    "add": _POLICY,
-    "try": _POLICY,
-    "change": {name: field for name, field in _POLICY.items() if name != "name"},
-    "retire": fields_of("x"),
-    "restore": fields_of("r"),
 }

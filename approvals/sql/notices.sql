@@ -19,9 +19,7 @@ BEGIN
     PERFORM approvals_tell(
         'opened:' || NEW.id || CASE WHEN TG_OP = 'UPDATE' THEN ':' || extract(epoch FROM clock_timestamp()) ELSE '' END,
         'opened', NEW.run_id, NEW.id, NEW.wait_id, NULL, '',
-        CASE WHEN NEW.same IS NOT NULL AND EXISTS (
-            SELECT 1 FROM approvals_standinggrant g WHERE g.same = NEW.same AND g.until > clock_timestamp()
-        ) THEN clock_timestamp() + interval '5 seconds' END);
+        CASE WHEN NEW.same IS NOT NULL AND approvals_may_be_answered(NEW.same) THEN clock_timestamp() + interval '5 seconds' END);
     RETURN NULL;
 END $$;
 CREATE OR REPLACE TRIGGER approvals_gate_opened AFTER INSERT ON approvals_approval

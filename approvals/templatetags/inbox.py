@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -12,7 +10,6 @@ from approvals import account_words
 from approvals.account_words import Change, changes
 from approvals.brief import Brief, chip_of
 from approvals.deadlines import DeadlineTexts, deadlines
-from approvals.granting import views
 from approvals.models import Approval
 from approvals.queues import labels
 from ledger.models import AccountRecord
@@ -40,16 +37,7 @@ def chosen_reason(opened: Brief, number: str | None) -> str:
 
 
 @register.simple_tag
-def offer_again(opened: Brief) -> dict[str, Any] | None:
-    """Return the bounds within which the reader may give a standing approval; None if they may not."""
-    return views.offer(opened)
-
-
 @register.simple_tag
-def typed_again(refused: Refused | None) -> dict[str, str]:
-    return views.typed_again(refused)
-
-
 @register.simple_tag
 def wrong_in(refused: Refused | None) -> list[labels.Wrong]:
     """Return a refused form's wrong fields by their labels."""

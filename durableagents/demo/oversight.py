@@ -14,10 +14,7 @@ from functools import partial
 
 from django.apps import apps
 
-from approvals.granting.acts import BoundsBody, allow
-from approvals.models import Policy, Queue
-from approvals.policies import acts as policies
-from approvals.policies.acts import NewPolicyBody
+from approvals.models import Queue
 from approvals.queues.acts import LimitBody, ProofBody, ReasonsBody, limit, offer, prove
 from durableagents.demo.registration import QUEUES
 from ledger.actors import Actor
@@ -25,7 +22,6 @@ from ledger.errors import DurableAgentsError
 from ledger.models import ActRecord
 
 QUEUE = "customer_refunds"
-POLICY = "large_customer_refunds"
 # The person who starts it has a shell on the machine, and the record says so.
 BY = Actor(kind="system", name="demo", auth="shell")
 WHY = "Demo settings of a queue."
@@ -60,28 +56,9 @@ def _wanted() -> Iterator[tuple[str, Callable[[], object]]]:
     if "queue_proof" not in actions:
         shown = ProofBody(type_amount=True, above=Decimal(1000), justification=WHY)
         yield "proof", partial(prove, QUEUE, shown, by=BY)
-    if "queue_grants" not in actions:
-        again = BoundsBody(times=10, days=90, sum=Decimal(2500), justification=WHY)
-        yield "bounds of standing grants", partial(allow, QUEUE, again, by=BY)
     for person, most in (("", Decimal(2500)), ("treasurer", Decimal(25_000))):
         if ("queue_limit", f"limit of {person or QUEUES[QUEUE]}") not in of_queue:
             body = LimitBody(person=person, most=most, justification=WHY)
             yield f"limit of {person or QUEUES[QUEUE]}", partial(limit, QUEUE, body, by=BY)
-    if not Policy.objects.filter(name=POLICY).exists():
-        yield f"policy {POLICY}", partial(policies.create, _policy(), by=BY)
     for app in apps.get_app_configs():  # an app's config may have a method `demo_settings`
         yield from getattr(app, "demo_settings", lambda **_: ())(by=BY, justification=WHY)
-
-
-def _policy() -> NewPolicyBody:
-    return NewPolicyBody(
-        name=POLICY,
-        agent="customer-refund",
-        tool="refund_customer",
-        condition="args.amount_usd > 5000",
-        effect="require",
-        queue="legal",
-        within_hours=48,
-        rule="A refund above $5,000 also needs legal",
-        justification=WHY,
-    )

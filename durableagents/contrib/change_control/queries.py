@@ -14,7 +14,7 @@ from pydantic import Field
 from durableagents.contrib.change_control.models import RuleChange
 from durableagents.contrib.change_control.services import MAX_OPEN
 from durableagents.contrib.change_control.setting import guarded_families, read_setting
-from ledger.change_control import FAMILIES
+from ledger.change_control import FAMILIES, acts
 from ledger.clock import database_now
 from ledger.web.shapes import Shape
 from ledger.web.tally import BADGE_TO, Counted, badge
@@ -143,10 +143,11 @@ def guards_row(ticked: Sequence[str] | None = None) -> GuardsRow:
     )
 
 
-def policy_trial(row: RuleChange) -> dict[str, Any]:
-    """Return what a proposed policy would be tried on history with, as a form sends it: ticked boxes only."""
-    if not row.is_authentic or row.family != "policies" or row.act.rpartition(".")[2] not in ("create", "change"):
-        return {}
+def trial_of(row: RuleChange) -> tuple[str, dict[str, Any]] | None:
+    """Return the address that shows what a proposed change would do, and what it gets, as a form sends it: ticked boxes
+    only. None: there is none."""
+    if not row.is_authentic or row.act not in acts or not (address := acts[row.act].trial):
+        return None
     given = (row.given.get("body") or {}).items()
     body = {name: "on" if value is True else value for name, value in given if value is not False and name != "seen"}
-    return {"name": row.given.get("name", ""), **body}
+    return address, {"name": row.given.get("name", ""), **body}

@@ -13,7 +13,7 @@ from django.shortcuts import redirect
 from approvals.queues.who import ADMIN, is_admin
 from durableagents.contrib.change_control import services, setting
 from durableagents.contrib.change_control.models import RuleChange
-from durableagents.contrib.change_control.queries import change_row, guards_row, list_changes, policy_trial
+from durableagents.contrib.change_control.queries import change_row, guards_row, list_changes, trial_of
 from durableagents.contrib.change_control.setting import GuardsBody
 from ledger.actors import Actor
 from ledger.change_control import acts
@@ -74,7 +74,7 @@ class ChangePage(RulesPage):
     def tell(self, request: HttpRequest, change_id: UUID, refused: Refused | None = None) -> HttpResponse:
         """Show the page, with a refused form."""
         row = services.find(change_id)
-        shown = {"c": change_row(row, request.user), "tries": policy_trial(row), "refused": refused}
+        shown = {"c": change_row(row, request.user), "trial": trial_of(row), "refused": refused}
         return self.show(request, shown, status=refused.error.status if refused else 200)
 
 

@@ -38,12 +38,12 @@ MAX_TOGETHER = 50
 SEES_TOO_LITTLE = "Only those who see all runs may use this list: it must have no gaps. Ask for a further role."
 # Tables in which `encryption_erase` blanks what people said, whose rows carry codes.
 _CODED = (
-    ("ledger", "OverrideRecord", "run_id"),
-    ("ledger", "ActRecord", "run_id"),
-    ("approvals", "Decision", "approval__run_id"),
-    ("approvals", "Inquiry", "run_id"),
-    ("approvals", "Delegation", "run_id"),
-    ("approvals", "StandingGrant", "run_id"),
+    "ledger_overriderecord",
+    "ledger_actrecord",
+    "approvals_decision",
+    "approvals_inquiry",
+    "approvals_delegation",
+    "approvals_standinggrant",
 )
 
 declare_family(FAMILY, "erasing the content of runs")
@@ -241,13 +241,11 @@ def _destroy(run_id: UUID, *, by: Actor, reason: str) -> None:
     transaction.on_commit(partial(run_keys.forget, run_id))
     with connection.cursor() as cursor:
         cursor.execute("SELECT encryption_erase(%s)", [run_id])
-        for app, name, of in _CODED:
-            model = apps.get_model(app, name)
-            assert issubclass(model, Coded)
-            codes = _codes(model._default_manager.filter(**{of: run_id}))
-            if codes:
-                table = model._meta.db_table
-                cursor.execute("SELECT encryption_recode(%s, %s, %s::jsonb)", [run_id, table, codes])
+        for model in apps.get_models():
+            if (table := model._meta.db_table) in _CODED and issubclass(model, Coded):
+                of = "approval__run_id" if table == "approvals_decision" else "run_id"
+                if codes := _codes(model._default_manager.filter(**{of: run_id})):
+                    cursor.execute("SELECT encryption_recode(%s, %s, %s::jsonb)", [run_id, table, codes])
 
 
 def _codes(rows: Iterable[Coded]) -> str:

@@ -16,6 +16,7 @@ from django.db import connection
 from psycopg_pool import PoolTimeout
 
 from ledger.errors import first_line
+from runs import features
 from runs.backoff import Patience
 from runs.engine.policy import Asking, Judged
 from runs.features import Policies
@@ -28,6 +29,30 @@ MAX_STARTERS = 1000  # kept by a worker
 _AWAY = (psycopg.Error, OSError, PoolTimeout)
 # The tags of the run and of those it comes from: only the database writes these rows.
 _TAGS = "SELECT coalesce(array_agg(tag ORDER BY tag), '{}') FROM runs_runtag WHERE run_id = %s"
+
+
+_IS_MIGRATED = "SELECT to_regclass('runs_policyrevision') IS NOT NULL"
+_LIVE = "SELECT coalesce((SELECT live FROM runs_policyrevision ORDER BY revision DESC LIMIT 1), 0)"
+
+
+def refusal() -> str | None:
+    """Return why this process must not serve: policies are in force, and no app judges calls by them; or None. Raises
+    django.db.Error if unknown."""
+    if features.only(lambda each: each.policies) is not None:
+        return None
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(_IS_MIGRATED)
+            if cursor.fetchone()[0]:
+                cursor.execute(_LIVE)
+                if live := cursor.fetchone()[0]:
+                    return (
+                        f"{live} policies are in force, but no installed app applies them, so no call could be sent: "
+                        "put durableagents.contrib.policies back into INSTALLED_APPS, or retire the policies with it"
+                    )
+    finally:
+        connection.close()
+    return None
 
 
 class Book(Protocol):

@@ -13,20 +13,21 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 
 from approvals.authentic import authentic
-from approvals.models import Decision, Policy
+from approvals.models import Decision
 from approvals.queue_models import Limit, Queue
 from approvals.queues import acts
 from approvals.queues.acts import LimitBody, QueueBody, QueueChangeBody
 from durableagents.contrib.calendars import deputies
 from durableagents.contrib.calendars import services as deadlines
 from durableagents.contrib.calendars.versions import in_force
+from durableagents.contrib.policies.models import Policy
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from ledger.models import ActRecord
 from ledger.verification.registers import verify_registers
 from ledger.verification.runs import verify
+from tests.contrib.policies.test_policies import ordering, put
 from tests.integration.approvals.setup import WHY, asked, away, boss, one_after_the_other, say, somebody
-from tests.integration.approvals.test_policies import ordering, put
 from tests.integration.approvals.timing import calendar, timing
 from tests.integration.runs.stage import Stage, at_once
 from tests.world import Toolbox

@@ -6,11 +6,11 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.outbox import Notice
-from approvals.policies import acts as policies
 from durableagents.contrib.change_control import services as changes
 from durableagents.contrib.change_control import setting as guards
 from durableagents.contrib.change_control.models import RuleChange
 from durableagents.contrib.change_control.setting import GuardsBody
+from durableagents.contrib.policies import services as policies
 from ledger.actors import Actor
 from ledger.change_control import FAMILIES
 from tests.contrib.change_control.test_rule_changes import anna, bert, proposed, rule

@@ -16,9 +16,6 @@ from django.db.utils import ProgrammingError
 from django.template.base import Template
 from django.test.utils import instrumented_test_render
 
-from approvals.models import Policy
-from approvals.policies import acts as policies
-from approvals.policies.acts import NewPolicyBody, PolicyBody
 from approvals.queue_models import Limit
 from approvals.queues import acts as queues
 from approvals.queues.acts import LimitBody, QueueBody, QueueChangeBody
@@ -32,6 +29,9 @@ from durableagents.contrib.limits import shared_budgets as pools
 from durableagents.contrib.limits.models import Limit as RuntimeLimit
 from durableagents.contrib.limits.models import SharedBudget
 from durableagents.contrib.limits.shared_budgets import SharedBudgetBody
+from durableagents.contrib.policies import services as policies
+from durableagents.contrib.policies.models import Policy
+from durableagents.contrib.policies.services import NewPolicyBody, PolicyBody
 from durableagents.contrib.releases import services
 from durableagents.contrib.releases.models import Ramp
 from durableagents.contrib.releases.services import RampBody

@@ -9,9 +9,9 @@ from typing import Any
 from django.urls import get_resolver, reverse
 
 from approvals.models import Approval
-from approvals.policies import acts as policies
-from approvals.policies.acts import NewPolicyBody
 from durableagents.contrib.limits.models import SharedBudget
+from durableagents.contrib.policies import services as policies
+from durableagents.contrib.policies.services import NewPolicyBody
 from ledger.actors import Actor
 from runs.models import Run
 from tests.integration.runs.situations import ALL

@@ -10,9 +10,9 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.api.schemas import ApprovalRow
-from approvals.granting import using
 from approvals.models import Approval
 from durableagents.contrib.casework.models import Claim
+from durableagents.contrib.standing_approvals import answering
 from runs.models import Run
 from runs.services import lifecycle
 from tests.cases import each_case
@@ -218,7 +218,7 @@ def test_given_used_read_withdrawn(
     assert (ended["state"], ended["end"]["by"], ended["end"]["role"]) == ("taken_back", "key:operator", "operator")
     assert is_problem(finance.post(end, REASON), 409)
     third = put()
-    using.look([], float("inf"))
+    answering.look([], float("inf"))
     assert Approval.objects.get(pk=third.pk).state == "open"
     assert is_problem(finance.get("grants?cursor=x"), 400)
     assert finance.get("grants?queue=finance_po&limit=1").json()["results"]

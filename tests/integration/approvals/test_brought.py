@@ -20,8 +20,8 @@ from runs.engine.agents import Agent
 from runs.engine.tools import Tool
 from runs.models import Run
 from runs.services import lifecycle, signals
+from tests.contrib.policies.test_policies import put
 from tests.integration.approvals.setup import boss, somebody
-from tests.integration.approvals.test_policies import put
 from tests.integration.runs.stage import Stage, events, fresh, problems
 from tests.integration.runs.test_again import expire_grants, mend_grants
 from tests.integration.runs.test_injecting import handed

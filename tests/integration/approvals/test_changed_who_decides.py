@@ -10,8 +10,6 @@ from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from approvals.models import Approval
-from approvals.policies import acts as policies
-from approvals.policies.acts import NewPolicyBody, PolicyBody
 from approvals.queues import acts
 from approvals.queues.acts import LimitBody, QueueChangeBody
 from durableagents.contrib.calendars import deputies
@@ -20,6 +18,8 @@ from durableagents.contrib.casework.delegations import delegate
 from durableagents.contrib.change_control import services as changes
 from durableagents.contrib.change_control import setting as guards
 from durableagents.contrib.change_control.setting import GuardsBody
+from durableagents.contrib.policies import services as policies
+from durableagents.contrib.policies.services import NewPolicyBody, PolicyBody
 from durableagents.identity import rights
 from ledger.acting import acting
 from ledger.actors import Actor

@@ -17,7 +17,6 @@ from django.db import Error, connection, transaction
 from django_fsm import TransitionNotAllowed
 
 from approvals.brief import plan_of
-from approvals.grants import StandingUse, asked_of
 from approvals.models import FROZEN, Approval, ApprovalState, Decision
 from approvals.queue_models import Limit, Queue
 from approvals.queues import acts
@@ -27,6 +26,8 @@ from approvals.queues.standing import facts_of
 from approvals.repeats import repeats_of
 from approvals.services import GRANT_LIVES, AlreadyDecided, StalePlan, decide, is_plan_intact
 from durableagents import Amount, Context, End, Evidence
+from durableagents.contrib.standing_approvals.models import StandingUse
+from durableagents.contrib.standing_approvals.terms import asked_of
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.codes import number_text
@@ -40,7 +41,7 @@ from runs.services import lifecycle
 from tests.cases import each_case
 from tests.contrib.calendars.test_at_once import records_hold
 from tests.contrib.change_control.test_rule_changes import anna, bert, guarded
-from tests.integration.approvals.granting import allowed, asks, given, paying, state, swept
+from tests.contrib.standing_approvals.granting import allowed, asks, given, paying, state, swept
 from tests.integration.approvals.setup import WHY, boss, limited, say, signed_in, somebody, sound
 from tests.integration.approvals.setup import asked as asked_plainly
 from tests.integration.approvals.test_amending import asked as asked_changing

@@ -440,7 +440,7 @@ def change(said: str) -> UUID:
         "ledger_rulechange",
         id=id,
         family="policies",
-        act="approvals.policies.acts.create",
+        act="durableagents.contrib.policies.services.create",
         given=said,
         told=said,
         why="x",

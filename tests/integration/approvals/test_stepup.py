@@ -15,13 +15,9 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.db import Error, connections, transaction
 
-from approvals.api.policies import row_of, rule_row
 from approvals.api.present import approval_row
 from approvals.authentic import authentic
 from approvals.models import Approval, Decision
-from approvals.policies import acts as policies
-from approvals.policies import listed
-from approvals.policies.acts import NewPolicyBody, PolicyBody
 from approvals.queue_models import Queue
 from approvals.queues import acts
 from approvals.queues.acts import ProofBody
@@ -29,6 +25,9 @@ from approvals.services import AlreadyDecided, decide
 from approvals.stepup import KeyCannotProve, ProofNeeded
 from approvals.votes import stages_of
 from durableagents import Gate
+from durableagents.contrib.policies import queries
+from durableagents.contrib.policies import services as policies
+from durableagents.contrib.policies.services import NewPolicyBody, PolicyBody
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.clock import database_now
@@ -291,9 +290,9 @@ def test_a_policy_wants_it_shown_and_says_so_on_record(stage: Stage, tools: Tool
     say(question, fresh(fiona), typed={"target": "po"})
     assert stage.drive() == "completed" and len(outside.requests) == 1 and problems(question.run) == []
     change = PolicyBody(effect="require", queue="finance_po", rule="so", justification=WHY, confirm="every call")
-    assert rule_row(listed.shown(row)).proof == row_of("dear").versions[0].proof == row.proof
+    assert queries.policy_rule(row).proof == queries.find_policy("dear").versions[0].proof == row.proof
     assert policies.change("dear", change, by=by).proof is None
-    assert "Extra verification" in {each.what for each in listed.versions("dear")[0].changes}
+    assert "Extra verification" in {each.what for each in queries.find_policy("dear").versions[0].changes}
 
 
 def test_what_a_policy_wants_shown_is_not_taken_away_past_us(stage: Stage, tools: Toolbox, outside: Outside) -> None:

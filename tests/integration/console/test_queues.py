@@ -13,9 +13,10 @@ from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from approvals.deadlines import deadlines
-from approvals.models import Approval, Policy
+from approvals.models import Approval
 from approvals.queue_models import Limit, Queue
 from durableagents.contrib.calendars.models import Absence, Calendar, Timing
+from durableagents.contrib.policies.models import Policy
 from ledger.models import ActRecord
 from tests.cases import each_case
 from tests.integration.console.conftest import Forms, Reader

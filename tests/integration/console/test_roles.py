@@ -11,10 +11,10 @@ import pytest
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from approvals.policies import acts as policies
-from approvals.policies.acts import NewPolicyBody
 from durableagents.contrib.bulk import services as acts
 from durableagents.contrib.bulk.services import BatchBody
+from durableagents.contrib.policies import services as policies
+from durableagents.contrib.policies.services import NewPolicyBody
 from ledger.actors import Actor
 from ledger.codec import pack
 from ledger.models import ActRecord

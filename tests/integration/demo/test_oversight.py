@@ -7,9 +7,7 @@ from decimal import Decimal
 import pytest
 from django.contrib.auth.models import User
 
-from approvals.models import Deputy, Limit, Policy, Queue
-from approvals.policies import acts as policies
-from approvals.policies import inforce
+from approvals.models import Deputy, Limit, Queue
 from approvals.queues import acts
 from approvals.queues.acts import LiftBody, ReasonsBody
 from durableagents.contrib.calendars import deputies
@@ -17,8 +15,12 @@ from durableagents.contrib.calendars import services as times
 from durableagents.contrib.calendars.demo import CALENDAR
 from durableagents.contrib.calendars.services import CalendarBody
 from durableagents.contrib.calendars.versions import newest, newest_timing
+from durableagents.contrib.policies import in_force
+from durableagents.contrib.policies import services as policies
+from durableagents.contrib.policies.demo import POLICY
+from durableagents.contrib.policies.models import Policy
 from durableagents.demo import oversight
-from durableagents.demo.oversight import POLICY, QUEUE, WHY, put_oversight
+from durableagents.demo.oversight import QUEUE, WHY, put_oversight
 from durableagents.demo.registration import QUEUES
 from ledger.models import ActRecord
 from ledger.verification.registers import verify_registers
@@ -58,7 +60,7 @@ def test_all_that_can_be_said_of_a_queue_is_said_and_on_record() -> None:
     assert limits() == {"role": 2500, "treasurer": 25_000}
     (deputy,) = Deputy.objects.all()
     assert deputy.queue == queue() and deputy.is_authentic
-    assert inforce.now().problem == "" and Policy.objects.get(name=POLICY).is_in_force
+    assert in_force.read_policies().problem == "" and Policy.objects.get(name=POLICY).is_in_force
     assert {(act.by, act.auth, act.justification) for act in ActRecord.objects.all()} == {("system:demo", "shell", WHY)}
     assert [each for each in verify_registers() if each.problems] == []
 

@@ -24,7 +24,7 @@ from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, questions, signals
 from runs.services.messages import sending
 from runs.workers import failover, timers
-from tests.integration.approvals.granting import allowed, given, swept
+from tests.contrib.standing_approvals.granting import allowed, given, swept
 from tests.integration.approvals.setup import boss, somebody
 from tests.integration.runs.stage import Stage, calling, now
 from tests.integration.signin.authenticator import Device

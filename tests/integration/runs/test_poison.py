@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
-from approvals.policies import acts as policies
-from approvals.policies.acts import NewPolicyBody
 from durableagents import Assistant, Context, End
+from durableagents.contrib.policies import services as policies
+from durableagents.contrib.policies.services import NewPolicyBody
 from ledger import events as e
 from ledger.actors import Actor
 from runs.engine.agents import Agent

@@ -17,12 +17,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from approvals.grants import StandingGrant, StandingUse
-from approvals.models import Approval, Policy
+from approvals.models import Approval, Calendar, Policy
 from approvals.notices import channels
 from approvals.notices.channels import ChannelBody
-from approvals.policies import acts as policies
-from approvals.policies.acts import NewPolicyBody
 from approvals.queues.along import FACTS
 from durableagents.contrib.bulk import services as bulk
 from durableagents.contrib.bulk.services import BatchBody
@@ -30,11 +27,15 @@ from durableagents.contrib.calendars.models import Calendar
 from durableagents.contrib.change_control.models import RuleChange
 from durableagents.contrib.halts import services as halts
 from durableagents.contrib.halts.services import HaltBody
+from durableagents.contrib.policies import services as policies
+from durableagents.contrib.policies.models import Policy
+from durableagents.contrib.policies.services import NewPolicyBody
 from durableagents.contrib.releases.models import Ramp
 from durableagents.contrib.reports import catalogue
 from durableagents.contrib.reports.models import StoredReport
 from durableagents.contrib.reports.tables import as_bytes
 from durableagents.contrib.schedules.models import Firing, Schedule
+from durableagents.contrib.standing_approvals.models import StandingGrant, StandingUse
 from durableagents.contrib.webhooks import services as webhooks
 from durableagents.contrib.webhooks.models import Webhook
 from durableagents.contrib.webhooks.services import WebhookBody
@@ -288,7 +289,7 @@ def rule_change() -> RuleChange:
     change = RuleChange(
         id=uuid4(),
         family="policies",
-        act="approvals.policies.acts.create",
+        act="durableagents.contrib.policies.services.create",
         given={},
         told=[told],
         why="so",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from approvals.rules.judging import Rule, Rulebook
-from approvals.rules.meaning import restored
+from durableagents.contrib.policies.conditions import restored
+from durableagents.contrib.policies.judging import Rule, Rulebook
 from runs.engine.policy import Asking, Judged
 from tests.unit.engine.story import Story
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from approvals.rules.judging import Rulebook
 from durableagents import Context, End, NotSent, PolicyDenied, Rejected, ToolFailure
+from durableagents.contrib.policies.judging import Rulebook
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.gating.proof import Proof

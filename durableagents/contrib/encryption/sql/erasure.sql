@@ -46,11 +46,13 @@ BEGIN
     IF other IS NOT NULL THEN
         RETURN format('run %s, its child, is still active', other);
     END IF;
-    SELECT g.id INTO n FROM public.approvals_standinggrant g
-    WHERE g.run_id = p_run AND NOT g.is_of_run AND g.until > clock_timestamp()
-      AND NOT EXISTS (SELECT FROM public.approvals_standingend x WHERE x.grant_id = g.id) LIMIT 1;
-    IF FOUND THEN
-        RETURN format('standing approval %s, given in it, is in force and holds some of its arguments: revoke it first', n);
+    IF to_regclass('public.approvals_standinggrant') IS NOT NULL THEN
+        SELECT g.id INTO n FROM public.approvals_standinggrant g
+        WHERE g.run_id = p_run AND NOT g.is_of_run AND g.until > clock_timestamp()
+          AND NOT EXISTS (SELECT FROM public.approvals_standingend x WHERE x.grant_id = g.id) LIMIT 1;
+        IF FOUND THEN
+            RETURN format('standing approval %s, given in it, is in force and holds some of its arguments: revoke it first', n);
+        END IF;
     END IF;
     RETURN NULL;
 END $$;
@@ -88,7 +90,7 @@ BEGIN
     PERFORM set_config('pgtrigger.ignore', (
         SELECT array_agg(tgname)::text FROM pg_trigger WHERE NOT tgisinternal AND tgname LIKE 'pgtrigger\_%' AND tgrelid = ANY (ARRAY[
             'public.ledger_overriderecord', 'public.ledger_actrecord', 'public.ledger_ledgerentry', 'public.approvals_approval',
-            'public.approvals_decision', 'public.approvals_inquiry', 'public.approvals_delegation', 'public.approvals_standinggrant']::regclass[] || to_regclass('public.approvals_document'))
+            'public.approvals_decision', 'public.approvals_inquiry', 'public.approvals_delegation']::regclass[] || to_regclass('public.approvals_standinggrant') || to_regclass('public.approvals_document'))
     ), true);
     PERFORM public.encryption_blank(p_run);
     PERFORM set_config('pgtrigger.ignore', ignored, true);
@@ -132,7 +134,9 @@ BEGIN
     WHERE approval_id IN (SELECT id FROM public.approvals_approval WHERE run_id = p_run);
     UPDATE public.approvals_inquiry SET question = '', answer = '' WHERE run_id = p_run;
     UPDATE public.approvals_delegation SET reason = '' WHERE run_id = p_run;
-    UPDATE public.approvals_standinggrant SET fields = '{}', reason = '' WHERE run_id = p_run;
+    IF to_regclass('public.approvals_standinggrant') IS NOT NULL THEN
+        UPDATE public.approvals_standinggrant SET fields = '{}', reason = '' WHERE run_id = p_run;
+    END IF;
     UPDATE public.ledger_overriderecord
     SET justification = '', before = encryption_members(before, v_facts), after = encryption_members(after, v_facts) WHERE run_id = p_run;
     UPDATE public.ledger_actrecord

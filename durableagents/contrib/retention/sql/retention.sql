@@ -91,6 +91,8 @@ BEGIN
         RETURN 'it has a wait that nobody resolved';
     ELSIF r.parent IS NOT NULL AND NOT r.is_told AND EXISTS (SELECT FROM runs_run p WHERE p.id = r.parent) THEN
         RETURN 'its parent has not been told of its end';
+    ELSIF to_regclass('public.approvals_standinggrant') IS NULL THEN
+        RETURN NULL;
     ELSIF EXISTS (SELECT FROM approvals_standinggrant g WHERE g.run_id = p_run)
         OR EXISTS (SELECT FROM approvals_standinguse u WHERE u.run_id = p_run) THEN
         RETURN 'it gave or used a standing approval';

@@ -7,11 +7,12 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from approvals.bodies import AgainBody
-from approvals.granting import using
-from approvals.granting.acts import approve_again, take_back
-from approvals.grants import MAX_TIMES, Bounds, StandingGrant
+from approvals.bodies import MAX_TIMES, AgainBody
 from approvals.models import Approval, Queue
+from durableagents.contrib.standing_approvals import answering
+from durableagents.contrib.standing_approvals.models import StandingGrant
+from durableagents.contrib.standing_approvals.services import approve_again, take_back
+from durableagents.contrib.standing_approvals.terms import Bounds
 from ledger.actors import Actor
 from ledger.clock import database_now
 from tests.system.crash.granted import MANNERS, QUEUE, TIMES, TOOL
@@ -41,7 +42,7 @@ class Granting:
         manner = self._left.pop(0) if self._left else "wait"
         assert manner in MANNERS
         first, second = (account(f"{FINANCE}-{n}", FINANCE) for n in (0, 1))
-        yes, look = self._shown.yes(approval, second), partial(using.look, [], float("inf"))
+        yes, look = self._shown.yes(approval, second), partial(answering.look, [], float("inf"))
         match manner:
             case "allow":
                 at_once([_allow(approval, first), _allow(approval, second)])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from approvals.models import Policy
-from approvals.policies import acts
-from approvals.policies.acts import NewPolicyBody, PolicyBody
+from durableagents.contrib.policies import services
+from durableagents.contrib.policies.models import Policy
+from durableagents.contrib.policies.services import NewPolicyBody, PolicyBody
 from ledger.actors import Actor
 from ledger.clock import database_now
 from runs.engine.agents import registry
@@ -39,7 +39,7 @@ class Rules:
 
     def put_away(self) -> None:
         if Policy.objects.filter(name=self._name, ended_at__isnull=True).exists():
-            acts.retire(self._name, by=ROOT, justification=WHY)
+            services.retire(self._name, by=ROOT, justification=WHY)
 
     def _turn(self, to: str, proof: str) -> None:
         """Change the policy once even if the answer is lost: an equal state is left alone."""
@@ -59,9 +59,9 @@ class Rules:
                 **asks,
             }
             if last is None:
-                acts.create(NewPolicyBody(name=self._name, **said), by=ROOT)
+                services.create(NewPolicyBody(name=self._name, **said), by=ROOT)
             else:
-                acts.change(self._name, PolicyBody(**said), by=ROOT)
+                services.change(self._name, PolicyBody(**said), by=ROOT)
         self.turns.append(Turn(begun_at, database_now(), to == "require", self._tool, proof))
 
 

@@ -1,0 +1,48 @@
+"""Decide as a request says, with or without a standing approval."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from approvals import services
+from approvals.bodies import AgainBody, DecisionBody
+from approvals.models import Approval
+from approvals.passkeys.signed import Signed
+from approvals.queues.who import wrong
+from ledger.actors import Actor
+from runs import features
+from runs.engine.gating.stages import APPROVE
+
+
+def decide_as_requested(
+    approval_id: UUID, body: DecisionBody, again: AgainBody | None, by: Actor, *, signed: Signed | None = None
+) -> Approval:
+    """Decide as the body says. `signed` is a passkey's signature for it. Raises InvalidInput, and as `services.decide`
+    and the feature that gives standing approvals."""
+    if again is None:
+        return services.decide(
+            approval_id,
+            verdict=body.verdict,
+            plan_hash=body.plan_hash,
+            justification=body.justification,
+            stage=body.stage,
+            typed=body.typed,
+            by=by,
+            signed=signed,
+        )
+    if body.verdict != APPROVE:
+        raise wrong("again", "goes with no other verdict than approve", "approve with it, or leave it out")
+    if body.changes_arguments:
+        raise wrong("again", "does not go with changes", "approve the changed call, and allow it again another time")
+    approve_again = features.only(lambda each: each.approve_again)
+    if approve_again is None:
+        raise wrong("again", "needs an app that is not installed", "approve this call only")
+    return approve_again(
+        approval_id,
+        plan_hash=body.plan_hash,
+        justification=body.justification,
+        by=by,
+        again=again,
+        stage=body.stage,
+        typed=body.typed,
+    )

@@ -1,1 +1,0 @@
-"""Standing approvals: give, use, take back and verify them."""

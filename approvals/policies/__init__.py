@@ -1,1 +1,0 @@
-"""Policies as data: administrators' rules that allow, gate or refuse calls."""

@@ -1,1 +1,0 @@
-"""Policies in the database: rows, conditions and evaluation."""

@@ -1,0 +1,1 @@
+"""Policies. See README.md."""

@@ -1,0 +1,30 @@
+"""The demo's policy: it is published once, and stays as people change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from durableagents.contrib.policies import services
+from durableagents.contrib.policies.models import Policy
+from ledger.actors import Actor
+
+POLICY = "large_customer_refunds"
+
+
+def settings(by: Actor, justification: str) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield the act that publishes the policy, unless there ever was one of that name."""
+    if Policy.objects.filter(name=POLICY).exists():
+        return
+    body = services.NewPolicyBody(
+        name=POLICY,
+        agent="customer-refund",
+        tool="refund_customer",
+        condition="args.amount_usd > 5000",
+        effect="require",
+        queue="legal",
+        within_hours=48,
+        rule="A refund above $5,000 also needs legal",
+        justification=justification,
+    )
+    yield f"policy {POLICY}", partial(services.create, body, by=by)

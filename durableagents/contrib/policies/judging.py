@@ -1,0 +1,85 @@
+"""Evaluate all policies in force for a call; the strictest match counts: deny, then require (each queue), then allow.
+Pure. A condition that can't be evaluated matches for restrictions only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from durableagents.contrib.policies.conditions import Condition
+from runs.engine.gating.proof import NO_PROOF, Proof
+from runs.engine.policy import STRICTEST, Asking, Demand, Effect, Judged
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One version of a policy, ready for evaluation."""
+
+    name: str
+    version: int
+    agent: str
+    tool: str
+    condition: Condition
+    effect: Effect
+    queue: str
+    within: timedelta
+    rule: str
+    proof: Proof = NO_PROOF
+
+    def may_match(self, asking: Asking) -> bool:
+        return self.agent in ("", asking.agent) and self.tool in ("", asking.tool)
+
+    def matches(self, asking: Asking) -> bool:
+        if not self.may_match(asking):
+            return False
+        said = self.condition.holds(asking)
+        return self.effect != "allow" if said is None else said
+
+
+@dataclass(frozen=True, slots=True)
+class Rulebook:
+    """The policies of a revision; with a `problem` they are unknown."""
+
+    revision: int
+    rules: Sequence[Rule] = ()
+    problem: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no call needs to be judged."""
+        return not (self.rules or self.problem)
+
+    def judge(self, asking: Asking) -> Judged | None:
+        """Return the judgement of a call; None without policies."""
+        if self.problem:
+            return Judged("deny", self.revision, problem=self.problem)
+        if not self.rules:
+            return None
+        matching = [rule for rule in self.rules if rule.matches(asking)]
+        for effect in STRICTEST:
+            found = [rule for rule in matching if rule.effect == effect]
+            if found:
+                first = found[0]
+                return Judged(effect, self.revision, first.name, first.version, first.rule, _demanded(found, effect))
+        return Judged("allow", self.revision)
+
+    def needs_tags(self, asking: Asking) -> bool:
+        return any(rule.condition.needs_tags and rule.may_match(asking) for rule in self.rules)
+
+    def needs_arguments(self, asking: Asking) -> bool:
+        return any(rule.condition.needs_arguments and rule.may_match(asking) for rule in self.rules)
+
+    def needs_requester(self, asking: Asking) -> bool:
+        return any(rule.condition.needs_requester and rule.may_match(asking) for rule in self.rules)
+
+
+def _demanded(found: Sequence[Rule], effect: Effect) -> tuple[Demand, ...]:
+    """Return each queue once, by its first policy, with the proofs of all policies that require it."""
+    if effect != "require":
+        return ()
+    by_queue: dict[str, Demand] = {}
+    for rule in found:
+        first = by_queue.get(rule.queue) or Demand(rule.queue, rule.rule, rule.within, rule.name, rule.version)
+        by_queue[rule.queue] = replace(first, proof=first.proof.joined(rule.proof))
+    return tuple(by_queue.values())

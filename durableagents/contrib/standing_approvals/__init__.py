@@ -1,0 +1,1 @@
+"""Standing approvals. See README.md."""

@@ -1,0 +1,156 @@
+"""Answer same questions by standing approvals. An approval counts as the giver's, judged now by their role, limit and
+part in the run; all else is left to people."""
+
+# The sweeper handles each question in its own transaction under the locks of run and grant: a concurrent decision comes
+# first or finds it decided, and a grant is never overused. Not answered: what the giver couldn't approve, what was
+# asked or tried before, and what requires more than an approval.
+
+from __future__ import annotations
+
+import logging
+import time
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+
+from approvals.models import Approval, ApprovalState
+from approvals.policy import No, in_ones_own_right
+from approvals.queues.standing import facts_of
+from approvals.services import decide, locked_question
+from approvals.verification import BY_STANDING_APPROVAL
+from durableagents.contrib.standing_approvals.models import StandingUse
+from durableagents.contrib.standing_approvals.reading import Held, held
+from durableagents.contrib.standing_approvals.terms import Asked, asked_of
+from ledger.actors import SWEEPER, Actor
+from ledger.errors import DurableAgentsError
+from runs.engine.gating.history import HISTORY
+from runs.engine.gating.stages import APPROVE
+from runs.models import ENDED, Run, Wait
+from runs.services.command import is_busy
+
+log = logging.getLogger("durableagents.standing_approvals")
+BATCH = 100
+LEFT_SECONDS = 60.0  # until a question left to people is checked again
+_TO_ANSWER = """
+    SELECT a.id, a.run_id, g.id FROM approvals_standinggrant g
+    JOIN approvals_approval a ON a.same = g.same AND a.state = 'open' AND a.revision = 1 AND a.case_id IS NULL
+        AND a.opened_at > g.at
+    WHERE g.until > statement_timestamp() AND (NOT g.is_of_run OR g.run_id = a.run_id) AND NOT (a.id = ANY(%s::uuid[]))
+      AND NOT EXISTS (SELECT 1 FROM approvals_standingend e WHERE e.grant_id = g.id)
+      AND (SELECT count(*) FROM approvals_standinguse u WHERE u.grant_id = g.id) < g.count
+    ORDER BY a.opened_at, g.id LIMIT %s"""
+# Questions left to people, by grant, and until when: two grants of the same may differ.
+_left: dict[tuple[UUID, int], float] = {}
+
+
+class LeftToPeople(Exception):
+    """The standing approval does not answer this question."""
+
+
+def look(excluding: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
+    """Answer open questions by standing approvals, except those in `excluding`; cost is proportional to open and same
+    ones. Return the failures with run and error."""
+    now = time.monotonic()
+    for key in [key for key, till in _left.items() if till <= now]:
+        del _left[key]
+    with connection.cursor() as cursor:
+        cursor.execute(_TO_ANSWER, [excluding, BATCH + len(_left)])
+        rows = [row for row in cursor.fetchall() if (row[0], row[2]) not in _left]
+    troubles = []
+    for approval_id, run_id, grant_id in rows[:BATCH]:
+        if time.monotonic() >= until:
+            break
+        try:
+            _answer(approval_id, run_id, grant_id)
+        except (LeftToPeople, DurableAgentsError) as no:
+            _left[approval_id, grant_id] = time.monotonic() + LEFT_SECONDS
+            log.info("approval %s is left to people, not to standing grant %s: %s", approval_id, grant_id, no)
+        except Exception as error:  # one question's failure must not block the others: the sweeper reports it
+            log.exception("run %s: standing grant %s can't answer approval %s", run_id, grant_id, approval_id)
+            troubles.append((approval_id, run_id, error))
+    return troubles
+
+
+@transaction.atomic
+def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
+    """Approve in the giver's place and count the use. Raises the reason why it is left to people."""
+    if is_busy(run_id):  # don't wait for the run's current holder
+        return
+    unlocked = Approval.objects.get(pk=approval_id)
+    if unlocked.state != ApprovalState.OPEN:
+        return
+    _, run, wait, approval = locked_question(unlocked, SWEEPER)
+    found = held(grant_id)
+    if found is None:
+        return
+    asked = _asked(approval, run, wait)
+    if no := found.is_over or _not_the_same(found, approval, asked) or found.covers(asked.amount):
+        raise LeftToPeople(f"{found.row}: {no}.")
+    row, n = found.row, len(found.uses) + 1
+    giver = User.objects.filter(pk=row.person).first()
+    if giver is None:
+        raise LeftToPeople(f"{row}: the account of who gave it was deleted.")
+    by = Actor("user", giver.get_username(), role=row.role, auth=BY_STANDING_APPROVAL, person=row.person)
+    may = in_ones_own_right(facts_of(approval, run, by, frozenset([by.role]), locked=True))
+    if isinstance(may, No):
+        raise LeftToPeople(f"{row}: {may.why}")
+    decided = decide(
+        approval_id,
+        verdict=APPROVE,
+        plan_hash=approval.plan_hash,
+        justification=row.reason,
+        by=by,
+        extra_terms={"grant": row.pk, "use": n},
+    )
+    use = StandingUse(
+        grant=row,
+        n=n,
+        approval=decided,
+        run_id=run_id,
+        at=decided.decided_at or found.now,
+        amount=None if asked.amount is None else asked.amount.value,
+    )
+    use.seal()
+    use.save(force_insert=True)
+
+
+def _asked(approval: Approval, run: Run, wait: Wait) -> Asked:
+    """Return what is asked, if asked for the first time. Raises LeftToPeople."""
+    try:
+        asked = asked_of(bytes(approval.plan))
+    except ValueError as error:
+        raise LeftToPeople(f"It can't have a standing approval: {error}.") from None
+    if not isinstance(approval.evidence, list):
+        raise LeftToPeople("Its details can't be read.")
+    is_told_of = any((each.get("label"), each.get("source")) == HISTORY for each in approval.evidence)
+    if wait.n or wait.attempt or approval.revision != 1 or is_told_of:
+        raise LeftToPeople("It was requested or tried before.")
+    if _was_refused(approval, asked):
+        raise LeftToPeople("The same request in this run was rejected or expired before.")
+    if run.state in ENDED or run.forked_from is not None:
+        raise LeftToPeople("Its run is a fork, or has ended.")
+    return asked
+
+
+def _was_refused(approval: Approval, asked: Asked) -> bool:
+    """Return whether the same was rejected or expired in this run before, by each plan."""
+    no = [ApprovalState.REJECTED, ApprovalState.EXPIRED]
+    before = Approval.objects.filter(run_id=approval.run_id, tool=approval.tool, queue=approval.queue, state__in=no)
+    for earlier in before.only("plan"):
+        try:
+            if asked_of(bytes(earlier.plan)).same == asked.same:
+                return True
+        except ValueError:  # it is the same as nothing
+            continue
+    return False
+
+
+def _not_the_same(found: Held, approval: Approval, asked: Asked) -> str:
+    """Return why the grant doesn't apply, or "". The plan counts: the column that finds grants may be forged."""
+    row = found.row
+    if not row.is_about(approval.queue, asked):
+        return "it is about something else"
+    if row.is_of_run and row.run_id != approval.run_id:
+        return "it is of another run"
+    return "" if approval.opened_at > row.at else "it was requested before the standing approval was given"

@@ -1,0 +1,20 @@
+"""The demo's limits of standing approvals: they are set once, and stay as people change them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from functools import partial
+
+from durableagents.contrib.standing_approvals.services import BoundsBody, allow
+from ledger.actors import Actor
+from ledger.models import ActRecord
+
+QUEUE = "customer_refunds"
+
+
+def settings(by: Actor, justification: str) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield the act that sets the limits of the demo's queue, unless somebody ever set them."""
+    if not ActRecord.objects.filter(queue=QUEUE, action="queue_grants").exists():
+        body = BoundsBody(times=10, days=90, sum=Decimal(2500), justification=justification)
+        yield "limits of standing approvals", partial(allow, QUEUE, body, by=by)

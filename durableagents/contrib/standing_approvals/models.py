@@ -1,0 +1,93 @@
+"""Rows of standing approvals: given with a decision, used by later questions, revoked. All are append-only and coded
+(ledger/codes.py), so forged rows let nothing through and restore nothing used up or revoked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db import models
+
+from ledger.models import Coded, Json, append_only
+
+if TYPE_CHECKING:
+    from durableagents.contrib.standing_approvals.terms import Asked
+
+
+class StandingGrant(Coded):
+    """A person's approval of questions that are the same as `approval`: `same` is the digest of what must be, `fields`
+    the arguments that must be. It covers `count` calls, `most` in all, for one run or all of an agent, `until` then."""
+
+    id = models.BigAutoField(primary_key=True)
+    approval = models.OneToOneField("approvals.Approval", on_delete=models.PROTECT, related_name="standing_grant")
+    run_id = models.UUIDField(help_text="Where it was given.")
+    queue = models.TextField()
+    tool = models.TextField()
+    agent = models.TextField(help_text="Its name, whatever its version.")
+    is_of_run = models.BooleanField(help_text="It counts in that run alone.")
+    same = models.TextField()
+    fields = Json(help_text="The arguments that have to be the same.")
+    count = models.IntegerField()
+    most = models.DecimalField(max_digits=36, decimal_places=6, null=True, help_text="Of all uses together.")
+    currency = models.TextField(blank=True, default="")
+    until = models.DateTimeField()
+    person = models.BigIntegerField(help_text="The account of the person who gave it.")
+    by = models.TextField()
+    role = models.TextField()
+    reason = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta:
+        db_table = "approvals_standinggrant"
+        indexes = [
+            models.Index(fields=["same", "until"], name="approvals_grant_of_same"),
+            models.Index(fields=["until"], name="approvals_grant_until"),
+            models.Index(fields=["run_id"], name="approvals_grant_of_run"),
+            models.Index(fields=["queue", "-at", "-id"], name="approvals_grant_of_queue"),
+        ]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"standing grant {self.pk}"
+
+    def is_about(self, queue: str, asked: Asked) -> bool:
+        is_same = self.same in (asked.same, asked.unkeyed)
+        return is_same and (self.queue, self.tool, self.agent) == (queue, asked.tool, asked.agent)
+
+
+class StandingUse(Coded):
+    """The `n`-th question answered by a standing approval, with its amount."""
+
+    id = models.BigAutoField(primary_key=True)
+    grant = models.ForeignKey(StandingGrant, on_delete=models.PROTECT, related_name="uses")
+    n = models.IntegerField()
+    approval = models.OneToOneField("approvals.Approval", on_delete=models.PROTECT, related_name="standing_use")
+    run_id = models.UUIDField()
+    amount = models.DecimalField(max_digits=36, decimal_places=6, null=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        db_table = "approvals_standinguse"
+        constraints = [models.UniqueConstraint(fields=["grant", "n"], name="approvals_use_once")]
+        indexes = [models.Index(fields=["run_id"], name="approvals_use_of_run")]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"use {self.n} of standing grant {self.grant_id}"
+
+
+class StandingEnd(Coded):
+    """The end of a standing approval, with author and reason."""
+
+    grant = models.OneToOneField(StandingGrant, primary_key=True, on_delete=models.PROTECT, related_name="end")
+    person = models.BigIntegerField(null=True)
+    by = models.TextField()
+    role = models.TextField()
+    reason = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta:
+        db_table = "approvals_standingend"
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"end of standing grant {self.grant_id}"

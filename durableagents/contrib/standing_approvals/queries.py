@@ -1,0 +1,210 @@
+"""Standing approvals for people: those of their queues, or all. Of the calls only the names of the fixed fields are
+shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from pydantic import Field
+
+from approvals.brief import Brief, plan_of
+from approvals.guards import ApprovalPanel
+from approvals.models import Approval
+from approvals.policy import No, Sum, in_ones_own_right
+from approvals.queue_models import Queue
+from approvals.queues.sight import readable
+from approvals.queues.who import is_admin
+from durableagents.contrib.standing_approvals.reading import MAX_USES, Held, held_in, select_for_list, select_whole
+from durableagents.contrib.standing_approvals.terms import asked_in, bounds_in
+from ledger.errors import NotFound
+from ledger.web.fields import ActorName, RoleName, Rows
+from ledger.web.roles import AUDITOR, OPERATOR, roles
+from ledger.web.shapes import Page, Shape
+from runs.journal.asked.queues import QUEUES
+from runs.search import subject
+
+PAGE = 50
+
+
+class UseRow(Shape):
+    """An approval that the standing approval answered."""
+
+    n: int = Field(description="Number of the use, from 1.")
+    approval_id: UUID = Field(description="Approval that it answered.")
+    run_id: UUID = Field(description="Run whose call it let through.")
+    amount: str | None = Field(description="Amount of the call; null: it names none.")
+    at: datetime = Field(description="Time of the use.")
+
+
+class EndRow(Shape):
+    """The end of a standing approval."""
+
+    by: ActorName
+    role: RoleName
+    reason: str = Field(description="Justification for ending it.")
+    at: datetime = Field(description="Time when it ended.")
+
+
+class GrantRow(Shape):
+    """A standing approval: further identical calls pass without another decision."""
+
+    id: int = Field(description="Id of the standing approval.")
+    approval_id: UUID = Field(description="The approval with whose decision it was given.")
+    run_id: UUID = Field(description="Run of the approval with which it was given.")
+    queue: str = Field(description="Queue that gave it.")
+    tool: str = Field(description="Tool whose calls it covers.")
+    agent: str = Field(description="Agent whose calls it covers.")
+    scope: str = Field(description="agent: all its runs; run: that run only.")
+    fields: list[str] = Field(description="Arguments that must be identical.")
+    times: int = Field(description="Number of calls that it covers.")
+    used: int = Field(description="Number of calls that it has let through.")
+    sum: str | None = Field(description="Total amount of the calls; null: the calls name no amount.")
+    spent: str | None = Field(description="Total amount of the calls that it has let through; null as with `sum`.")
+    currency: str = Field(description="Currency of `sum` and `spent`, an ISO 4217 code; empty: no amount.")
+    until: datetime = Field(description="Time when it expires.")
+    by: ActorName
+    role: RoleName
+    reason: str = Field(description="Justification of the decision with which it was given.")
+    at: datetime = Field(description="Time when it was given.")
+    state: str = Field(description="active, used_up, over, taken_back, or not_authentic (it lets nothing through).")
+    end: EndRow | None = Field(description="Who ended it early; null: nobody.")
+    uses: list[UseRow] = Field(description="Newest first; at most 50.")
+
+    @property
+    def sum_words(self) -> str:
+        """Return the amount used of the sum; empty without amounts."""
+        if self.sum is None or self.spent is None or self.state == "not_authentic":
+            return ""
+        return f"{Sum(Decimal(self.spent), self.currency)} of {Sum(Decimal(self.sum), self.currency)}"
+
+
+class GrantPage(Page):
+    results: Rows[GrantRow]
+
+
+def find_page(
+    user: Any, *, queue: str = "", beyond: tuple[datetime, int] | None = None, limit: int = PAGE
+) -> list[GrantRow]:
+    """Return standing approvals, newest first. Only their newest uses are authenticated: its own page has them all."""
+    seen = _queues_of(user)
+    conditions = ["true"]
+    values: list[Any] = []
+    if seen is not None:
+        conditions.append("(g.queue = ANY(%s) OR g.person = %s)")
+        values += [sorted(seen), user.pk]
+    if queue:
+        conditions.append("g.queue = %s")
+        values.append(queue)
+    if beyond is not None:
+        conditions.append("(g.at, g.id) < (%s, %s)")
+        values += beyond
+    with connection.cursor() as cursor:
+        cursor.execute(select_for_list(" AND ".join(conditions)), [*values, limit])
+        return [_row(held_in(told)) for (told,) in cursor.fetchall()]
+
+
+def find_one(grant_id: int, user: Any) -> tuple[GrantRow, bool]:
+    """Return one standing approval, and whether the reader may revoke it. Raises NotFound, also if the reader may not
+    see it."""
+    seen = _queues_of(user)
+    with connection.cursor() as cursor:
+        cursor.execute(select_whole("g.id = %s"), [grant_id, 1])
+        found = [held_in(told) for (told,) in cursor.fetchall()]
+    if not found or (seen is not None and found[0].row.queue not in seen and found[0].row.person != user.pk):
+        raise NotFound("standing grant", grant_id)
+    (held,) = found
+    own, row = roles(user), _row(held)
+    may_revoke = bool({QUEUES.get(row.queue), OPERATOR} & own) or held.row.person == user.pk or is_admin(user)
+    has_effect = row.state == "active" or (held.has_unused and (held.end is None or not held.end.is_authentic))
+    return row, may_revoke and has_effect
+
+
+def _queues_of(user: Any) -> frozenset[str] | None:
+    """Return the queues whose standing approvals a user sees; None: all."""
+    held = roles(user)
+    if held & {OPERATOR, AUDITOR} or is_admin(user):
+        return None
+    return frozenset(name for name, role in QUEUES.items() if role in held)
+
+
+def find_parties(grants: Sequence[GrantRow]) -> dict[UUID, str]:
+    """Return the party of each one's original case, by the approval's id; of unreadable cases the run's."""
+    cases = list(Approval.objects.filter(pk__in=[each.approval_id for each in grants]).select_related("run"))
+    read = readable(cases)
+    return {
+        case.pk: subject(plan_of(case).get("arguments")) if case.pk in read else str(case.run.about) for case in cases
+    }
+
+
+def _row(held: Held) -> GrantRow:
+    row, named = held.row, held.row.fields
+    return GrantRow.of(
+        row,
+        id=row.pk,
+        scope="run" if row.is_of_run else "agent",
+        fields=[each for each in named if isinstance(each, str)] if isinstance(named, list) else [],
+        times=row.count,
+        used=held.used,
+        sum=None if row.most is None else format(row.most, "f"),
+        spent=None if row.most is None else format(held.spent, "f"),
+        state=_state(held),
+        end=None if held.end is None else EndRow.of(held.end),
+        uses=[
+            UseRow.of(use, amount=None if use.amount is None else format(use.amount, "f"))
+            for use in [*held.uses][::-1][:MAX_USES]
+        ],
+    )
+
+
+def _state(held: Held) -> str:
+    if not held.is_authentic or (held.end is not None and not held.end.is_authentic):
+        return "not_authentic"
+    if held.end is not None:
+        return "taken_back"
+    if held.now >= held.row.until:
+        return "over"
+    return "used_up" if held.used >= held.row.count else "active"
+
+
+# --- for pages of the core
+
+
+def queue_panel(queue: Queue) -> dict[str, Any]:
+    """Return the values of a queue's page."""
+    bounds = bounds_in(queue.again) if queue.is_authentic else None
+    most = "" if bounds is None or bounds.most is None else str(Sum(bounds.most, queue.currency))
+    return {"again": bounds, "again_most": most}
+
+
+def approval_panels(opened: Brief) -> list[ApprovalPanel]:
+    """Return the fields of the decision's form, if the reader may give a standing approval. For display: the decision
+    is judged again."""
+    if not opened.is_open or opened.facts.queue is None or isinstance(in_ones_own_right(opened.facts), No):
+        return []
+    bounds = bounds_in(opened.facts.queue.again)
+    if bounds is None or opened.wanted.as_json():
+        return []
+    try:
+        asked = asked_in(opened.plan)
+    except ValueError:
+        return []
+    most = str(Sum(bounds.most, asked.amount.currency)) if asked.amount and bounds.most is not None else ""
+    offered = {"bounds": bounds, "asked": asked, "most": most}
+    return [ApprovalPanel("standing_approvals/decision.html", offered, place="advance")]
+
+
+def bounds_text(value: Any) -> str:
+    """Return a queue's limits of standing approvals as text. Raises ValueError."""
+    if value is None:
+        return ""
+    bounds = bounds_in(value)
+    if bounds is None:
+        raise ValueError("no limits of standing approvals")
+    in_all = "" if bounds.most is None else f", {bounds.most:,f} in total"
+    calls, days = (f"{n} {unit}{'' if n == 1 else 's'}" for n, unit in ((bounds.times, "call"), (bounds.days, "day")))
+    return f"at most {calls} in {days}{in_all}"

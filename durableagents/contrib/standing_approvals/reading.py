@@ -1,0 +1,142 @@
+"""Read a standing approval in full, under its lock when it is used or taken back. Rows are read as JSON, so an
+unreadable one breaks nothing. A forged grant or use lets nothing through; any row that ends a grant ends it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from functools import cached_property
+
+from django.db import connection
+
+from approvals.policy import Sum
+from durableagents.contrib.standing_approvals.models import StandingEnd, StandingGrant, StandingUse
+from ledger.rows import row_of
+
+# Arbitrary and the same in every process: with a grant's id, its advisory lock.
+_LOCK = 7_231_076
+_LOCK_OF_SAME = 7_231_077  # with a digest of the sameness: the lock of all such grants
+_NEWEST = "ORDER BY g.at DESC, g.id DESC LIMIT %s"
+# Whether a call was sent under the approval of a wait `w`, or under one given in view of it.
+USED = """w.consumed_at IS NOT NULL OR EXISTS (
+    SELECT 1 FROM runs_wait x WHERE x.run_id = w.run_id AND x.consumed_by = w.slot AND x.consumed_at > w.resolved_at)"""
+# Columns that are readable whatever was written to the row.
+_READABLE = "(to_jsonb(g) - 'fields' - 'code')::text"
+_READ = f"""SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(g)::text, 'readable', {_READABLE},
+    'uses', (SELECT coalesce(json_agg(to_json(u)::text ORDER BY u.n), '[]') FROM approvals_standinguse u
+             WHERE u.grant_id = g.id),
+    'end', (SELECT to_json(e)::text FROM approvals_standingend e WHERE e.grant_id = g.id),
+    'has_unused', EXISTS (
+        SELECT 1 FROM approvals_standinguse u JOIN approvals_approval a ON a.id = u.approval_id AND a.state = 'approved'
+        JOIN runs_wait w ON w.id = a.wait_id JOIN runs_run r ON r.id = w.run_id
+        WHERE u.grant_id = g.id AND NOT ({USED}) AND r.state NOT IN ('completed', 'cancelled')
+          AND (w.grant_expires_at > clock_timestamp() OR EXISTS (
+              SELECT 1 FROM runs_wait y WHERE y.run_id = w.run_id AND y.slot = w.slot AND y.kind = 'approval'
+              AND y.n > w.n AND y.resolved_at IS NULL))))::text
+    FROM approvals_standinggrant g"""
+
+
+# The same for a list: only the newest uses, and their total count.
+MAX_USES = 50
+_LIST = f"""SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(g)::text, 'readable', {_READABLE},
+    'uses', (SELECT coalesce(json_agg(to_json(u)::text ORDER BY u.n), '[]') FROM (
+                 SELECT * FROM approvals_standinguse u WHERE u.grant_id = g.id ORDER BY u.n DESC LIMIT {MAX_USES}) u),
+    'counted', (SELECT json_build_array(count(*), coalesce(sum(abs(u.amount)), 0)::text) FROM approvals_standinguse u
+                WHERE u.grant_id = g.id),
+    'end', (SELECT to_json(e)::text FROM approvals_standingend e WHERE e.grant_id = g.id), 'has_unused', false)::text
+    FROM approvals_standinggrant g"""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A standing approval and its uses, as of `now`."""
+
+    row: StandingGrant
+    uses: Sequence[StandingUse]
+    end: StandingEnd | None
+    now: datetime
+    # Whether an approval that it gave is still unused.
+    has_unused: bool = False
+    # Number and total of the uses, if not all were read.
+    counted: tuple[int, Decimal] | None = None
+
+    @cached_property
+    def is_authentic(self) -> bool:
+        return self.row.is_authentic and all(use.is_authentic for use in self.uses)
+
+    @property
+    def is_over(self) -> str:
+        """Return why it lets nothing through any more; empty while it may."""
+        if not self.is_authentic:
+            return "this installation didn't record it"
+        if self.end is not None:
+            return f"it was taken back by {self.end.by}"
+        if self.now >= self.row.until:
+            return f"it expired at {self.row.until:%Y-%m-%d %H:%M} UTC"
+        return "it is used up" if len(self.uses) >= self.row.count else ""
+
+    @property
+    def used(self) -> int:
+        return len(self.uses) if self.counted is None else self.counted[0]
+
+    @property
+    def spent(self) -> Decimal:
+        if self.counted is not None:
+            return self.counted[1]
+        return sum((abs(use.amount) for use in self.uses if use.amount is not None), Decimal(0))
+
+    def covers(self, amount: Sum | None) -> str:
+        """Return why it doesn't cover this amount; empty if it does."""
+        if (amount is None) != (self.row.most is None):
+            return "only one of the two has an amount"
+        if amount is None or self.row.most is None:
+            return ""
+        if amount.currency != self.row.currency:
+            return f"it is in {self.row.currency}"
+        left = self.row.most - self.spent
+        return f"only {Sum(left, self.row.currency)} of it is left" if abs(amount.value) > left else ""
+
+
+def held(grant_id: int) -> Held | None:
+    """Lock a standing approval and return it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, grant_id % 2**31])
+        cursor.execute(select_whole("g.id = %s"), [grant_id, 1])
+        found = cursor.fetchone()
+    return None if found is None else held_in(found[0])
+
+
+def others_of(same: str, person: int | None) -> list[Held]:
+    """Lock and return a person's other usable standing approvals of the same."""
+    there = "g.same = %s AND g.person = %s AND g.until > clock_timestamp()"
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_LOCK_OF_SAME, same])
+        cursor.execute(select_whole(there), [same, person, None])
+        found = [held_in(told) for (told,) in cursor.fetchall()]
+    return [each for each in found if not each.is_over]
+
+
+def select_whole(condition: str) -> str:
+    """Return SQL that reads those of a condition, newest first. The last parameter is the limit, NULL for none."""
+    return f"{_READ} WHERE {condition} {_NEWEST}"
+
+
+def select_for_list(condition: str) -> str:
+    """Return such SQL for a list, with only the newest uses of each."""
+    return f"{_LIST} WHERE {condition} {_NEWEST}"
+
+
+def held_in(told: str) -> Held:
+    """Parse one result."""
+    found = json.loads(told)
+    return Held(
+        row_of(StandingGrant, found["grant"], found["readable"]),
+        [row_of(StandingUse, use) for use in found["uses"]],
+        None if found["end"] is None else row_of(StandingEnd, found["end"]),
+        datetime.fromisoformat(found["now"]),
+        found["has_unused"],
+        (counted[0], Decimal(counted[1])) if (counted := found.get("counted")) else None,
+    )

@@ -1,0 +1,83 @@
+"""What a standing approval may cover, by its queue's limits, and what a question asks of one. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal, DecimalException
+from typing import Any
+
+from approvals.bodies import MAX_TIMES
+from approvals.policy import Sum
+from approvals.sameness import keyed
+from runs.engine.gating.documents import DOCUMENTS
+from runs.engine.gating.fields import Amount, agent_of, amount_in, same_fields_in, sameness
+from runs.engine.gating.stages import is_staged
+
+MAX_DAYS = 366
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds of standing approvals: times, days from giving, sum of all; None: what the giver may approve at once."""
+
+    times: int
+    days: int
+    most: Decimal | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain data for the queue's row."""
+        told: dict[str, Any] = {"times": self.times, "days": self.days}
+        return told if self.most is None else told | {"most": format(self.most, "f")}
+
+
+def bounds_in(told: Any) -> Bounds | None:
+    """Parse a queue's bounds; None if not allowed or unreadable."""
+    if not isinstance(told, Mapping):
+        return None
+    times, days, most = told.get("times"), told.get("days"), told.get("most")
+    if type(times) is not int or type(days) is not int or not 1 <= times <= MAX_TIMES or not 1 <= days <= MAX_DAYS:
+        return None
+    try:
+        sum_ = None if most is None else Decimal(most)
+    except (DecimalException, TypeError, ValueError):
+        return None
+    return None if sum_ is not None and not (sum_.is_finite() and sum_ >= 0) else Bounds(times, days, sum_)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question for a standing approval: the digest and the fields of what must be the same, and any amount."""
+
+    same: str
+    unkeyed: str  # as in rows from before the digest was keyed
+    fields: list[str]
+    tool: str
+    agent: str
+    amount: Sum | None
+
+
+def asked_in(plan: Any) -> Asked:
+    """Return a plan as Asked. Raises ValueError with the reason why there can be no standing approval for it."""
+    digest = sameness(plan)
+    if is_staged(plan):
+        raise ValueError("it needs several people")
+    if "proof" in plan:
+        raise ValueError("it needs proof of who approves")
+    if plan.get(DOCUMENTS):
+        raise ValueError("it has documents that the decider must see")
+    if isinstance(amount := amount_in(plan), str):
+        raise ValueError(f"its amount can't be read ({amount})")
+    if isinstance(amount, Amount) and amount.value != round(amount.value, 6):
+        raise ValueError("its amount has more than six decimals")
+    told = Sum(amount.value, amount.currency) if isinstance(amount, Amount) else None
+    return Asked(keyed(digest), digest, same_fields_in(plan), str(plan["tool"]), agent_of(plan), told)
+
+
+def asked_of(stored: bytes) -> Asked:
+    """Return a stored plan as Asked, with numbers as written, as in `sameness_of`. Raises ValueError."""
+    try:
+        return asked_in(json.loads(stored))
+    except RecursionError:
+        raise ValueError("its plan can't be read") from None
