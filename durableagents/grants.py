@@ -148,18 +148,6 @@ FROZEN = {
         "made_at",
     },
     "runs_agentversion": {"graph_id", "first_used_at"},
-    "durableagents_invitation": {
-        "id",
-        "username",
-        "email",
-        "roles",
-        "is_admin",
-        "token_hash",
-        "made_by",
-        "maker",
-        "made_at",
-        "expires_at",
-    },
 }
 # The runtime role reads these; only the owner writes.
 READ_ONLY = frozenset(
@@ -167,7 +155,6 @@ READ_ONLY = frozenset(
         "django_migrations",
         "django_content_type",
         "auth_permission",
-        "socialaccount_socialapp",  # providers come from the environment only
         "ledger_definition",
         "runs_attribute",  # written by a trigger as the owner
         "runs_runtag",  # likewise

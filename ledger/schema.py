@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from importlib import import_module
+from pkgutil import iter_modules
 
 from django.db import DEFAULT_DB_ALIAS, ProgrammingError, connection, connections
 from django.db.migrations.loader import MigrationLoader
@@ -105,7 +106,20 @@ def _lacking(loader: MigrationLoader) -> list[Migration]:
 
 def _unknown(loader: MigrationLoader) -> list[Migration]:
     known = loader.disk_migrations.keys() | {old for m in loader.disk_migrations.values() for old in m.replaces}
-    return [key for key in loader.applied_migrations if key not in known and _is_removable(*key) is not True]
+    unknown = [key for key in loader.applied_migrations if key not in known and _is_removable(*key) is not True]
+    brought = _brought() if unknown else set()
+    return [key for key in unknown if key[0] not in brought]
+
+
+def _brought() -> set[str]:
+    """Return the apps of libraries that removable apps bring along, as the first of their migrations says."""
+    labels = [each.name for each in iter_modules(import_module(_CONTRIB).__path__)]
+    found = [
+        import_module(f"{_CONTRIB}.{label}.migrations.0001_initial")
+        for label in labels
+        if _is_removable(label, "0001_initial")
+    ]
+    return {app for each in found for app in getattr(each.Migration, "brings", ())}
 
 
 def _is_removable(label: str, name: str) -> bool | None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
     from datetime import datetime
 
+    from django.contrib.auth.models import User
+    from django.http import HttpRequest, HttpResponse
     from prometheus_client import Metric
 
     from approvals.brief import Brief
@@ -179,6 +181,17 @@ class Feature:
     # question, the answer and the database's clock: what the answer attests about the call's sender, or "". Raises
     # DurableAgentsError to refuse it.
     attest_repeat: Callable[[Run, WaitOpened, Any, datetime], str] | None = None
+    # Called before a session begins, with the account whose first proof was valid, its strength and the address to
+    # continue at: the address of a page that asks for a second factor first, or None.
+    second_factors: Sequence[Callable[[HttpRequest, User, str, str], str | None]] = ()
+    # Called before an administrator changes something, with what they do, and whether the form has no secrets: the page
+    # that asks them to sign in again, which then sends the form, or None.
+    reauthentications: Sequence[Callable[[HttpRequest, str, bool], HttpResponse | None]] = ()
+    # Lines that `manage.py up` prints below the address of a new console, without the demo, by its environment.
+    greetings: Sequence[Callable[[Any], str]] = ()
+    # Further ways to sign in, on the sign-in page: template and its values.
+    sign_in_panels: Sequence[Callable[[HttpRequest], tuple[str, dict[str, Any]]]] = ()
+
     # Called after each action on a run, with the action's name.
     on_action: Sequence[Callable[[str, Run], None]] = ()
     # Called when an outcome is proposed that a second person must confirm, with the number of the proposal.

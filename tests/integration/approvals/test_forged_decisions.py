@@ -30,10 +30,10 @@ from approvals.queues import acts as queue_acts
 from approvals.queues.acts import ProofBody, QueueChangeBody
 from approvals.services import AlreadyDecided, decide
 from durableagents import Context, End
+from durableagents.contrib.accounts.invitations import roles_of
+from durableagents.contrib.accounts.models import Invitation
 from durableagents.contrib.casework.delegations import delegate
 from durableagents.contrib.releases.models import Ramp
-from durableagents.identity.invitations import roles_of
-from durableagents.models import Invitation
 from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now

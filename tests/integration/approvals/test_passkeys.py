@@ -17,19 +17,19 @@ from approvals.models import Approval, Assertion, Decision
 from approvals.passkeys.signed import Signed, challenge_of, key_digest, terms_of_yes
 from approvals.services import decide
 from approvals.stepup import ProofNeeded, SignedForElse, check_signed
-from durableagents.signin import passkeys, webauthn
+from durableagents.contrib.accounts import passkeys, webauthn
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.models import AccountRecord
 from runs.engine.gating.proof import short_of
 from runs.models import Run
+from tests.contrib.accounts.authenticator import Device, b64, cose, unb64
+from tests.contrib.accounts.conftest import Someone, clock, grow_old
+from tests.contrib.accounts.test_passkeys import device, set_up, shown_on
 from tests.integration.approvals.setup import asked
 from tests.integration.approvals.test_stepup_pages import fiona, kept, question, rule, send
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, events, problems
-from tests.integration.signin.authenticator import Device, b64, cose, unb64
-from tests.integration.signin.conftest import Someone, clock, grow_old
-from tests.integration.signin.test_passkeys import device, set_up, shown_on
 from tests.tampering import tamper
 from tests.world import Outside, Toolbox
 

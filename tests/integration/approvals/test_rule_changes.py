@@ -22,6 +22,7 @@ from approvals.policies.acts import NewPolicyBody, PolicyBody
 from approvals.queue_models import Limit
 from approvals.queues import acts as queues
 from approvals.queues.acts import LimitBody, QueueBody, QueueChangeBody
+from durableagents.contrib.accounts import invitations, resets
 from durableagents.contrib.limits import services as limits
 from durableagents.contrib.limits import shared_budgets as pools
 from durableagents.contrib.limits.models import Limit as RuntimeLimit
@@ -31,7 +32,7 @@ from durableagents.contrib.releases import services
 from durableagents.contrib.releases.models import Ramp
 from durableagents.contrib.releases.services import RampBody
 from durableagents.databases import RUNTIME_ROLE
-from durableagents.identity import invitations, resets, rights
+from durableagents.identity import rights
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, JustificationRequired, Proposed
 from ledger.four_eyes import changes, guards

@@ -15,9 +15,9 @@ from approvals.queues import acts
 from approvals.queues.acts import ProofBody
 from ledger.actors import Actor
 from runs.journal.asked.queues import QUEUES
+from tests.contrib.accounts.conftest import PASSWORD, Clock, Someone, clock, grow_old
 from tests.integration.approvals.setup import WHY, asked
 from tests.integration.runs.stage import Stage
-from tests.integration.signin.conftest import PASSWORD, Clock, Someone, clock, grow_old
 from tests.rewriting import rewrite
 from tests.world import Toolbox
 

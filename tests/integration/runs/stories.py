@@ -14,8 +14,8 @@ from approvals.models import Approval, Assertion, Escalation, Queue, Timing
 from approvals.passkeys.signed import terms_of_yes
 from approvals.services import decide
 from durableagents import BusinessFailure, Context, End, Flag, Keyword, Keywords, Number, TransportError
+from durableagents.contrib.accounts import passkeys, webauthn
 from durableagents.contrib.casework import delegations, inquiries
-from durableagents.signin import passkeys, webauthn
 from ledger.actors import Actor
 from runs.engine.agents import Agent
 from runs.journal.asked.queues import QUEUES
@@ -23,10 +23,10 @@ from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, questions, signals
 from runs.services.messages import sending
 from runs.workers import failover, timers
+from tests.contrib.accounts.authenticator import Device
 from tests.integration.approvals.granting import allowed, given, swept
 from tests.integration.approvals.setup import boss, somebody
 from tests.integration.runs.stage import Stage, calling, now
-from tests.integration.signin.authenticator import Device
 from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
 

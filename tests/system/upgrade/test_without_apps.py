@@ -14,8 +14,24 @@ from tests.conftest import CHECKOUT
 from tests.system.databases import database
 
 _MISFIT = "import django; django.setup(); from ledger import schema; print(schema.misfit() or '')"
+# A user signs in, sees pages, also under /admin/, and signs out.
+_SIGN_IN = """
+import django; django.setup()
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils.crypto import get_random_string
+password = get_random_string(20)
+User.objects.create_superuser("olga", password=password).groups.add(1)
+client = Client(HTTP_HOST="localhost")
+given = {"username": "olga", "password": password}
+assert client.post("/login", given | {"password": "another"}).status_code == 400
+pages = [client.get("/login"), client.post("/login", given)]
+pages += [client.get(at) for at in ("/", "/runs", "/inbox", "/reference", "/admin/password_change/", "/admin/auth/user/")]
+pages += [client.post("/logout"), client.get("/")]
+print([page.status_code for page in pages])
+"""
 # Those whose tables may stay behind unused.
-REMOVABLE = "bulk,casework,certify,documents,forks,limits,metrics,releases,replay,reports,schedules,webhooks"
+REMOVABLE = "accounts,bulk,casework,certify,documents,forks,limits,metrics,releases,replay,reports,schedules,webhooks"
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +65,9 @@ def test_apps_are_left_out_and_put_back(postgres: Mapping[str, str], django_db_s
             )
 
         assert migrated("all") == "", "a new database"
+        assert run(urls, tmp_path, "all", "manage.py", "check") == "System check identified no issues (0 silenced)."
+        signed_in = run(urls, tmp_path, "all", "-c", _SIGN_IN)
+        assert signed_in == "[200, 302, 200, 200, 200, 200, 200, 200, 302, 302]", signed_in
         assert migrated("none") == "", "the apps come later"
         assert "SQL differs" in run(urls, tmp_path, REMOVABLE, "-c", _MISFIT)
         assert migrated(REMOVABLE) == "", "their tables stay, their functions and triggers go"

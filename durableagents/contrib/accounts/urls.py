@@ -1,0 +1,68 @@
+"""URLs of this app's pages."""
+
+from django.urls import path
+from django.views.generic import RedirectView
+
+from approvals.stepup import Asker, askers
+from durableagents.contrib.accounts import (
+    again,
+    views_door,
+    views_factor,
+    views_links,
+    views_own,
+    views_passkey,
+    views_people,
+    views_setup,
+    views_sso,
+)
+
+# Only where pages are served: workers don't load sign-in.
+askers[:] = [Asker(again.ask_to_decide, again.answer_to_decide)]
+
+urlpatterns = [
+    # The one page that changes a password, with second factor and throttling.
+    path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
+    path("login/passkey", views_door.PasskeySignIn.as_view(), name="passkey_sign_in"),
+    path("login/code", views_door.Code.as_view(), name="sign_in_code"),
+    path("login/second-factor", views_door.FirstFactor.as_view(), name="sign_in_factor"),
+    path("login/sso/<slug:provider>", views_sso.Begin.as_view(), name="sso"),
+    path("login/sso/<slug:provider>/callback", views_sso.Callback.as_view(), name="sso_callback"),
+    path("account", views_own.Account.as_view(), name="account"),
+    path("account/password", views_factor.Password.as_view(), name="password"),
+    path("account/second-factor", views_factor.SecondFactor.as_view(), name="second_factor"),
+    path("account/second-factor/removals", views_factor.FactorRemovals.as_view(), name="factor_removals"),
+    path("account/second-factor/recovery-codes", views_factor.RecoveryCodes.as_view(), name="recovery_codes"),
+    path("account/passkeys", views_passkey.Passkeys.as_view(), name="passkeys"),
+    path("account/passkeys/new", views_passkey.NewPasskey.as_view(), name="passkey_new"),
+    path("account/passkeys/<int:pk>/names", views_passkey.PasskeyNames.as_view(), name="passkey_names"),
+    path("account/passkeys/<int:pk>/removals", views_passkey.PasskeyRemovals.as_view(), name="passkey_removals"),
+    path("account/sign-ins", views_factor.SignInLinks.as_view(), name="sign_in_links"),
+    path("account/sign-ins/removals", views_factor.SignInRemovals.as_view(), name="sign_in_removals"),
+    path("account/session-ends", views_own.EndSessions.as_view(), name="account_session_ends"),
+    path("account/devices", views_own.Devices.as_view(), name="account_devices"),
+    path(
+        "account/devices/<int:device_id>/removals", views_own.DeviceRemovals.as_view(), name="account_device_removals"
+    ),
+    path("account/keys", views_own.NewKey.as_view(), name="account_keys"),
+    path("account/keys/<int:key_id>/revocations", views_own.RevokeKey.as_view(), name="account_key_revocations"),
+    path("people", views_people.People.as_view(), name="people"),
+    path("people/invitations", views_people.Invite.as_view(), name="invitations"),
+    path(
+        "people/invitations/<int:invitation_id>/revocations",
+        views_people.RevokeInvitation.as_view(),
+        name="invitation_revocations",
+    ),
+    path("people/<int:user_id>", views_people.Person.as_view(), name="person"),
+    path("people/<int:user_id>/session-ends", views_people.EndTheirSessions.as_view(), name="person_session_ends"),
+    path("people/<int:user_id>/reset-links", views_people.MakeResetLink.as_view(), name="person_reset_links"),
+    path("people/<int:user_id>/own-keys", views_people.AllowOwnKeys.as_view(), name="person_own_keys"),
+    path("people/<int:user_id>/roles", views_people.SetRoles.as_view(), name="person_roles"),
+    path("people/<int:user_id>/payloads", views_people.LetReadPayloads.as_view(), name="person_payloads"),
+    path("people/payloads", views_people.LetRoleReadPayloads.as_view(), name="role_payloads"),
+    path("setup", views_setup.Setup.as_view(), name="setup"),
+    # Without sign-in. durableagents/logs.py knows these prefixes.
+    path("setup/<str:token>", views_links.Claim.as_view(), name="setup_claim"),
+    path("invited/<str:token>", views_links.Invited.as_view(), name="invited"),
+    path("reset", views_links.AskReset.as_view(), name="reset"),
+    path("reset/<str:whom>/<str:token>", views_links.SetPassword.as_view(), name="reset_set"),
+]
