@@ -26,7 +26,8 @@ client = Client(HTTP_HOST="localhost")
 given = {"username": "olga", "password": password}
 assert client.post("/login", given | {"password": "another"}).status_code == 400
 pages = [client.get("/login"), client.post("/login", given)]
-pages += [client.get(at) for at in ("/", "/runs", "/inbox", "/reference", "/admin/password_change/", "/admin/auth/user/")]
+paths = ("/", "/runs", "/inbox", "/reference", "/admin/password_change/", "/admin/auth/user/")
+pages += [client.get(path) for path in paths]
 pages += [client.post("/logout"), client.get("/")]
 print([page.status_code for page in pages])
 """
