@@ -45,7 +45,6 @@ FEATURES = (
             "approvals_delegation": "run_id",
             "approvals_standinggrant": "run_id",
             "approvals_standinguse": "run_id",
-            "approvals_assertion": "run_id",
         },
     ),
     Feature(

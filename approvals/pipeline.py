@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from approvals.guards import DecisionGuard, DocumentsNeedApp
-from approvals.stepup import STEP_UP
+from approvals.proofs import ProofNeedsApp
 from approvals.timing.course import TIMING
 
-GUARDS: tuple[DecisionGuard, ...] = (DocumentsNeedApp(), TIMING, STEP_UP)
+GUARDS: tuple[DecisionGuard, ...] = (DocumentsNeedApp(), TIMING, ProofNeedsApp())

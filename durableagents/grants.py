@@ -22,7 +22,6 @@ APPEND_ONLY = frozenset(
         "ledger_overriderecord",
         "ledger_actrecord",
         "ledger_foureyes",
-        "approvals_assertion",
         "approvals_decision",
         "approvals_calendar",
         "approvals_timing",

@@ -73,6 +73,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.restore_hold",
     "durableagents.contrib.schedules",
     "durableagents.contrib.secrets",
+    "durableagents.contrib.step_up",
     "durableagents.contrib.tracing",
     "durableagents.contrib.webhooks",
     "durableagents",

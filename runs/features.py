@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ledger.verification.runs import Check, ReadJournal
     from runs.background import Duty
     from runs.engine.certification import Certificate, CertificateReader
+    from runs.engine.gating.proof import Wanted
     from runs.engine.gating.timing import QueueTiming
     from runs.engine.journal import GateOpening, WaitSpec
     from runs.engine.limits import Limits
@@ -112,6 +113,16 @@ class Certification:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepUp:
+    """Proof at decisions, whose guard checks it. `answer` checks what a decision's form proves, given what is approved
+    in words and the approval: it returns the page that asks again, if it is wrong, and evidence for the guard. `ask`
+    returns the page that asks for a proof. Raises DurableAgentsError if the user has nothing to prove it with."""
+
+    answer: Callable[[HttpRequest, str, Approval], tuple[HttpResponse | None, Any]]
+    ask: Callable[[HttpRequest, str, Approval, Wanted], HttpResponse]
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunCommand:
     """A verb of `manage.py runs`. `lines` does it for a run's id and the options, and yields what to print. Raises
     DurableAgentsError, which is printed in one line, with exit code 2."""
@@ -137,6 +148,7 @@ class Feature:
     # Returns the limits of calls that a worker observes, by its incarnation.
     limits: Callable[[UUID], Limits] | None = None
     certification: Certification | None = None
+    step_up: StepUp | None = None
 
     # Statements that accompany a run's creation, by its id. Its first events are packed inside: nothing may be kept
     # beyond that, since the creation may be refused, and another process may create the same run.

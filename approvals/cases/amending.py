@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from approvals.calendars import asof
 from approvals.models import Approval, ApprovalState
 from approvals.policy import CHANGED_FIRST, No, judge
+from approvals.proofs import KeyCannotProve, ProofNeeded
 from approvals.queues.standing import facts_of, told
 from approvals.sameness import amount_of, call_of
 from approvals.services import (
@@ -29,7 +30,6 @@ from approvals.services import (
     locked_question,
     require_standing,
 )
-from approvals.stepup import KeyCannotProve, ProofNeeded
 from approvals.timing.course import Read, later, read, resumed, shifted, stood, went_to
 from ledger import events as e
 from ledger.actors import Actor

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from approvals import services
 from approvals.bodies import AgainBody, DecisionBody
 from approvals.granting.acts import approve_again
 from approvals.models import Approval
-from approvals.passkeys.signed import Signed
 from approvals.queues.who import wrong
 from ledger.actors import Actor
 from runs.engine.gating.stages import APPROVE
 
 
 def said(
-    approval_id: UUID, body: DecisionBody, again: AgainBody | None, by: Actor, *, signed: Signed | None = None
+    approval_id: UUID, body: DecisionBody, again: AgainBody | None, by: Actor, *, evidence: Any = None
 ) -> Approval:
-    """Decide as the body says; `signed`: a passkey's signature for it. Raises as `services.decide`, `approve_again`."""
+    """Decide as the body says; `evidence` is its proof. Raises as `services.decide`, `approve_again`."""
     if again is None:
         return services.decide(
             approval_id,
@@ -27,7 +27,7 @@ def said(
             stage=body.stage,
             typed=body.typed,
             by=by,
-            signed=signed,
+            evidence=evidence,
         )
     if body.verdict != APPROVE:
         raise wrong("again", "goes with no other verdict than approve", "approve with it, or leave it out")

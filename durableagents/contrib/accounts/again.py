@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,9 +13,8 @@ from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 
-from approvals.passkeys.signed import Signed
-from approvals.stepup import Answer
 from durableagents.contrib.accounts import factors, passkeys
+from durableagents.contrib.accounts.assertions import Signed
 from durableagents.identity import throttle
 from ledger.clock import database_now
 from ledger.errors import Busy, DurableAgentsError
@@ -22,7 +22,6 @@ from ledger.web.page_base import Page
 from ledger.web.problems import RETRY_AFTER_SECONDS
 from ledger.web.roles import PROVED, PROVED_BY, actor
 from runs.engine.gating.proof import PASSWORD as PASSWORD_SHOWN
-from runs.engine.gating.proof import Wanted
 
 WITHIN = timedelta(minutes=10)
 PASSWORD, CODE, PASSKEY, CHALLENGE = "proof_password", "proof_code", "proof_passkey", "proof_challenge"
@@ -86,10 +85,19 @@ def asked_again(
     if within is not None and reauthenticated(request, within):
         _strip(request)
         return None
-    return _asked(request, what, keeps=keeps).page
+    return ask_for(request, what, keeps=keeps).page
 
 
-def _asked(request: HttpRequest, what: str, *, keeps: bool = True, terms: dict[str, Any] | None = None) -> Answer:
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`page` is the response to a missing or wrong proof; without it the form continues, with a passkey's signature if
+    any."""
+
+    page: HttpResponse | None = None
+    signed: Signed | None = None
+
+
+def ask_for(request: HttpRequest, what: str, *, keeps: bool = True, terms: dict[str, Any] | None = None) -> Answer:
     """Ask, with the `terms` that a passkey would sign if more than identity."""
     user = request.user
     assert isinstance(user, User)
@@ -130,21 +138,6 @@ def passkey_to_show(user: User, terms: dict[str, Any]) -> dict[str, Any]:
     if passkeys.is_usable(user):
         told["passkey"] = passkeys.shown(*passkeys.to_use(terms, user))
     return told
-
-
-def ask_to_decide(request: HttpRequest, what: str, wanted: Wanted, terms: dict[str, Any]) -> HttpResponse | None:
-    """Ask a decider whose approval needs proof, however recent; a passkey signs the approval itself."""
-    user = request.user
-    assert isinstance(user, User)
-    if not factors.has_factor(user) and (wanted.factor or not user.has_usable_password()):
-        return None
-    return _asked(request, what, terms=terms).page
-
-
-def answer_to_decide(request: HttpRequest, what: str, terms: dict[str, Any]) -> Answer:
-    """Check the proof of a decision, if any."""
-    is_shown = any(name in request.POST for name in (PASSWORD, CODE, PASSKEY))
-    return _asked(request, what, terms=terms) if is_shown and isinstance(request.user, User) else Answer()
 
 
 class WrongPassword(DurableAgentsError):

@@ -4,7 +4,7 @@ into every worker."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.apps import AppConfig
 
@@ -29,8 +29,17 @@ class AccountsConfig(AppConfig):
             "expires_at",
         },
     }
-    # Read by durableagents/urls.py.
-    root_urls = "durableagents.contrib.accounts.urls"
+    # Read by durableagents/urls_console.py.
+    console_urls = "durableagents.contrib.accounts.urls"
+
+    @property
+    def root_urls(self) -> list[Any]:
+        """Return what goes before the administration's own addresses (read by durableagents/urls.py): the one page that
+        changes a password, with second factor and throttling."""
+        from django.urls import path
+        from django.views.generic import RedirectView
+
+        return [path("admin/password_change/", RedirectView.as_view(pattern_name="password"))]
 
     def ready(self) -> None:
         """Install this app's feature."""

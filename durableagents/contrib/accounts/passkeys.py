@@ -16,8 +16,8 @@ from allauth.mfa.models import Authenticator
 from django.contrib.auth.models import User
 from django.db import IntegrityError, connection
 
-from approvals.passkeys.signed import ALGORITHMS, LIVES_SECONDS, Signed, key_digest, text_of
 from durableagents.contrib.accounts import factors, webauthn
+from durableagents.contrib.accounts.assertions import ALGORITHMS, LIVES_SECONDS, Signed, key_digest, text_of
 from durableagents.contrib.accounts.sealing import Adapter, FactorUnreadable, counted, data_of, naming_key, of
 from durableagents.contrib.accounts.webauthn import Challenge, WrongPasskey
 from ledger.acting import acting

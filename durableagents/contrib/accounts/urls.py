@@ -1,11 +1,8 @@
 """URLs of this app's pages."""
 
 from django.urls import path
-from django.views.generic import RedirectView
 
-from approvals.stepup import Asker, askers
 from durableagents.contrib.accounts import (
-    again,
     views_door,
     views_factor,
     views_links,
@@ -16,12 +13,7 @@ from durableagents.contrib.accounts import (
     views_sso,
 )
 
-# Only where pages are served: workers don't load sign-in.
-askers[:] = [Asker(again.ask_to_decide, again.answer_to_decide)]
-
 urlpatterns = [
-    # The one page that changes a password, with second factor and throttling.
-    path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
     path("login/passkey", views_door.PasskeySignIn.as_view(), name="passkey_sign_in"),
     path("login/code", views_door.Code.as_view(), name="sign_in_code"),
     path("login/second-factor", views_door.FirstFactor.as_view(), name="sign_in_factor"),

@@ -16,7 +16,14 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core import signing
 
-from approvals.passkeys.signed import ALGORITHMS, LIVES_SECONDS, UNREADABLE, about, challenge_of, text_of
+from durableagents.contrib.accounts.assertions import (
+    ALGORITHMS,
+    LIVES_SECONDS,
+    UNREADABLE,
+    about,
+    challenge_of,
+    text_of,
+)
 from durableagents.identity import throttle
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError

@@ -32,7 +32,9 @@ pages += [client.post("/logout"), client.get("/")]
 print([page.status_code for page in pages])
 """
 # Those whose tables may stay behind unused.
-REMOVABLE = "accounts,bulk,casework,certify,documents,forks,limits,metrics,releases,replay,reports,schedules,webhooks"
+REMOVABLE = (
+    "accounts,bulk,casework,certify,documents,forks,limits,metrics,releases,replay,reports,schedules,step_up,webhooks"
+)
 
 
 @pytest.fixture(autouse=True)

@@ -1,13 +1,29 @@
-"""Stored assertions of decisions: see signed.py."""
+"""Stored assertions of decisions: see durableagents/contrib/accounts/assertions.py."""
 
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from django.db import models
 
-from approvals.passkeys.signed import Signed, key_digest
+from durableagents.contrib.accounts.assertions import Signed, key_digest
 from ledger.models import Json, append_only
+
+YES = "a yes to a question"
+
+
+def terms_of_yes(approval_id: UUID, revision: int, plan_hash: str, verdict: str, person: int | None) -> dict[str, Any]:
+    """Return the terms a signature covers, without nonce and time."""
+    return {
+        "v": 1,
+        "what": YES,
+        "approval": str(approval_id),
+        "revision": revision,
+        "plan_hash": plan_hash,
+        "verdict": verdict,
+        "person": person,
+    }
 
 
 class Assertion(models.Model):
@@ -29,6 +45,7 @@ class Assertion(models.Model):
     signature = models.BinaryField()
 
     class Meta:
+        db_table = "approvals_assertion"
         indexes = [models.Index(fields=["run_id"], name="approvals_assertion_of")]
         triggers = append_only()
 

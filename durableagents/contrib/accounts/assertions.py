@@ -1,8 +1,7 @@
 """A passkey's signature (an assertion, WebAuthn level 3, § 7.2) and its verification, which needs nothing but the
 record."""
 
-# The challenge is the SHA-256 of the terms in canonical JSON (RFC 8785): one question, revision, plan, verdict and
-# person, with a nonce.
+# The challenge is the SHA-256 of the terms in canonical JSON (RFC 8785), with a nonce.
 
 from __future__ import annotations
 
@@ -11,14 +10,12 @@ import hashlib
 import struct
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from runs.engine.canonical import canonical
 
 LIVES_SECONDS = 300  # of a challenge
 # ES256, Ed25519 and RS256 (COSE): what devices have, and no weaker.
 ALGORITHMS = (-7, -8, -257)
-YES = "a yes to a question"
 # Raised by parsers of foreign bytes.
 UNREADABLE = (
     ValueError,
@@ -31,19 +28,6 @@ UNREADABLE = (
     OverflowError,
     struct.error,
 )
-
-
-def terms_of_yes(approval_id: UUID, revision: int, plan_hash: str, verdict: str, person: int | None) -> dict[str, Any]:
-    """Return the terms a signature covers, without nonce and time."""
-    return {
-        "v": 1,
-        "what": YES,
-        "approval": str(approval_id),
-        "revision": revision,
-        "plan_hash": plan_hash,
-        "verdict": verdict,
-        "person": person,
-    }
 
 
 def about(terms: dict[str, Any]) -> dict[str, Any]:

@@ -13,11 +13,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from django.db import IntegrityError, connection, transaction
 from django.db.utils import DatabaseError
 
-from approvals.models import Approval, Assertion, Decision
-from approvals.passkeys.signed import Signed, challenge_of, key_digest, terms_of_yes
+from approvals.models import Approval, Decision
+from approvals.proofs import ProofNeeded
 from approvals.services import decide
-from approvals.stepup import ProofNeeded, SignedForElse, check_signed
 from durableagents.contrib.accounts import passkeys, webauthn
+from durableagents.contrib.accounts.assertions import Signed, challenge_of, key_digest
+from durableagents.contrib.step_up.guard import SignedForElse, check_signed
+from durableagents.contrib.step_up.models import Assertion, terms_of_yes
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.models import AccountRecord
@@ -26,8 +28,8 @@ from runs.models import Run
 from tests.contrib.accounts.authenticator import Device, b64, cose, unb64
 from tests.contrib.accounts.conftest import Someone, clock, grow_old
 from tests.contrib.accounts.test_passkeys import device, set_up, shown_on
+from tests.contrib.step_up.test_stepup_pages import fiona, kept, question, rule, send
 from tests.integration.approvals.setup import asked
-from tests.integration.approvals.test_stepup_pages import fiona, kept, question, rule, send
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, events, problems
 from tests.tampering import tamper
@@ -70,7 +72,7 @@ def actor_of(who: Someone) -> Actor:
 
 def decided(question: Approval, by: Actor, signed: Signed | None = None) -> Approval:
     said = {"verdict": "approve", "plan_hash": question.plan_hash, "justification": "as quoted"}
-    return decide(question.id, **said, by=by, signed=signed)
+    return decide(question.id, **said, by=by, evidence=signed)
 
 
 def signed_for(who: Someone, device: Device, what: dict[str, Any]) -> Signed:

@@ -1,85 +1,21 @@
-"""Proof with an approval: what is typed, and signing in again, which sign-in above this app implements."""
+"""Proof with an approval: what is typed, and signing in again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime
 from math import ceil
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
-
 from approvals.guards import DecisionGuard, PendingDecision
-from approvals.models import Approval, Assertion, Decision
-from approvals.passkeys.signed import Signed, about, terms_of_yes
+from approvals.models import Approval, Decision
+from approvals.proofs import KeyCannotProve, ProofNeeded, wanted_for
+from durableagents.contrib.accounts.assertions import Signed, about
+from durableagents.contrib.step_up.models import Assertion, terms_of_yes
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, InvalidInput
-from runs.engine.agents import registry
-from runs.engine.errors import DefinitionError
-from runs.engine.gating.fields import amount_in
-from runs.engine.gating.proof import AMOUNT, PASSKEY, TARGET, Threshold, Wanted, wanted_in, wanted_of
+from runs.engine.gating.proof import AMOUNT, PASSKEY, TARGET, Wanted
 from runs.engine.gating.stages import APPROVE
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """`page` is the response to a failed proof; without it the form continues, with a passkey's signature if any."""
-
-    page: HttpResponse | None = None
-    signed: Signed | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Asker:
-    """`ask` returns the page that asks and keeps the form; None if the user has no suitable factor. `answer` checks a
-    form from that page. The text completes "Show once more who you are, to …"; the terms are what a passkey would sign
-    (passkeys/signed.py)."""
-
-    ask: Callable[[HttpRequest, str, Wanted, dict[str, Any]], HttpResponse | None]
-    answer: Callable[[HttpRequest, str, dict[str, Any]], Answer]
-
-
-askers: list[Asker] = []
-
-
-def ask(request: HttpRequest, what: str, wanted: Wanted, terms: dict[str, Any]) -> HttpResponse | None:
-    """Return the page that asks; None if the user has no suitable factor."""
-    return askers[0].ask(request, what, wanted, terms) if askers else None
-
-
-def answer(request: HttpRequest, what: str, terms: dict[str, Any]) -> Answer:
-    """Check the form's proof; the answer has the page again if it is wrong."""
-    return askers[0].answer(request, what, terms) if askers else Answer()
-
-
-class ProofNeeded(DurableAgentsError):
-    """The approver's authentication is too old or too weak. Nothing was done; they may try again."""
-
-    status, code, title = 403, "proof-needed", "Recent sign-in required"
-
-    def __init__(self, wanted: Wanted) -> None:
-        self.wanted = wanted
-        what = "your second factor" if wanted.factor else "your password or second factor"
-        super().__init__(
-            f"Approving this requires {what}, given within the last {minutes(wanted.within)}. "
-            "Decide it on its page in the console.",
-            within_seconds=wanted.within,
-            second_factor=wanted.factor,
-        )
-
-
-class KeyCannotProve(DurableAgentsError):
-    status, code, title = 403, "key-cannot-prove", "An API key can't prove who uses it"
-
-    def __init__(self, wanted: Wanted) -> None:
-        what = "a second factor" if wanted.factor else "a password or a second factor"
-        super().__init__(
-            f"Approving this requires {what}, given within the last {minutes(wanted.within)}, which an API key "
-            "can't provide. Approve it in the console; a key may only reject it.",
-            within_seconds=wanted.within,
-            second_factor=wanted.factor,
-        )
 
 
 class SignedForElse(DurableAgentsError):
@@ -102,35 +38,6 @@ class NothingToShow(DurableAgentsError):
             f"Approving this requires {what}, and you have none. Set up a second factor on your account page, then "
             "decide it. Your text is kept."
         )
-
-
-def minutes(seconds: int) -> str:
-    """Return a time as text."""
-    count = max(1, seconds // 60)
-    return f"{count} minute{'' if count == 1 else 's'}"
-
-
-def wanted_for(approval: Approval, agent: str, thresholds: Iterable[Threshold]) -> Wanted:
-    """Return what an approval of a question must prove now. Raises DefinitionError for an unreadable plan."""
-    return wanted_by(approval.planned(), agent, approval.tool, thresholds)
-
-
-def wanted_by(plan: Any, agent: str, tool: str, thresholds: Iterable[Threshold]) -> Wanted:
-    """Return the same for a parsed plan. Raises DefinitionError."""
-    if not isinstance(plan, dict):
-        raise DefinitionError("the plan can't be read")
-    asked = wanted_in(plan)
-    for each in thresholds:
-        asked = asked.joined(wanted_of(plan, each.asked_of(amount_in(plan), _risk(agent, tool))))
-    return asked
-
-
-def _risk(agent: str, tool: str) -> str:
-    """Return the tool's declared risk; empty if this process doesn't know the agent."""
-    try:
-        return next((each.risk for each in registry.find(agent).all_tools() if each.name == tool), "")
-    except DurableAgentsError:
-        return ""
 
 
 def shown(
@@ -189,12 +96,12 @@ def _not_typed(wanted: Wanted, missing: list[str]) -> InvalidInput:
     )
 
 
-class StepUp(DecisionGuard):
+class FreshProof(DecisionGuard):
     """Above a threshold an approval is typed, and its person has signed in again."""
 
     def proof(self, pending: PendingDecision) -> dict[str, Any]:
         """Raises SignedForElse, InvalidInput, ProofNeeded, KeyCannotProve; DefinitionError for an unreadable plan."""
-        approval, by, signed = pending.approval, pending.by, pending.signed
+        approval, by, signed = pending.approval, pending.by, pending.evidence
         if signed is not None:
             check_signed(signed, approval, pending.verdict, by)
         if pending.verdict != APPROVE:
@@ -203,8 +110,5 @@ class StepUp(DecisionGuard):
         return shown(wanted, pending.typed, by=by, now=pending.now, signed=signed) or {}
 
     def store(self, pending: PendingDecision, decision: Decision) -> None:
-        if pending.signed is not None and "assertion" in (decision.proof or {}):
-            Assertion.of(pending.signed, decision=decision, run_id=pending.run.id).save(force_insert=True)
-
-
-STEP_UP = StepUp()
+        if pending.evidence is not None and "assertion" in (decision.proof or {}):
+            Assertion.of(pending.evidence, decision=decision, run_id=pending.run.id).save(force_insert=True)

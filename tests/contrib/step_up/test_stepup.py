@@ -22,11 +22,11 @@ from approvals.models import Approval, Decision
 from approvals.policies import acts as policies
 from approvals.policies import listed
 from approvals.policies.acts import NewPolicyBody, PolicyBody
+from approvals.proofs import KeyCannotProve, NothingProves, ProofNeeded
 from approvals.queue_models import Queue
 from approvals.queues import acts
 from approvals.queues.acts import ProofBody
 from approvals.services import AlreadyDecided, decide
-from approvals.stepup import KeyCannotProve, ProofNeeded
 from approvals.votes import stages_of
 from durableagents import Gate
 from ledger import events as e
@@ -34,6 +34,7 @@ from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
 from ledger.models import Head
+from runs import features
 from runs.journal.asked.queues import QUEUES
 from tests.integration.approvals.setup import (
     WHY,
@@ -111,6 +112,17 @@ def test_above_the_amount_a_yes_needs_a_second_factor(stage: Stage, tools: Toolb
     assert event.payload["proof"] == decision.proof
     check_against_journal(question.run)
     assert problems(question.run) == []
+
+
+def test_without_the_app_what_needs_a_proof_is_only_rejected(
+    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(features.installed, "step_up")
+    question, fiona = asked(stage, tools), somebody("fiona", FINANCE)
+    for wants in ({"minutes": 5}, {"type_amount": True}):
+        rule(**wants)
+        nothing_changes(lambda: say(question, fresh(fiona)), NothingProves, "only be rejected")
+    say(question, fiona, "reject")
 
 
 def test_a_password_does_where_no_second_factor_is_asked(stage: Stage, tools: Toolbox) -> None:

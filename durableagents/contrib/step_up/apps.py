@@ -1,0 +1,48 @@
+"""Proof with approvals: a fresh second factor, and typing what is approved. See README.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import AppConfig, apps
+from django.core.exceptions import ImproperlyConfigured
+
+
+class StepUpConfig(AppConfig):
+    name = "durableagents.contrib.step_up"
+    label = "step_up"
+    # Read by durableagents/grants.py.
+    append_only_tables = ("approvals_assertion",)
+
+    def ready(self) -> None:
+        """Install this app's feature. Raises ImproperlyConfigured without the app accounts."""
+        if not apps.is_installed("durableagents.contrib.accounts"):
+            raise ImproperlyConfigured(
+                "durableagents.contrib.step_up asks for factors that durableagents.contrib.accounts keeps: add that to "
+                "INSTALLED_APPS, or take both out"
+            )
+        from durableagents.contrib.step_up.guard import FreshProof
+        from durableagents.contrib.step_up.verify import Assertions
+        from runs import features
+
+        features.install(
+            features.Feature(
+                name="step_up",
+                step_up=features.StepUp(answer=_answer, ask=_ask),
+                decision_guards=(FreshProof(),),
+                run_checks=(Assertions,),
+                run_tables={"approvals_assertion": "run_id"},
+            )
+        )
+
+
+def _answer(*given: Any) -> Any:
+    from durableagents.contrib.step_up import pages
+
+    return pages.answer(*given)
+
+
+def _ask(*given: Any) -> Any:
+    from durableagents.contrib.step_up import pages
+
+    return pages.ask(*given)
