@@ -126,10 +126,14 @@ def ask_for(request: HttpRequest, what: str, *, keeps: bool = True, terms: dict[
     }
     page = Again()
     page.setup(request)
-    response = page.show(request, context, status=told.status if told else 403)
-    if told is not None and told.status in (429, 503):
-        response["Retry-After"] = str(getattr(told, "wait_seconds", RETRY_AFTER_SECONDS))
-    return Answer(response)
+    return Answer(with_retry(page.show(request, context, status=told.status if told else 403), told))
+
+
+def with_retry(response: HttpResponse, refusal: DurableAgentsError | None) -> HttpResponse:
+    """Say in a refusal's response when to try again, if that may help."""
+    if refusal is not None and refusal.status in (429, 503):
+        response["Retry-After"] = str(getattr(refusal, "wait_seconds", RETRY_AFTER_SECONDS))
+    return response
 
 
 def passkey_to_show(user: User, terms: dict[str, Any]) -> dict[str, Any]:

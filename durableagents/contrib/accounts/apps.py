@@ -16,18 +16,9 @@ class AccountsConfig(AppConfig):
     # Read by durableagents/grants.py. Providers come from the environment only.
     read_only_tables = ("socialaccount_socialapp",)
     frozen_columns: ClassVar[dict[str, set[str]]] = {
-        "durableagents_invitation": {
-            "id",
-            "username",
-            "email",
-            "roles",
-            "is_admin",
-            "token_hash",
-            "made_by",
-            "maker",
-            "made_at",
-            "expires_at",
-        },
+        "durableagents_invitation": set(
+            "id username email roles is_admin token_hash made_by maker made_at expires_at".split()
+        )
     }
     # Read by durableagents/urls_console.py.
     console_urls = "durableagents.contrib.accounts.urls"

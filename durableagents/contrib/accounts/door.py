@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 from django.contrib.auth.models import User
 from django.http import HttpRequest
@@ -43,16 +42,8 @@ def ask(request: HttpRequest, user: User, strength: str, next_: str) -> str | No
     where = "sign_in_code" if factors.has_factor(user) else "sign_in_factor" if needs_factor(user) else ""
     if not where:
         return None
-    _keep(
-        request,
-        {
-            "user": user.pk,
-            "hash": user.get_session_auth_hash(),
-            "at": time.time(),
-            "strength": strength,
-            "next": next_,
-        },
-    )
+    told = {"user": user.pk, "hash": user.get_session_auth_hash(), "strength": strength, "next": next_}
+    request.session[_AT_THE_DOOR] = {**told, "at": time.time()}
     request.session.set_expiry(WAITS_SECONDS)
     return reverse(where)
 
@@ -70,7 +61,7 @@ def caller(request: HttpRequest) -> Caller | None:
 
 def keep_draft(request: HttpRequest, sealed: str) -> None:
     """Keep the secret shown for set-up until it is complete."""
-    _keep(request, {**request.session[_AT_THE_DOOR], "sealed": sealed})
+    request.session[_AT_THE_DOOR] = {**request.session[_AT_THE_DOOR], "sealed": sealed}
 
 
 def let_in(request: HttpRequest, user: User, *, strength: str) -> None:
@@ -81,8 +72,8 @@ def let_in(request: HttpRequest, user: User, *, strength: str) -> None:
 
 def grown(request: HttpRequest, kind: str) -> None:
     """Raise the session's strength after a second factor, under a new key."""
-    first = SSO if "+sso" in str(request.session.get(STRENGTH, "")) else SESSION
-    request.session[STRENGTH] = f"{first}+{kind}"
+    shrunk(request)
+    request.session[STRENGTH] += f"+{kind}"
     request.session[HAS_FACTOR] = True
     request.session.cycle_key()
 
@@ -91,7 +82,3 @@ def shrunk(request: HttpRequest) -> None:
     """Lower the session's strength after a factor's removal; if one is required, the session becomes invalid."""
     request.session[STRENGTH] = SSO if "+sso" in str(request.session.get(STRENGTH, "")) else SESSION
     request.session[HAS_FACTOR] = False
-
-
-def _keep(request: HttpRequest, what: dict[str, Any]) -> None:
-    request.session[_AT_THE_DOOR] = what

@@ -212,27 +212,14 @@ def end_of_another(user_id: int, place: str, *, by: Actor, justification: str) -
 # --- a browser in plain words ---
 
 # Browsers name others too, so the first match counts.
-_BROWSERS = (
-    ("Edg", "Edge"),
-    ("OPR", "Opera"),
-    ("Firefox", "Firefox"),
-    ("FxiOS", "Firefox"),
-    ("CriOS", "Chrome"),
-    ("Chrome", "Chrome"),
-    ("Safari", "Safari"),
-    ("curl", "curl"),
-    ("Python", "a Python program"),
-    ("python", "a Python program"),
-)
-_SYSTEMS = (
-    ("Windows", "Windows"),
-    ("iPhone", "iPhone"),
-    ("iPad", "iPad"),
-    ("Android", "Android"),
-    ("CrOS", "ChromeOS"),
-    ("Mac OS X", "macOS"),
-    ("Linux", "Linux"),
-)
+_BROWSERS = [
+    *(("Edg", "Edge"), ("OPR", "Opera"), ("Firefox", "Firefox"), ("FxiOS", "Firefox"), ("CriOS", "Chrome")),
+    *(("Chrome", "Chrome"), ("Safari", "Safari"), ("curl", "curl"), ("ython", "a Python program")),
+]
+_SYSTEMS = [
+    *(("Windows", "Windows"), ("iPhone", "iPhone"), ("iPad", "iPad"), ("Android", "Android"), ("CrOS", "ChromeOS")),
+    *(("Mac OS X", "macOS"), ("Linux", "Linux")),
+]
 
 
 def browser_of(name: str) -> str:

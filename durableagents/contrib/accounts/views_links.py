@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.contrib.auth.forms import SetPasswordMixin
 from django.contrib.auth.models import User
-from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
+from django.core.validators import MaxLengthValidator
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -21,36 +22,25 @@ from durableagents.identity import names, sign_in
 from ledger.errors import DurableAgentsError
 from ledger.web.roles import name_of
 
-_LENGTH = "At least 12 characters. Not only digits, not repetitive, and not a common password."
 
-
-def _password(label: str, help_text: str = "") -> forms.CharField:
-    widget = forms.PasswordInput(attrs={"autocomplete": "new-password"})
-    return forms.CharField(label=label, help_text=help_text, widget=widget, strip=False, max_length=1000)
-
-
-class NewPassword(forms.Form):
+class NewPassword(SetPasswordMixin, forms.Form):
     """A password, entered twice."""
 
-    new_password1 = _password("New password", _LENGTH)
-    new_password2 = _password("Repeat new password")
+    new_password1, new_password2 = SetPasswordMixin.create_password_fields("New password", "Repeat new password")
+    new_password1.help_text = "At least 12 characters. Not only digits, not repetitive, and not a common password."
+    new_password2.help_text = ""
+    new_password1.validators = [*new_password1.validators, MaxLengthValidator(1000)]
 
     def __init__(self, *args: Any, user: User | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.error_messages = {"password_mismatch": "The passwords don't match."}
         self.user = user
 
     def clean(self) -> dict[str, Any]:
         """Return the data. Raises ValidationError if the passwords differ or the validators refuse them."""
-        given = super().clean() or self.cleaned_data
-        first, second = given.get("new_password1"), given.get("new_password2")
-        if first and second and first != second:
-            self.add_error("new_password2", "The passwords don't match.")
-        elif first:
-            try:
-                validate_password(first, self.user or self.about())
-            except ValidationError as error:
-                self.add_error("new_password1", error)
-        return given
+        self.validate_passwords("new_password1", "new_password2")
+        self.validate_password_for_user(self.user or self.about(), "new_password1")
+        return super().clean() or self.cleaned_data
 
     def about(self) -> User:
         """Return the account that the password must not resemble."""

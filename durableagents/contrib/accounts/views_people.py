@@ -3,7 +3,8 @@ and immediate ends."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import messages
@@ -246,17 +247,32 @@ class MakeResetLink(AdminPage):
         return shown_once(self, request, f"A new password for {user.username}", link, "people", words)
 
 
-class AllowOwnKeys(AdminPage):
-    """Allow an account to create its own keys, or not."""
+class Permit(AdminPage):
+    """Allow an account something, or not."""
 
     http_method_names = ["post"]
+    act: ClassVar[Callable[..., None]]
+    words: ClassVar[tuple[str, str]]
 
     def post(self, request: HttpRequest, user_id: int) -> HttpResponse:
         may = request.POST.get("may") == "yes"
-        let_issue_keys(user_id, may, by=self.by, justification=request.POST.get("justification", ""))
-        words = "They can now create their own keys." if may else "They can no longer create keys."
-        messages.success(request, words, extra_tags="ok")
+        type(self).act(user_id, may, by=self.by, justification=request.POST.get("justification", ""))
+        messages.success(request, self.words[not may], extra_tags="ok")
         return redirect("person", user_id)
+
+
+class AllowOwnKeys(Permit):
+    """Allow an account to create its own keys, or not."""
+
+    act = staticmethod(let_issue_keys)
+    words = "They can now create their own keys.", "They can no longer create keys."
+
+
+class LetReadPayloads(Permit):
+    """Allow an account to read others' payloads, or not."""
+
+    act = staticmethod(let_read_payloads)
+    words = "Data access granted.", "Data access removed."
 
 
 class SetRoles(Person):
@@ -277,19 +293,6 @@ class SetRoles(Person):
         except (Moved, LastAdministrator, JustificationRequired) as error:
             return self.tell(request, user_id, Refused("roles", error, {"justification": why}))
         messages.success(request, "Roles saved.", extra_tags="ok")
-        return redirect("person", user_id)
-
-
-class LetReadPayloads(AdminPage):
-    """Allow an account to read others' payloads, or not."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, user_id: int) -> HttpResponse:
-        may = request.POST.get("may") == "yes"
-        let_read_payloads(user_id, may, by=self.by, justification=request.POST.get("justification", ""))
-        words = "Data access granted." if may else "Data access removed."
-        messages.success(request, words, extra_tags="ok")
         return redirect("person", user_id)
 
 
