@@ -69,20 +69,17 @@ def proved(request: HttpRequest, by: str) -> None:
     request.session[PROVED], request.session[PROVED_BY] = database_now().isoformat(), by
 
 
-def reauthenticated(request: HttpRequest, within: timedelta = WITHIN) -> bool:
+def reauthenticated(request: HttpRequest) -> bool:
     """Return whether the session's user has authenticated recently enough."""
     kept = request.session.get(PROVED)
     since = database_now() - datetime.fromisoformat(kept) if isinstance(kept, str) else None
-    return since is not None and timedelta(0) <= since <= within
+    return since is not None and timedelta(0) <= since <= WITHIN
 
 
-def asked_again(
-    request: HttpRequest, what: str, *, within: timedelta | None = WITHIN, keeps: bool = True
-) -> HttpResponse | None:
-    """Return the response that asks for authentication; None if the act may continue. `what` completes "Show once more
-    who you are, to …"; `keeps` is False for secret input, which must not appear in a page; without `within` it always
-    asks."""
-    if within is not None and reauthenticated(request, within):
+def asked_again(request: HttpRequest, what: str, keeps: bool = True) -> HttpResponse | None:
+    """Return the response that asks for authentication; None if the last is recent and the act may continue. `what`
+    completes "Confirm your identity to …"; `keeps` is False for secret input, which must not appear in a page."""
+    if reauthenticated(request):
         _strip(request)
         return None
     return ask_for(request, what, keeps=keeps).page

@@ -4,6 +4,7 @@ It works once, for a day, until there is any administrator."""
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
@@ -21,6 +22,7 @@ from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError
+from runs.management.shell import command_actor
 
 LIVES = timedelta(days=1)
 _ONE = 1
@@ -59,6 +61,15 @@ def _keep(token: str, by: Actor) -> None:
         id=_ONE, defaults={"token_hash": digest(token), "made_at": now, "expires_at": now + LIVES, "used_at": None}
     )
     acted("setup_link", by=by, subject="installation", after={"expires_at": (now + LIVES).isoformat()}, at=now)
+
+
+def greeting(environment: Any) -> str:
+    """Return how the first administrator gets in, for `manage.py up`."""
+    if is_open():
+        link = new_link(command_actor())
+        return f"set-up   {link}   works once, for a day; `manage.py setup_link` makes another"
+    new = "" if environment.database_url else "; a new one takes a DURABLEAGENTS_DATA of its own"
+    return f"set-up   this installation has an administrator already: sign in as them{new}"
 
 
 def check(token: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from durableagents.identity.sign_in import next_of
 from ledger.web.navigation import SectionPage
@@ -18,20 +20,6 @@ PAGES = (
     SectionPage("menu", "Set-up", "setup", is_for_admins=True),
     SectionPage("overview", "Set-up", "setup", is_for_admins=True),
 )
-
-
-def ask_second_factor(request: HttpRequest, user: User, strength: str, next_: str) -> str | None:
-    """Return the page that asks for a second factor before a session begins, or None."""
-    from durableagents.contrib.accounts import door
-
-    return door.ask(request, user, strength, next_)
-
-
-def ask_again(request: HttpRequest, what: str, keeps: bool) -> HttpResponse | None:
-    """Return the page that asks an administrator to sign in again, or None."""
-    from durableagents.contrib.accounts import again
-
-    return again.asked_again(request, what, keeps=keeps)
 
 
 def sign_in_panel(request: HttpRequest) -> tuple[str, dict[str, Any]]:
@@ -55,12 +43,16 @@ def greeting(environment: Any) -> str:
     return f"set-up   this installation has an administrator already: sign in as them{new}"
 
 
+def _late(module: str, name: str) -> Callable[..., Any]:
+    return lambda *given: getattr(import_module(f"{__package__}.{module}"), name)(*given)
+
+
 def feature() -> Feature:
     """Return this app's feature."""
     return Feature(
         name="accounts",
-        second_factors=(ask_second_factor,),
-        reauthentications=(ask_again,),
-        greetings=(greeting,),
+        second_factors=(_late("door", "ask"),),
+        reauthentications=(_late("again", "asked_again"),),
+        greetings=(_late("first_admin", "greeting"),),
         sign_in_panels=(sign_in_panel,),
     )

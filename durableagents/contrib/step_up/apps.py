@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from django.apps import AppConfig, apps
@@ -28,7 +30,7 @@ class StepUpConfig(AppConfig):
         features.install(
             features.Feature(
                 name="step_up",
-                step_up=features.StepUp(answer=_answer, ask=_ask),
+                step_up=features.StepUp(answer=_page("answer"), ask=_page("ask")),
                 decision_guards=(FreshProof(),),
                 run_checks=(Assertions,),
                 run_tables={"approvals_assertion": "run_id"},
@@ -36,13 +38,6 @@ class StepUpConfig(AppConfig):
         )
 
 
-def _answer(*given: Any) -> Any:
-    from durableagents.contrib.step_up import pages
-
-    return pages.answer(*given)
-
-
-def _ask(*given: Any) -> Any:
-    from durableagents.contrib.step_up import pages
-
-    return pages.ask(*given)
+def _page(name: str) -> Callable[..., Any]:
+    """Return a function of pages.py, which is loaded when it is called: workers don't load sign-in."""
+    return lambda *given: getattr(import_module("durableagents.contrib.step_up.pages"), name)(*given)

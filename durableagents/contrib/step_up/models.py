@@ -11,6 +11,8 @@ from durableagents.contrib.accounts.assertions import Signed, key_digest
 from ledger.models import Json, append_only
 
 YES = "a yes to a question"
+_TEXTS = ("rp_id", "origin", "credential")
+_BYTES = ("public_key", "authenticator_data", "client_data", "signature")
 
 
 def terms_of_yes(approval_id: UUID, revision: int, plan_hash: str, verdict: str, person: int | None) -> dict[str, Any]:
@@ -55,34 +57,15 @@ class Assertion(models.Model):
     @classmethod
     def of(cls, signed: Signed, *, decision: Any, run_id: Any) -> Assertion:
         """Return the unsaved row for a signature."""
-        return cls(
-            run_id=run_id,
-            decision=decision,
-            person=signed.terms["person"],
-            challenge=signed.challenge,
-            terms=signed.terms,
-            rp_id=signed.rp_id,
-            origin=signed.origin,
-            credential=signed.credential,
-            public_key=signed.public_key,
-            authenticator_data=signed.authenticator_data,
-            client_data=signed.client_data,
-            signature=signed.signature,
-        )
+        parts = {name: getattr(signed, name) for name in ("terms", *_TEXTS, *_BYTES)}
+        person = signed.terms["person"]
+        return cls(run_id=run_id, decision=decision, person=person, challenge=signed.challenge, **parts)
 
     @property
     def signed(self) -> Signed:
         """Return the stored signature."""
-        return Signed(
-            terms=self.terms,
-            rp_id=self.rp_id,
-            origin=self.origin,
-            credential=self.credential,
-            public_key=bytes(self.public_key),
-            authenticator_data=bytes(self.authenticator_data),
-            client_data=bytes(self.client_data),
-            signature=bytes(self.signature),
-        )
+        parts: dict[str, Any] = {name: bytes(getattr(self, name)) for name in _BYTES}
+        return Signed(**parts, **{name: getattr(self, name) for name in ("terms", *_TEXTS)})
 
     @property
     def key(self) -> str:

@@ -1,4 +1,4 @@
-"""The page that asks who approves to sign in again. Only where pages are served: workers don't load sign-in."""
+"""The page that asks who approves to sign in again."""
 
 from __future__ import annotations
 
