@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from durableagents.contrib.accounts import views_links, views_own, views_people, views_setup, views_sign_in
+from durableagents.contrib.accounts import views_links, views_own, views_people, views_setup, views_sign_in, views_ways
 
 urlpatterns = [
     path("login/passkey", views_sign_in.PasskeySignIn.as_view(), name="passkey_sign_in"),
@@ -11,16 +11,16 @@ urlpatterns = [
     path("login/sso/<slug:provider>", views_sign_in.Begin.as_view(), name="sso"),
     path("login/sso/<slug:provider>/callback", views_sign_in.Callback.as_view(), name="sso_callback"),
     path("account", views_own.Account.as_view(), name="account"),
-    path("account/password", views_own.Password.as_view(), name="password"),
-    path("account/second-factor", views_own.SecondFactor.as_view(), name="second_factor"),
-    path("account/second-factor/removals", views_own.FactorRemovals.as_view(), name="factor_removals"),
-    path("account/second-factor/recovery-codes", views_own.RecoveryCodes.as_view(), name="recovery_codes"),
-    path("account/passkeys", views_own.Passkeys.as_view(), name="passkeys"),
-    path("account/passkeys/new", views_own.NewPasskey.as_view(), name="passkey_new"),
-    path("account/passkeys/<int:pk>/names", views_own.PasskeyNames.as_view(), name="passkey_names"),
-    path("account/passkeys/<int:pk>/removals", views_own.PasskeyRemovals.as_view(), name="passkey_removals"),
-    path("account/sign-ins", views_own.SignInLinks.as_view(), name="sign_in_links"),
-    path("account/sign-ins/removals", views_own.SignInRemovals.as_view(), name="sign_in_removals"),
+    path("account/password", views_ways.Password.as_view(), name="password"),
+    path("account/second-factor", views_ways.SecondFactor.as_view(), name="second_factor"),
+    path("account/second-factor/removals", views_ways.FactorRemovals.as_view(), name="factor_removals"),
+    path("account/second-factor/recovery-codes", views_ways.RecoveryCodes.as_view(), name="recovery_codes"),
+    path("account/passkeys", views_ways.Passkeys.as_view(), name="passkeys"),
+    path("account/passkeys/new", views_ways.NewPasskey.as_view(), name="passkey_new"),
+    path("account/passkeys/<int:pk>/names", views_ways.PasskeyNames.as_view(), name="passkey_names"),
+    path("account/passkeys/<int:pk>/removals", views_ways.PasskeyRemovals.as_view(), name="passkey_removals"),
+    path("account/sign-ins", views_ways.SignInLinks.as_view(), name="sign_in_links"),
+    path("account/sign-ins/removals", views_ways.SignInRemovals.as_view(), name="sign_in_removals"),
     path("account/session-ends", views_own.EndSessions.as_view(), name="account_session_ends"),
     path("account/devices", views_own.Devices.as_view(), name="account_devices"),
     path(

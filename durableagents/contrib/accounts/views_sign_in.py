@@ -12,7 +12,7 @@ from django.views import View
 
 from durableagents.contrib.accounts import again, door, factors, passkeys, signed_in
 from durableagents.contrib.accounts import provider_links as links
-from durableagents.contrib.accounts.views_own import LINKING, named
+from durableagents.contrib.accounts.views_ways import LINKING, named
 from durableagents.identity import sign_in, throttle
 from durableagents.identity.sign_in import next_of
 from durableagents.providers import OidcProvider

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from durableagents.contrib.accounts.views_own import LINKING
+from durableagents.contrib.accounts.views_ways import LINKING
 from durableagents.env import OidcProvider
 from tests.contrib.accounts.conftest import PASSWORD, Someone, grow_old
 from tests.contrib.accounts.idp import Idp
