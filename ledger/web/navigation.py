@@ -37,8 +37,8 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class SectionPage:
-    """A page that an app adds to a page of another: a link on it, for holders of one of `roles`; on "menu", the menu of
-    every page, for all; or for administrators alone."""
+    """A page that an app adds to a page of another, or to the menu of one's own account (`account`): a link on it, for
+    holders of one of `roles`, or for everybody if there are none; or for administrators alone."""
 
     on: str
     label: str
@@ -108,7 +108,7 @@ def pages_on(page: str, held: frozenset[str], *, is_admin: bool = False) -> list
     """Return the links that apps add to a page, for a reader with these roles."""
 
     def may_see(each: SectionPage) -> bool:
-        return is_admin if each.is_for_admins else page == "menu" or role_in(each.roles, held) is not None
+        return is_admin if each.is_for_admins else not each.roles or role_in(each.roles, held) is not None
 
     return [each for each in _pages.values() if each.on == page and may_see(each)]
 

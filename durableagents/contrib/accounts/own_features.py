@@ -15,9 +15,9 @@ from ledger.web.navigation import SectionPage
 from runs.features import Feature
 
 PAGES = (
-    SectionPage("menu", "Your account", "account"),
-    SectionPage("menu", "People", "people", is_for_admins=True),
-    SectionPage("menu", "Set-up", "setup", is_for_admins=True),
+    SectionPage("account", "Your account", "account", frozenset()),
+    SectionPage("account", "People", "people", is_for_admins=True),
+    SectionPage("account", "Set-up", "setup", is_for_admins=True),
     SectionPage("overview", "Set-up", "setup", is_for_admins=True),
 )
 
