@@ -16,9 +16,9 @@ from approvals.deadlines import deadlines
 from approvals.guards import ApprovalPanel, documents_lack_app, feature_annotations
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import CHANGED_FIRST, Facts, No, Standing, Sum, judge, thresholds
+from approvals.proofs import minutes, wanted_for
 from approvals.queues.sight import asked_at, is_shown, reads
 from approvals.queues.standing import FACTS, also, facts_in
-from approvals.stepup import minutes, wanted_for
 from approvals.votes import NEXT, NOW, StageShown, nobody_left, stages_of
 from ledger.actors import Actor
 from ledger.erasure import Erasure, erasure_of

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from approvals import services
 from approvals.bodies import AgainBody, DecisionBody
 from approvals.models import Approval
-from approvals.passkeys.signed import Signed
 from approvals.queues.who import wrong
 from ledger.actors import Actor
 from runs import features
@@ -15,10 +15,10 @@ from runs.engine.gating.stages import APPROVE
 
 
 def decide_as_requested(
-    approval_id: UUID, body: DecisionBody, again: AgainBody | None, by: Actor, *, signed: Signed | None = None
+    approval_id: UUID, body: DecisionBody, again: AgainBody | None, by: Actor, *, evidence: Any = None
 ) -> Approval:
-    """Decide as the body says. `signed` is a passkey's signature for it. Raises InvalidInput, and as `services.decide`
-    and the feature that gives standing approvals."""
+    """Decide as the body says; `evidence` is its proof. Raises InvalidInput, and as `services.decide` and the feature
+    that gives standing approvals."""
     if again is None:
         return services.decide(
             approval_id,
@@ -28,7 +28,7 @@ def decide_as_requested(
             stage=body.stage,
             typed=body.typed,
             by=by,
-            signed=signed,
+            evidence=evidence,
         )
     if body.verdict != APPROVE:
         raise wrong("again", "goes with no other verdict than approve", "approve with it, or leave it out")

@@ -18,7 +18,6 @@ from runs.models import Run, Wait
 
 if TYPE_CHECKING:
     from approvals.models import Approval, Decision
-    from approvals.passkeys.signed import Signed
 
 
 UNREADABLE_LIST = "the list of its documents can't be read"
@@ -63,7 +62,7 @@ def feature_annotations(*, is_whole: bool) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class PendingDecision:
     """A decision that is about to be made, with everything locked. `thresholds` are those of the queues decided at,
-    `typed` is what was typed as proof, `signed` a passkey's signature."""
+    `typed` is what was typed as proof, `evidence` what the feature made of it that asks for proofs."""
 
     approval: Approval
     run: Run
@@ -72,7 +71,7 @@ class PendingDecision:
     now: datetime
     thresholds: Sequence[Threshold]
     typed: Mapping[str, str]
-    signed: Signed | None
+    evidence: Any
 
 
 class DecisionGuard:

@@ -14,7 +14,6 @@ from approvals.outbox import Delivery as Delivery
 from approvals.outbox import Device as Device
 from approvals.outbox import Notice as Notice
 from approvals.outbox import Preference as Preference
-from approvals.passkeys.models import Assertion as Assertion
 from approvals.queue_models import Deputy as Deputy
 from approvals.queue_models import Escalation as Escalation
 from approvals.queue_models import Limit as Limit

@@ -37,7 +37,6 @@ FEATURES = (
             "approvals_escalation": "run_id",
             "approvals_inquiry": "run_id",
             "approvals_delegation": "run_id",
-            "approvals_assertion": "run_id",
         },
     ),
     Feature(

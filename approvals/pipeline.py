@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from approvals.deadlines import InTime
 from approvals.guards import DecisionGuard, DocumentsNeedApp
-from approvals.stepup import STEP_UP
+from approvals.proofs import ProofNeedsApp
 
-GUARDS: tuple[DecisionGuard, ...] = (DocumentsNeedApp(), InTime(), STEP_UP)
+GUARDS: tuple[DecisionGuard, ...] = (DocumentsNeedApp(), InTime(), ProofNeedsApp())

@@ -17,7 +17,6 @@ from psycopg.types.json import Jsonb
 from approvals.deadlines import deadlines
 from approvals.guards import DecisionGuard, PendingDecision
 from approvals.models import Approval, ApprovalState, Decision, listed_in_row
-from approvals.passkeys.signed import Signed
 from approvals.pipeline import GUARDS
 from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge, thresholds
 from approvals.queues.standing import facts_of, told
@@ -202,15 +201,15 @@ def decide(
     stage: int | None = None,
     typed: Mapping[str, str] | None = None,
     extra_terms: Mapping[str, Any] | None = None,
-    signed: Signed | None = None,
+    evidence: Any = None,
 ) -> Approval:
     """Approve, reject or let fail exactly the plan that was read, or abstain from it.
 
     With several deciders, the last approval needed grants the call, and one rejection ends it. `stage` is the stage
     that was read, for callers that want it checked; `typed` what was typed as proof; `extra_terms` further terms of the
-    standing for the record; `signed` a passkey's signature, stored with the decision. Raises NotFound, Forbidden,
+    standing for the record; `evidence` is for the guards of features. Raises NotFound, Forbidden,
     InvalidInput, JustificationRequired, NotShown, Busy, AlreadyDecided, AlreadyVoted, OtherStage, StalePlan,
-    ProofNeeded, KeyCannotProve, SignedForElse, RecordDamaged, NotCounted; then nothing has changed.
+    ProofNeeded, KeyCannotProve, NothingProves, RecordDamaged, NotCounted; then nothing has changed.
     """
     unlocked = Approval.objects.filter(pk=approval_id).first()
     if unlocked is None:
@@ -227,7 +226,7 @@ def decide(
     check_deadline(approval, wait, now)
     if plan_hash != approval.plan_hash or not is_plan_intact(approval):
         raise StalePlan(approval)
-    pending = PendingDecision(approval, run, verdict, by, now, thresholds(facts, standing), typed or {}, signed)
+    pending = PendingDecision(approval, run, verdict, by, now, thresholds(facts, standing), typed or {}, evidence)
     proof = _given_proof(pending)
     terms = {**(told(standing, facts.asked) or {}), **(extra_terms or {})} or None
     vote = _JudgedVote(verdict, text, standing, terms, by, now, proof)

@@ -13,7 +13,6 @@ from approvals.cases.talks import Talks
 from approvals.cases.verified import amendment_problems, as_decision
 from approvals.deadlines import deadlines
 from approvals.models import Approval, Decision, Seat
-from approvals.passkeys.verification import assertion_problems, missing_assertion
 from approvals.policy import VERDICTS
 from approvals.queue_models import Deputy, Queue
 from approvals.queues.acts import snapshot
@@ -98,7 +97,6 @@ class Gates:
         yield from self._decisions()
         yield from self.times.escalations()
         yield from self.talks.problems()
-        yield from assertion_problems(self.journal)
         yield from self._seats()
         yield from self._stages(plans)
 
@@ -226,7 +224,6 @@ class Gates:
             then = FAIL if row.verdict == FAIL else None
             if said != event.verdict or payload.get("then") != then or not self.journal.is_about(seq, row.at):
                 yield f"{what}: verdict or time are not those of its event"
-        yield from missing_assertion(what, self.journal.run_id, row.pk, row.proof)
         yield from _rights(what, row)
         if row.code is None:
             yield f"{what} has no code: none of our processes wrote it"

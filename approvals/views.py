@@ -17,11 +17,10 @@ from approvals.brief import Brief, brief
 from approvals.deciding import decide_as_requested
 from approvals.inbox import Item, Wanted, inbox, queues_of
 from approvals.models import Approval, ApprovalState
-from approvals.passkeys.signed import terms_of_yes
 from approvals.policy import ABSTAIN, VERDICTS
+from approvals.proofs import ProofNeeded
 from approvals.queues.views import moment, most
 from approvals.repeats import repeats_of
-from approvals.stepup import NothingToShow, ProofNeeded, answer, ask
 from approvals.trail import ACCOUNTS, ACTS, DECISIONS, OVERRIDES, PAGE, Filters, acts
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.verification.pages import VerifyAllPage
@@ -30,6 +29,7 @@ from ledger.web.page_base import Page, SharedPage
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import APPROVER, READS_AUDIT, actor, own_cases, role_in, roles, stand_ins
 from ledger.web.tally import Tally
+from runs import features
 from runs.engine.gating.stages import APPROVE, FAIL, REJECT
 from runs.journal.asked.queues import QUEUES
 from runs.queries import run_list
@@ -184,10 +184,10 @@ class Decisions(Deciding, InboxPage):
         held = roles(request.user)
         opened = brief(approval_id, held, actor(request, ""))
         what, asked = f"approve “{opened.title}”", opened.approval
-        terms = terms_of_yes(asked.pk, asked.revision, asked.plan_hash, APPROVE, request.user.pk)
-        shown = answer(request, what, terms)
-        if shown.page is not None:
-            return shown.page
+        step_up = features.only(lambda each: each.step_up)
+        page, evidence = step_up.answer(request, what, asked) if step_up else (None, None)
+        if page is not None:
+            return page
         form, somebody = Sent(request), actor(request, "")
         try:
             by = services.actor_for_decision(opened.approval, somebody, held)
@@ -197,10 +197,13 @@ class Decisions(Deciding, InboxPage):
                     errors=[{"field": "verdict", "problem": "none chosen", "fix": "use a button"}],
                 )
             body = form.read(DecisionForm, stage=_whole, again_until=moment, again_sum=most)
-            decided = decide_as_requested(approval_id, body, body.asked_again, by, signed=shown.signed)
+            decided = decide_as_requested(approval_id, body, body.asked_again, by, evidence=evidence)
         except ProofNeeded as needed:
-            page = ask(request, what, needed.wanted, terms)
-            return page or self.tell(request, approval_id, Refused("decide", NothingToShow(needed.wanted), form.kept))
+            assert step_up is not None  # its guard has raised this
+            try:
+                return step_up.ask(request, what, asked, needed.wanted)
+            except DurableAgentsError as refusal:
+                return self.tell(request, approval_id, Refused("decide", refusal, form.kept))
         except DurableAgentsError as error:
             return self.tell(request, approval_id, Refused("decide", _by_form_fields(error), form.kept))
         messages.success(request, _done(body.verdict, decided, opened), extra_tags="ok")

@@ -21,11 +21,10 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from durableagents.account_pages import admin_users
+from durableagents import admin_users
 from durableagents.identity import own_tags
 from durableagents.identity.auth import digest, issue_key, revoke
 from durableagents.models import ApiKey, OwnTag
-from durableagents.signin import admin_pages
 from ledger.append import acted, justified
 from ledger.errors import InvalidInput, JustificationRequired, Proposed
 from ledger.web.misfit import problems
@@ -360,5 +359,4 @@ def without_queue() -> None:
 
 
 without_queue()
-admin_pages.register()
 admin_users.register()

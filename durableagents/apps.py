@@ -20,7 +20,7 @@ class DurableAgentsConfig(AppConfig):
         from durableagents import keys
         from durableagents import protected as protected  # connects signal receivers
         from durableagents.grants import grant_after_migrate
-        from durableagents.identity import names, signed_in  # noqa: F401 (it listens to sign-ins)
+        from durableagents.identity import names
         from durableagents.identity.demo_accounts import demo_accounts
         from durableagents.identity.session_rows import every_session
         from durableagents.navigation import SECTIONS
@@ -56,7 +56,7 @@ class AdminConfig(apps.AdminConfig):
     """Django's administration on our site, which names the actor of changes."""
 
     default = False
-    default_site = "durableagents.signin.admin_site.Site"
+    default_site = "durableagents.admin_site.Site"
 
 
 def keep_admin_log(*, instance: Any, **_: Any) -> None:

@@ -92,7 +92,7 @@ def check_limits() -> list[CheckMessage]:
     return [Warning(problem, hint="add the app to INSTALLED_APPS", id="durableagents.W006")] if declared else []
 
 
-def check_signing_in() -> None:
+def check_signing_in() -> list[CheckMessage]:
     """Check second-factor roles and providers' secrets and roles. Raises ImproperlyConfigured."""
     environment, known = settings.DURABLEAGENTS, (*ROLES, STAFF)
     for pattern in environment.second_factor_roles:
@@ -117,6 +117,18 @@ def check_signing_in() -> None:
         if unknown := sorted(role for role in set(provider.roles.values()) if not is_role(role)):
             fix = f"there are {', '.join(ROLES)}, and those that begin with approver_"
             raise ImproperlyConfigured(f"{where}: there is no role {unknown[0]!r}; {fix}")
+    if any(features.every(lambda each: each.second_factors)):
+        return []
+    hint = "Add durableagents.contrib.accounts to INSTALLED_APPS, or remove the setting."
+    problems = [
+        *(["DURABLEAGENTS_OIDC has no effect"] if environment.oidc else []),
+        *(
+            ["nobody with a role of DURABLEAGENTS_REQUIRE_SECOND_FACTOR can sign in"]
+            if environment.second_factor_roles
+            else []
+        ),
+    ]
+    return [Warning(f"Without the app accounts {each}.", hint=hint, id="durableagents.W010") for each in problems]
 
 
 def check_model() -> None:
@@ -164,7 +176,7 @@ def start_checks(**_: Any) -> list[Any]:
     """Run the checks of `manage.py check` and of commands that start something."""
     check_model()
     warnings = [*check_definitions(), *check_budget_queue(), *check_limits(), *check_certification()]
-    check_signing_in()
+    warnings += check_signing_in()
     check_keys()
     return warnings
 

@@ -21,7 +21,6 @@ APPEND_ONLY = frozenset(
         "ledger_ledgerentry",
         "ledger_overriderecord",
         "ledger_actrecord",
-        "approvals_assertion",
         "approvals_decision",
         "approvals_escalation",
         "runs_agentcode",
@@ -110,18 +109,6 @@ FROZEN = {
         "made_at",
     },
     "runs_agentversion": {"graph_id", "first_used_at"},
-    "durableagents_invitation": {
-        "id",
-        "username",
-        "email",
-        "roles",
-        "is_admin",
-        "token_hash",
-        "made_by",
-        "maker",
-        "made_at",
-        "expires_at",
-    },
 }
 # The runtime role reads these; only the owner writes.
 READ_ONLY = frozenset(
@@ -129,7 +116,6 @@ READ_ONLY = frozenset(
         "django_migrations",
         "django_content_type",
         "auth_permission",
-        "socialaccount_socialapp",  # providers come from the environment only
         "ledger_definition",
         "runs_attribute",  # written by a trigger as the owner
         "runs_runtag",  # likewise

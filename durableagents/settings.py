@@ -41,10 +41,6 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
-    # Only their tables and parts; no URLs, pages or middleware. See docs/decisions/0058.
-    "durableagents.signin.apps.AccountParts",
-    "durableagents.signin.apps.FactorParts",
-    "durableagents.signin.apps.ProviderParts",
     "channels",
     "csp",
     "rest_framework",
@@ -54,6 +50,11 @@ INSTALLED_APPS = [
     "ledger",
     "runs",
     "approvals",
+    # Of django-allauth only tables and parts; no URLs, pages or middleware. See docs/decisions/0058.
+    "durableagents.contrib.accounts.apps.AccountParts",
+    "durableagents.contrib.accounts.apps.FactorParts",
+    "durableagents.contrib.accounts.apps.ProviderParts",
+    "durableagents.contrib.accounts",
     "durableagents.contrib.bulk",
     "durableagents.contrib.calendars",
     "durableagents.contrib.casework",
@@ -77,6 +78,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.schedules",
     "durableagents.contrib.secrets",
     "durableagents.contrib.standing_approvals",
+    "durableagents.contrib.step_up",
     "durableagents.contrib.tracing",
     "durableagents.contrib.webhooks",
     "durableagents",
@@ -146,10 +148,10 @@ PASSWORD_HASHERS = [
 ]
 
 # --- second factor and single sign-on ----------------------------------------------------------
-MFA_ADAPTER = "durableagents.signin.sealing.Adapter"
+MFA_ADAPTER = "durableagents.contrib.accounts.sealing.Adapter"
 MFA_TOTP_ISSUER = "Durable Agents"
 MFA_TOTP_TOLERANCE = 1  # clocks may differ by a step of thirty seconds
-SOCIALACCOUNT_ADAPTER = "durableagents.signin.oidc.Wire"
+SOCIALACCOUNT_ADAPTER = "durableagents.contrib.accounts.oidc.Wire"
 SOCIALACCOUNT_STORE_TOKENS = False
 
 STATIC_URL = "/static/"

@@ -6,7 +6,6 @@ from typing import Any
 
 from django.contrib import admin
 from django.urls import include, path, re_path
-from django.views.generic import RedirectView
 
 from durableagents import openapi
 from durableagents.admin import sign_in
@@ -31,8 +30,6 @@ urlpatterns = [
     path("api/schema", openapi.Schema.as_view(), name="api-schema"),
     re_path(r"^api(?:/.*)?$", problems.unknown_address, name="api-unknown"),
     path("admin/login/", sign_in),
-    # The one password page, with second factor and throttling.
-    path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
     path("admin/", admin.site.urls),
     path("", include("durableagents.urls_console")),
 ]

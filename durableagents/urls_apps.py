@@ -1,4 +1,5 @@
-"""URLs that apps add: an AppConfig names their module in `api_urls`, `console_urls` or `root_urls`."""
+"""URLs that apps add: an AppConfig names their module, or lists them, in `api_urls`, `console_urls` or
+`root_urls`."""
 
 from django.apps import apps
 from django.urls import URLResolver, include, path

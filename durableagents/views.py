@@ -12,18 +12,19 @@ from django.shortcuts import redirect, render
 from django.views import View
 
 from approvals.inbox import inbox, to_count
-from durableagents.account_pages import own
 from durableagents.env import CHECKOUT
-from durableagents.identity import throttle
+from durableagents.identity import sign_in, throttle
 from durableagents.identity.demo_accounts import people
-from durableagents.signin import door
-from durableagents.signin.door import next_of
+from durableagents.identity.sign_in import next_of
+from durableagents.identity.signals import signed_out
 from ledger.errors import Busy
 from ledger.protected import ChangedOutside
+from ledger.web import navigation
 from ledger.web.page_base import SharedPage
 from ledger.web.problems import RETRY_AFTER_SECONDS
 from ledger.web.roles import PROVED_BY
 from ledger.web.tally import Tally
+from runs import features
 from runs.engine.agents import registry
 from runs.queries import run_list
 
@@ -38,8 +39,9 @@ class Overview(SharedPage):
     section = "overview"
 
     def refuse(self, request: HttpRequest) -> HttpResponse:
-        """Redirect administrators without role to the set-up instead of refusing."""
-        return redirect("setup") if request.user.is_superuser else super().refuse(request)
+        """Redirect administrators without role to a page of theirs, if an app has one, instead of refusing."""
+        pages = navigation.pages_on("overview", frozenset(), is_admin=bool(request.user.is_superuser))
+        return redirect(pages[0].view) if pages else super().refuse(request)
 
     def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
         tally.read({**run_list.to_count(), **to_count(held)})
@@ -83,7 +85,7 @@ class SignIn(View):
             return self._form(request, name=name, error="Wrong user name or password.", status=400)
         attempt.forgive()
         try:
-            return redirect(door.proceed(request, user, next_=next_of(request)))
+            return redirect(sign_in.proceed(request, user, next_=next_of(request)))
         except ChangedOutside as refusal:
             return self._form(request, name=name, error=refusal.detail, status=refusal.status)
 
@@ -93,11 +95,10 @@ class SignIn(View):
             "error": error,
             "next": next_of(request),
             "cast": people(),
-            "providers": settings.DURABLEAGENTS.oidc,
+            "panels": [panel(request) for panel in features.every(lambda each: each.sign_in_panels)],
             "sandbox_url": settings.DURABLEAGENTS.sandbox_url,
-            "is_fresh": request.method == "GET" and not User.objects.exists(),
         }
-        response = render(request, "account/login.html", context, status=status)
+        response = render(request, "sign_in.html", context, status=status)
         response["Cache-Control"] = "no-store"
         return response
 
@@ -112,7 +113,7 @@ class DemoSignIn(View):
         if name not in {person.username for person in people()}:
             return redirect("login")
         user = User.objects.get(username=name)
-        where = door.proceed(request, user, next_=next_of(request))
+        where = sign_in.proceed(request, user, next_=next_of(request))
         request.session.pop(PROVED_BY, None)  # the button proves nothing
         return redirect(where)
 
@@ -135,5 +136,5 @@ class SignOut(View):
     def post(self, request: HttpRequest) -> HttpResponse:
         logout(request)
         response = redirect("login")
-        own.signed_out(request, response)
+        signed_out.send(type(self), request=request, response=response)
         return response

@@ -1,5 +1,6 @@
-"""Accounts and roles as protected rows. An account's code also covers its memberships, permissions, second factors,
-linked sign-ins and tags, and so their absence. Roles have their own codes: renaming one changes its members' rights."""
+"""Accounts and roles as protected rows. An account's code also covers its memberships, permissions, tags and what apps
+add (`ledger_account_parts` in SQL), and so their absence. Roles have their own codes: renaming one changes its members'
+rights."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ ROLE = protect(
     "role",
     named_by="name",
     proof="jsonb_build_array(ledger_role_proof({row}))",
-    holds=(("auth_group_permissions", "group_id"),),
+    holds=[("auth_group_permissions", "group_id")],
 )
 ACCOUNT = protect(
     User,
@@ -26,16 +27,7 @@ ACCOUNT = protect(
     named_by="username",
     free=frozenset({"last_login"}),
     proof="ledger_account_proof({row})",
-    holds=tuple(
-        (table, "user_id")
-        for table in (
-            "auth_user_groups",
-            "auth_user_user_permissions",
-            "mfa_authenticator",
-            "socialaccount_socialaccount",
-            "durableagents_owntag",
-        )
-    ),
+    holds=[(table, "user_id") for table in ("auth_user_groups", "auth_user_user_permissions")],
 )
 relates(User.groups.through, ACCOUNT)
 relates(User.user_permissions.through, ACCOUNT)

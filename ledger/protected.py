@@ -17,7 +17,7 @@ import hmac
 import json
 import logging
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
@@ -59,7 +59,7 @@ class Protected:
     free: frozenset[str] = frozenset()
     counts: str = "true"
     proof: str = ""
-    holds: tuple[tuple[str, str], ...] = ()
+    holds: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def table(self) -> str:
@@ -132,6 +132,9 @@ def belongs_to(model: type[models.Model], protected: Protected, key: str, *, fre
         for each in keys(instance, update_fields):
             end(protected, each)
 
+    held = model._meta.db_table, key
+    if key != "pk" and held not in protected.holds:
+        protected.holds.append(held)
     model.save_base = _in_one_transaction(model.save_base)  # type: ignore[method-assign]
     uid = f"ledger.protected.{model._meta.db_table}"
     for signal, receiver in ((pre_save, before), (pre_delete, before), (post_save, after), (post_delete, after)):

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, ProgrammingError, connection, connections
 from django.db.migrations.loader import MigrationLoader
@@ -105,18 +107,33 @@ def _lacking(loader: MigrationLoader) -> list[Migration]:
 
 def _unknown(loader: MigrationLoader) -> list[Migration]:
     known = loader.disk_migrations.keys() | {old for m in loader.disk_migrations.values() for old in m.replaces}
-    return [key for key in loader.applied_migrations if key not in known and _need(loader, *key) != ""]
+    unknown = [key for key in loader.applied_migrations if key not in known and _need(loader, *key) != ""]
+    brought = _brought() if unknown else set()
+    return [key for key in unknown if key[0] not in brought]
+
+
+def _brought() -> set[str]:
+    """Return the apps of libraries that removable apps bring along, as the first of their migrations says."""
+    labels = [each.name for each in iter_modules(import_module(_CONTRIB).__path__)]
+    return {app for label in labels for app in getattr(_first_migration(label), "brings", ())}
+
+
+def _first_migration(label: str) -> Any:
+    """Return the first migration of an app that comes with this code; None if it has none."""
+    try:
+        return import_module(f"{_CONTRIB}.{label}.migrations.0001_initial").Migration
+    except ModuleNotFoundError:
+        return None
 
 
 def _need(loader: MigrationLoader, label: str, name: str) -> str | None:
     """Return why an app that was taken out of INSTALLED_APPS can't leave its tables behind, as the first of its
     migrations says; empty if it can, None if the migration isn't of an app that comes with this code."""
-    folder = f"{_CONTRIB}.{label}.migrations"
     try:
-        import_module(f"{folder}.{name}")
-        first = import_module(f"{folder}.0001_initial").Migration
+        import_module(f"{_CONTRIB}.{label}.migrations.{name}")
     except ModuleNotFoundError:
         return None
+    first = _first_migration(label)
     if not getattr(first, "is_removable", False):
         return "the database was made with it"
     condition, reason = getattr(first, "needed_while", ("false", ""))

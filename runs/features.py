@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
     from datetime import datetime
 
+    from django.contrib.auth.models import User
+    from django.http import HttpRequest, HttpResponse
     from prometheus_client import Metric
 
     from approvals.brief import Brief
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from ledger.verification.runs import Check, ReadJournal
     from runs.background import Duty
     from runs.engine.certification import Certificate, CertificateReader
+    from runs.engine.gating.proof import Wanted
     from runs.engine.gating.timing import QueueTiming
     from runs.engine.guards import Guard
     from runs.engine.halts import Halts
@@ -121,6 +124,16 @@ class Certification:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepUp:
+    """Proof at decisions, whose guard checks it. `answer` checks what a decision's form proves, given what is approved
+    in words and the approval: it returns the page that asks again, if it is wrong, and evidence for the guard. `ask`
+    returns the page that asks for a proof. Raises DurableAgentsError if the user has nothing to prove it with."""
+
+    answer: Callable[[HttpRequest, str, Approval], tuple[HttpResponse | None, Any]]
+    ask: Callable[[HttpRequest, str, Approval, Wanted], HttpResponse]
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunCommand:
     """A verb of `manage.py runs`. `lines` does it for a run's id and the options, and yields what to print. Raises
     DurableAgentsError, which is printed in one line, with exit code 2."""
@@ -153,6 +166,7 @@ class Feature:
     # Returns the halts that a worker observes, by its incarnation.
     halts: Callable[[UUID], Halts] | None = None
     certification: Certification | None = None
+    step_up: StepUp | None = None
 
     # Statements that accompany a run's creation, by its id. Its first events are packed inside: nothing may be kept
     # beyond that, since the creation may be refused, and another process may create the same run.
@@ -199,6 +213,17 @@ class Feature:
     # question, the answer and the database's clock: what the answer attests about the call's sender, or "". Raises
     # DurableAgentsError to refuse it.
     attest_repeat: Callable[[Run, WaitOpened, Any, datetime], str] | None = None
+    # Called before a session begins, with the account whose first proof was valid, its strength and the address to
+    # continue at: the address of a page that asks for a second factor first, or None.
+    second_factors: Sequence[Callable[[HttpRequest, User, str, str], str | None]] = ()
+    # Called before an administrator changes something, with what they do, and whether the form has no secrets: the page
+    # that asks them to sign in again, which then sends the form, or None.
+    reauthentications: Sequence[Callable[[HttpRequest, str, bool], HttpResponse | None]] = ()
+    # Lines that `manage.py up` prints below the address of a new console, without the demo, by its environment.
+    greetings: Sequence[Callable[[Any], str]] = ()
+    # Further ways to sign in, on the sign-in page: template and its values.
+    sign_in_panels: Sequence[Callable[[HttpRequest], tuple[str, dict[str, Any]]]] = ()
+
     # Called after each action on a run, with the action's name.
     on_action: Sequence[Callable[[str, Run], None]] = ()
     # Called when an outcome is proposed that a second person must confirm, with the number of the proposal.

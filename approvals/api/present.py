@@ -17,8 +17,8 @@ from approvals.api.schemas import (
 )
 from approvals.authentic import marks_of
 from approvals.models import Approval, ApprovalState, Decision
+from approvals.proofs import wanted_by
 from approvals.queues.sight import asked_at, readable
-from approvals.stepup import wanted_by
 from approvals.votes import AFTER, NEXT, StageShown, stage_number, stages_of
 from runs import features
 from runs.engine.errors import DefinitionError

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from approvals.deadlines import deadlines
 from approvals.models import Approval, ApprovalState
 from approvals.policy import CHANGED_FIRST, No, judge
+from approvals.proofs import KeyCannotProve, NothingProves, ProofNeeded
 from approvals.queues.standing import facts_of, told
 from approvals.sameness import amount_of, call_of
 from approvals.services import (
@@ -29,7 +30,6 @@ from approvals.services import (
     locked_question,
     require_standing,
 )
-from approvals.stepup import KeyCannotProve, ProofNeeded
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import justified
@@ -269,7 +269,7 @@ def _say_yes(following: Approval, run: Run, typed: Mapping[str, str] | None, *, 
         said = decide(
             following.id, verdict="approve", plan_hash=following.plan_hash, justification=text, by=by, typed=typed
         )
-    except (ProofNeeded, KeyCannotProve, InvalidInput, Forbidden) as error:  # its own page asks for it
+    except (ProofNeeded, KeyCannotProve, NothingProves, InvalidInput, Forbidden) as error:  # its own page asks for it
         return Amended(following, error.detail)
     is_counted = said.state == ApprovalState.OPEN
     return Amended(said, "your approval is recorded, and more are needed." if is_counted else "")

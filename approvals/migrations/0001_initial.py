@@ -248,28 +248,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='Assertion',
-            fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('run_id', models.UUIDField()),
-                ('person', models.BigIntegerField(help_text='The account whose passkey it is.')),
-                ('challenge', models.BinaryField(max_length=32, unique=True)),
-                ('terms', models.JSONField(help_text='What was signed: question, revision, plan, verdict, person, number, time.')),
-                ('rp_id', models.TextField()),
-                ('origin', models.TextField()),
-                ('credential', models.TextField()),
-                ('public_key', models.BinaryField()),
-                ('authenticator_data', models.BinaryField()),
-                ('client_data', models.BinaryField()),
-                ('signature', models.BinaryField()),
-                ('decision', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, related_name='assertion', to='approvals.decision')),
-            ],
-            options={
-                'indexes': [models.Index(fields=['run_id'], name='approvals_assertion_of')],
-                'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='a0ee4637b21a73dda9fecbb24fe9c9cca4272d2c', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_414ce', table='approvals_assertion', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='d459864ccf565481bdcd531e9911c40b010a8629', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_77a46', table='approvals_assertion', when='BEFORE'))],
-            },
-        ),
-        migrations.CreateModel(
             name='Delegation',
             fields=[
                 ('code', models.BinaryField(null=True)),

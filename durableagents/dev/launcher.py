@@ -47,15 +47,10 @@ class Alone:
 
     def prepare(self) -> None:
         """Prepare the greeting, once the database is migrated."""
-        from durableagents.identity import first_admin
-        from runs.management.shell import command_actor
+        from runs import features
 
-        if first_admin.is_open():
-            link = first_admin.new_link(command_actor())
-            self.greeting += f"  set-up   {link}   works once, for a day; `manage.py setup_link` makes another\n"
-        else:
-            new = "" if self._env.database_url else "; a new one takes a DURABLEAGENTS_DATA of its own"
-            self.greeting += f"  set-up   this installation has an administrator already: sign in as them{new}\n"
+        for line in features.every(lambda each: each.greetings):
+            self.greeting += f"  {line(self._env)}\n"
 
 
 # One Ctrl-C that is delivered twice (by the terminal and a forwarding parent) counts once.

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group, User
 from django.core.exceptions import ValidationError
 
 from durableagents.env import EnvironmentProblem
-from durableagents.identity import links
+from durableagents.identity import names
 from durableagents.identity.auth import MAX_DAYS, issue_key
 from durableagents.identity.rights import known_roles, unknown_role
 from durableagents.models import ApiKey
@@ -45,7 +45,7 @@ def issue(wanted: str) -> bool:
         raise EnvironmentProblem(f"{NAME}: {problem}")
     try:
         with acting(_BY, NAME):
-            user = User(username=links.free_name(name))
+            user = User(username=names.free_name(name))
             user.set_unusable_password()
             user.save(force_insert=True)
             user.groups.set(Group.objects.filter(name=role))

@@ -1,12 +1,23 @@
-"""User names that can't be confused with others. A validator of the model's field, so that every form, command and
-sign-in applies it."""
+"""User names that can't be confused with others, and free ones. The check is a validator of the model's field, so that
+every form, command and sign-in applies it."""
 
 from __future__ import annotations
 
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 
+from ledger.errors import DurableAgentsError
 from ledger.web.text_safety import pieces
+
+# Advice about a taken name: choose another, or ask for another link.
+CHOOSE, ASK = "choose another name", "ask the person who invited you for another link"
+
+
+class NameTaken(DurableAgentsError):
+    status, code, title = 409, "name-taken", "The name is taken"
+
+    def __init__(self, name: str, fix: str = CHOOSE) -> None:
+        super().__init__(f"There is an account named {name!r} already (capitals count for nothing): {fix}.")
 
 
 def check_reads_as_written(name: str) -> None:
@@ -21,3 +32,15 @@ def guard_user_names() -> None:
     validators = User._meta.get_field("username").validators  # type: ignore[union-attr]
     if check_reads_as_written not in validators:
         validators.append(check_reads_as_written)
+
+
+def free_name(name: str, fix: str = CHOOSE) -> str:
+    """Return a valid, normalised, free name. Raises ValidationError, NameTaken."""
+    name = User.normalize_username(name.strip())
+    field = User._meta.get_field("username")
+    field.run_validators(name)  # type: ignore[union-attr]
+    if not name:
+        raise ValidationError("Give a name.")
+    if User.objects.filter(username__iexact=name).exists():
+        raise NameTaken(name, fix)
+    return name

@@ -30,6 +30,7 @@ from django.utils.functional import SimpleLazyObject
 
 from approvals.queues.along import ALONG, learnt
 from durableagents.identity.session_rows import ends_at, row_key, session_salt
+from durableagents.identity.signals import session_key_changed, session_key_changing
 from ledger.accounts import ACCOUNT as ACCOUNT_ROW
 from ledger.accounts import PROOF
 from ledger.clock import MOMENT
@@ -118,18 +119,18 @@ class SessionStore(Sessions):
         return data
 
     def cycle_key(self) -> None:
-        """Change the key and its listing. Raises SessionEnded for an ended one, which would live on unlisted."""
-        from durableagents.identity.signed_in import leave, moved
-
+        """Change the key. Raises SessionEnded for a session that was ended meanwhile: it would live on."""
         is_somebodys = SESSION_KEY in self  # reads it, if not read yet
         before = self.session_key
         with transaction.atomic():
-            if before and is_somebodys and not leave(before):
-                self.flush()
-                raise SessionEnded
+            if before and is_somebodys:
+                session_key_changing.send(type(self), session_key=before)
+                if not Session.objects.filter(session_key=row_key(before)).delete()[0]:
+                    self.flush()
+                    raise SessionEnded
             super().cycle_key()
             if before:
-                moved(before, self.session_key)
+                session_key_changed.send(type(self), before=before, after=self.session_key)
 
     def save(self, must_create: bool = False) -> None:
         """Save. Raises UpdateError for an ended session; the database's own error, which Django would replace by it."""
@@ -188,7 +189,7 @@ class WhoAsks(AuthenticationMiddleware):
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         if not isinstance(exception, ChangedOutside):
             return None
-        return render(request, "account/refused.html", {"refusal": exception}, status=exception.status)
+        return render(request, "refused.html", {"refusal": exception}, status=exception.status)
 
     def __call__(self, request: HttpRequest) -> Any:
         with asking(request):

@@ -1,4 +1,4 @@
-"""Accounts, API keys and documents, and changes of the tables of Django, django-q2 and allauth."""
+"""API keys, own tags, sessions and documents, and changes of the tables of Django and django-q2."""
 
 import django.db.models.deletion
 from django.conf import settings
@@ -27,10 +27,7 @@ CREATE TABLE durableagents_document (
 );
 CREATE INDEX durableagents_document_words ON durableagents_document USING gin (words);
 """
-# A passkey belongs to one account and is found by what a browser answers with.
-PASSKEYS = (
-    "CREATE UNIQUE INDEX durableagents_passkey_once ON mfa_authenticator ((data -> 'id')) WHERE type = 'webauthn'"
-)
+
 
 
 class Migration(migrations.Migration):
@@ -41,9 +38,7 @@ class Migration(migrations.Migration):
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
         ("approvals", "0001_initial"),
         ("django_q", "0019_alter_task_options_alter_ormq_key_alter_ormq_lock_and_more"),
-        ("mfa", "0003_authenticator_type_uniq"),
         ("sessions", "0001_initial"),
-        ("socialaccount", "0006_alter_socialaccount_extra_data"),
     ]
 
     operations = [
@@ -73,28 +68,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='Invitation',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('username', models.TextField()),
-                ('email', models.TextField()),
-                ('roles', models.JSONField()),
-                ('is_admin', models.BooleanField()),
-                ('token_hash', models.BinaryField(max_length=32, unique=True)),
-                ('made_by', models.TextField()),
-                ('maker', models.BigIntegerField()),
-                ('made_at', models.DateTimeField()),
-                ('expires_at', models.DateTimeField()),
-                ('revoked_at', models.DateTimeField(null=True)),
-                ('accepted_at', models.DateTimeField(null=True)),
-                ('account', models.BigIntegerField(null=True)),
-            ],
-            options={
-                'indexes': [models.Index(fields=['-made_at'], name='durableagents_invitation_new')],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('accepted_at__isnull', True), ('revoked_at__isnull', True)), fields=('username',), name='durableagents_invitation_one_open')],
-            },
-        ),
-        migrations.CreateModel(
             name='MasterKey',
             fields=[
                 ('id', models.SmallIntegerField(primary_key=True, serialize=False)),
@@ -105,30 +78,6 @@ class Migration(migrations.Migration):
             options={
                 'constraints': [models.CheckConstraint(condition=models.Q(('id', 1)), name='durableagents_masterkey_is_one')],
             },
-        ),
-        migrations.CreateModel(
-            name='SetupLink',
-            fields=[
-                ('id', models.SmallIntegerField(primary_key=True, serialize=False)),
-                ('token_hash', models.BinaryField(max_length=32)),
-                ('made_at', models.DateTimeField()),
-                ('expires_at', models.DateTimeField()),
-                ('used_at', models.DateTimeField(null=True)),
-            ],
-            options={
-                'constraints': [models.CheckConstraint(condition=models.Q(('id', 1)), name='durableagents_setuplink_is_one')],
-            },
-        ),
-        migrations.CreateModel(
-            name='SignedIn',
-            fields=[
-                ('key', models.BinaryField(max_length=32, primary_key=True, serialize=False)),
-                ('since', models.DateTimeField()),
-                ('address', models.TextField()),
-                ('browser', models.TextField()),
-                ('auth_hash', models.BinaryField(max_length=32)),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='signed_in', to=settings.AUTH_USER_MODEL)),
-            ],
         ),
         migrations.CreateModel(
             name='EndedSession',
@@ -154,7 +103,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.RunSQL(
-            [UNLOGGED, WIDE_QUEUE, DOCUMENT, PASSKEYS],
-            "DROP INDEX durableagents_passkey_once; DROP TABLE durableagents_document",
+            [UNLOGGED, WIDE_QUEUE, DOCUMENT],
+            "DROP TABLE durableagents_document",
         ),
     ]

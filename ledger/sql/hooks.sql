@@ -7,3 +7,10 @@ RETURNS TABLE (action text, queue text, before jsonb, after jsonb, at timestampt
 LANGUAGE sql STABLE AS $$
     SELECT NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::timestamptz, NULL::text WHERE false;
 $$;
+
+-- Return what else the code of an account covers: its second factors and linked sign-ins, of which there are none. The names stay, so that an
+-- account without any has the same code with the app that has them and without.
+CREATE OR REPLACE FUNCTION ledger_account_parts(p_user bigint) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT '{"factors": null, "sign_ins": null}'::jsonb;
+$$;

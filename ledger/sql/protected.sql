@@ -21,19 +21,14 @@ BEGIN
         SELECT jsonb_agg(p.permission_id ORDER BY p.permission_id) FROM public.auth_group_permissions p WHERE p.group_id = g.id)));
 END $$;
 
--- Return the proofs of an account and of its roles. An account's covers its memberships, permissions, second factors, linked sign-ins and tags,
--- and therefore their absence. What the use of a factor changes is left out: it opens nothing by itself.
+-- Return the proofs of an account and of its roles. An account's covers its memberships, permissions, tags and what apps add, and therefore
+-- their absence.
 CREATE OR REPLACE FUNCTION ledger_account_proof(u auth_user) RETURNS jsonb
 LANGUAGE plpgsql STABLE STRICT SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN
-    RETURN jsonb_build_array(ledger_proof('auth_user', u.id::text, u, '{last_login}', jsonb_build_object(
+    RETURN jsonb_build_array(ledger_proof('auth_user', u.id::text, u, '{last_login}', ledger_account_parts(u.id) || jsonb_build_object(
         'roles', (SELECT jsonb_agg(x.group_id ORDER BY x.id) FROM public.auth_user_groups x WHERE x.user_id = u.id),
         'permissions', (SELECT jsonb_agg(x.permission_id ORDER BY x.id) FROM public.auth_user_user_permissions x WHERE x.user_id = u.id),
-        'factors', (SELECT jsonb_agg(jsonb_build_array(x.id, x.type, CASE WHEN jsonb_typeof(x.data) = 'object'
-                        THEN x.data - '{used_step,sign_count,viewed_at}'::text[] ELSE x.data END) ORDER BY x.id)
-                    FROM public.mfa_authenticator x WHERE x.user_id = u.id),
-        'sign_ins', (SELECT jsonb_agg(jsonb_build_array(x.provider, x.uid) ORDER BY x.id)
-                     FROM public.socialaccount_socialaccount x WHERE x.user_id = u.id),
         'tags', (SELECT jsonb_agg(jsonb_build_array(x.tag, x.taken_at IS NULL) ORDER BY x.id) FROM public.durableagents_owntag x WHERE x.user_id = u.id)
     ))) || coalesce((SELECT jsonb_agg(ledger_role_proof(g)) FROM public.auth_user_groups m JOIN public.auth_group g ON g.id = m.group_id
                      WHERE m.user_id = u.id), '[]');

@@ -397,7 +397,9 @@ def more_of(entries: list[around.Entry], section: str) -> dict[str, Any] | None:
 @register.simple_tag(takes_context=True)
 def pages_on(context: template.Context, page: str) -> list[around.SectionPage]:
     """Return the links that apps add to this page."""
-    return around.pages_on(page, frozenset(context.get("held") or ()))
+    request = context.get("request")  # none on a page that several readers share
+    is_admin = request is not None and bool(request.user.is_superuser)
+    return around.pages_on(page, frozenset(context.get("held") or ()), is_admin=is_admin)
 
 
 @register.simple_tag

@@ -37,12 +37,14 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class SectionPage:
-    """A page that an app adds to a page of another: a link on it, for holders of one of `roles`."""
+    """A page that an app adds to a page of another, or to the menu of one's own account (`account`): a link on it, for
+    holders of one of `roles`, or for everybody if there are none; or for administrators alone."""
 
     on: str
     label: str
     view: str
     roles: frozenset[str] = frozenset(EVERY)
+    is_for_admins: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Notice:
 _sections: list[Section] = []
 _notices: list[Callable[[], list[Notice]]] = []
 _accounts: list[Callable[[], list[Any]]] = []
-_pages: dict[str, SectionPage] = {}
+_pages: dict[tuple[str, str], SectionPage] = {}
 
 
 def declare(
@@ -99,12 +101,16 @@ def entries(held: frozenset[str], tally: Tally, may: Callable[[str], bool]) -> l
 
 def add_pages(*pages: SectionPage) -> None:
     """Add links to other apps' pages, or replace those of the same view."""
-    _pages.update({page.view: page for page in pages})
+    _pages.update({(page.on, page.view): page for page in pages})
 
 
-def pages_on(page: str, held: frozenset[str]) -> list[SectionPage]:
+def pages_on(page: str, held: frozenset[str], *, is_admin: bool = False) -> list[SectionPage]:
     """Return the links that apps add to a page, for a reader with these roles."""
-    return [each for each in _pages.values() if each.on == page and role_in(each.roles, held) is not None]
+
+    def may_see(each: SectionPage) -> bool:
+        return is_admin if each.is_for_admins else not each.roles or role_in(each.roles, held) is not None
+
+    return [each for each in _pages.values() if each.on == page and may_see(each)]
 
 
 def accounts() -> list[Any]:

@@ -9,5 +9,5 @@ globals().update({name: value for name, value in vars(product).items() if name.i
 INSTALLED_APPS = [
     app
     for app in product.INSTALLED_APPS
-    if not app.startswith("durableagents.contrib.") or not {"all", app.rsplit(".", 1)[1]} & _LEFT_OUT
+    if not app.startswith("durableagents.contrib.") or not {"all", app.split(".")[2]} & _LEFT_OUT
 ]

@@ -111,7 +111,7 @@ class _Act(WebhookPage):
         """Show the secret, once."""
         words = f"The secret that messages to {row.name} are signed with. Store it where the receiver reads it."
         shown = {"title": "Signing secret", "words": words, "secret": secret, "back": "webhooks"}
-        return self.show(request, shown, template="account/shown_once.html")
+        return self.show(request, shown, template="shown_once.html")
 
     def perform(self, form: Sent, by: Actor, **named: int) -> Any:
         """Call the act's service; a tuple is a webhook with its secret."""

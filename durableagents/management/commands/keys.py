@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from durableagents.identity import links
+from durableagents.identity import names
 from durableagents.identity.auth import MAX_DAYS, issue_key, own_keys
 from durableagents.identity.rights import known_roles, unknown_role
 from durableagents.models import ApiKey
@@ -169,7 +169,7 @@ def _new_account(account: str, roles: Collection[str]) -> User:
         raise _refused(f"--create-account: {problem}")
     if is_guarded("roles"):
         raise _refused("--create-account: two people give roles here; invite the account in the console")
-    user = User(username=links.free_name(account))
+    user = User(username=names.free_name(account))
     user.set_unusable_password()
     user.save(force_insert=True)
     user.groups.set(Group.objects.filter(name__in=roles))

@@ -12,10 +12,10 @@ from django.utils import timezone
 from approvals.models import Approval, Decision, Escalation, Notice
 from approvals.notices import addressing, channels, courier
 from approvals.notices.channels import ChannelBody
+from approvals.proofs import ProofNeeded
 from approvals.queues import acts as queue_acts
 from approvals.queues.acts import QueueBody
 from approvals.services import AlreadyDecided, decide
-from approvals.stepup import ProofNeeded
 from durableagents import Context, End, Expired, Gate, PolicyDenied, WorkingHours
 from durableagents import Stage as Then
 from durableagents.contrib.calendars import absences as away
@@ -39,12 +39,12 @@ from tests.cases import each_case
 from tests.contrib.change_control.test_rule_changes import anna, bert, guarded
 from tests.contrib.halts.halting import halt, lift_for_all
 from tests.contrib.halts.test_standing_still import HOUR, is_about, left, pass_time
+from tests.contrib.step_up.test_stepup import fresh, rule
 from tests.integration.approvals.post import Postbox, postbox
 from tests.integration.approvals.setup import WHY, boss, say, somebody
 from tests.integration.approvals.test_stages import TWO
 from tests.integration.approvals.test_stages import buying as staged
 from tests.integration.approvals.test_stages import say as say_at_stage
-from tests.integration.approvals.test_stepup import fresh, rule
 from tests.integration.approvals.timing import SOON, at_once, calendar, make_late, paying, sweep, timing
 from tests.integration.runs import stage as threads
 from tests.integration.runs.aging import written_as

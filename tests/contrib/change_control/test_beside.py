@@ -14,6 +14,7 @@ from django.utils.http import urlsafe_base64_encode
 from approvals.account_words import was_and_is
 from approvals.queues import acts as queues
 from approvals.queues.acts import QueueChangeBody
+from durableagents.contrib.accounts import resets
 from durableagents.contrib.change_control import services as changes
 from durableagents.contrib.change_control import setting as guards
 from durableagents.contrib.change_control.models import RuleChange
@@ -21,15 +22,14 @@ from durableagents.contrib.change_control.setting import GuardsBody
 from durableagents.contrib.limits import services as limits
 from durableagents.contrib.limits.models import Limit, SharedBudget
 from durableagents.contrib.releases.models import Ramp
-from durableagents.identity import resets
 from ledger.actors import Actor
 from ledger.change_control import FAMILIES
 from ledger.models import ActRecord
 from runs.engine.limits import Rule
 from tests.cases import each_case
+from tests.contrib.accounts.people import PASSWORD, chosen, invite, meanwhile, path_of
 from tests.contrib.change_control.test_rule_changes import agreed, anna, bert, guarded, proposed
 from tests.integration.approvals.setup import WHY, signed_in
-from tests.integration.console.accounts import PASSWORD, chosen, invite, meanwhile, path_of
 from tests.integration.console.conftest import text_of
 from tests.integration.runs.stage import Stage, at_once
 from tests.world import Toolbox, agent_of

@@ -19,6 +19,7 @@ from django.test.utils import instrumented_test_render
 from approvals.queue_models import Limit
 from approvals.queues import acts as queues
 from approvals.queues.acts import LimitBody, QueueBody, QueueChangeBody
+from durableagents.contrib.accounts import invitations, resets
 from durableagents.contrib.change_control import services as changes
 from durableagents.contrib.change_control import setting as guards
 from durableagents.contrib.change_control.models import FourEyes, RuleChange
@@ -36,7 +37,7 @@ from durableagents.contrib.releases import services
 from durableagents.contrib.releases.models import Ramp
 from durableagents.contrib.releases.services import RampBody
 from durableagents.databases import RUNTIME_ROLE
-from durableagents.identity import invitations, resets, rights
+from durableagents.identity import rights
 from ledger.actors import Actor
 from ledger.change_control import FAMILIES, OTHER_NEEDS, Guarded, acts
 from ledger.change_control import agreed as everybody_agreed

@@ -28,6 +28,8 @@ from approvals.queues.acts import ProofBody, QueueChangeBody
 from approvals.services import AlreadyDecided, decide
 from approvals.versions import next_version
 from durableagents import Context, End
+from durableagents.contrib.accounts.invitations import roles_of
+from durableagents.contrib.accounts.models import Invitation
 from durableagents.contrib.calendars import absences, deputies
 from durableagents.contrib.calendars import services as deadline_acts
 from durableagents.contrib.calendars.models import Absence, Calendar, Timing
@@ -35,8 +37,6 @@ from durableagents.contrib.calendars.versions import all_of_them
 from durableagents.contrib.casework.delegations import delegate
 from durableagents.contrib.change_control.models import FourEyes, RuleChange
 from durableagents.contrib.releases.models import Ramp
-from durableagents.identity.invitations import roles_of
-from durableagents.models import Invitation
 from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now

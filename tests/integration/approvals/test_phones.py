@@ -21,17 +21,17 @@ from approvals.notices import addressing, courier, own, phones, words
 from approvals.notices.channels import DeviceBody, PreferenceBody
 from approvals.notices.sealed import seal
 from approvals.push import Keys, encrypted
-from durableagents.signin import factors
+from durableagents.contrib.accounts import factors
 from ledger.actors import Actor
 from ledger.errors import InvalidInput
 from ledger.models import ActRecord
 from ledger.verification.registers import verify_registers
+from tests.contrib.accounts.conftest import PASSWORD, secret_on
 from tests.integration.approvals.post import allow
 from tests.integration.approvals.push_service import Browser, Service, claims_of, push_service, unb64
 from tests.integration.approvals.setup import asked, say, somebody
 from tests.integration.approvals.test_notices import soon
 from tests.integration.runs.stage import Stage, now
-from tests.integration.signin.conftest import PASSWORD, secret_on
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db

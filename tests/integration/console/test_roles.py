@@ -24,7 +24,7 @@ from runs.journal.reader import checksum
 from runs.models import Checkpoint
 from runs.services import lifecycle
 from tests.cases import each_case
-from tests.integration.console.accounts import boss, boss_account
+from tests.contrib.accounts.people import boss, boss_account
 from tests.integration.console.conftest import SHOP, Reader, State
 from tests.tiers import sample
 

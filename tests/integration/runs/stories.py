@@ -10,13 +10,13 @@ from datetime import timedelta
 from django.contrib.auth.models import User
 from django.db import connection
 
-from approvals.models import Approval, Assertion, Escalation, Queue
-from approvals.passkeys.signed import terms_of_yes
+from approvals.models import Approval, Escalation, Queue
 from approvals.services import decide
 from durableagents import BusinessFailure, Context, End, Flag, Keyword, Keywords, Number, TransportError
+from durableagents.contrib.accounts import passkeys, webauthn
 from durableagents.contrib.calendars.models import Timing
 from durableagents.contrib.casework import delegations, inquiries
-from durableagents.signin import passkeys, webauthn
+from durableagents.contrib.step_up.models import Assertion, terms_of_yes
 from ledger.actors import Actor
 from runs.engine.agents import Agent
 from runs.journal.asked.queues import QUEUES
@@ -24,10 +24,10 @@ from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, questions, signals
 from runs.services.messages import sending
 from runs.workers import failover, timers
+from tests.contrib.accounts.authenticator import Device
 from tests.contrib.standing_approvals.granting import allowed, given, swept
 from tests.integration.approvals.setup import boss, somebody
 from tests.integration.runs.stage import Stage, calling, now
-from tests.integration.signin.authenticator import Device
 from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
 
@@ -214,7 +214,7 @@ def signed(stage: Stage, tools: Toolbox) -> Run:
         terms = terms_of_yes(case.pk, case.revision, case.plan_hash, "approve", lea.person)
         challenge, options = passkeys.to_use(terms, user)
         shown = passkeys.check(user, challenge.token, device.sign(options), terms)
-        decide(case.pk, verdict="approve", plan_hash=case.plan_hash, justification="read", by=lea, signed=shown)
+        decide(case.pk, verdict="approve", plan_hash=case.plan_hash, justification="read", by=lea, evidence=shown)
     assert stage.drive() == "completed"
     assert Assertion.objects.filter(run_id=run.id).count() == 2
     return run

@@ -16,10 +16,27 @@ from tests.conftest import CHECKOUT
 from tests.system.databases import database
 
 _MISFIT = "import django; django.setup(); from ledger import schema; print(schema.misfit() or '')"
+# A user signs in, sees pages, also under /admin/, and signs out.
+_SIGN_IN = """
+import django; django.setup()
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils.crypto import get_random_string
+password = get_random_string(20)
+User.objects.create_superuser("olga", password=password).groups.add(1)
+client = Client(HTTP_HOST="localhost")
+given = {"username": "olga", "password": password}
+assert client.post("/login", given | {"password": "another"}).status_code == 400
+pages = [client.get("/login"), client.post("/login", given)]
+paths = ("/", "/runs", "/inbox", "/reference", "/admin/password_change/", "/admin/auth/user/")
+pages += [client.get(path) for path in paths]
+pages += [client.post("/logout"), client.get("/")]
+print([page.status_code for page in pages])
+"""
 # Those whose tables may stay behind unused.
 REMOVABLE = (
-    "bulk,calendars,casework,certify,change_control,documents,forks,halts,limits,metrics,policies,releases,replay,"
-    "reports,schedules,standing_approvals,webhooks"
+    "accounts,bulk,calendars,casework,certify,change_control,documents,forks,halts,limits,metrics,policies,releases,"
+    "replay,reports,schedules,standing_approvals,step_up,webhooks"
 )
 
 # What apps guard may not be dropped unseen: the refusal, a row that causes it, and what ends that.
@@ -69,6 +86,9 @@ def test_apps_are_left_out_and_put_back(postgres: Mapping[str, str], django_db_s
             )
 
         assert migrated("all") == "", "a new database"
+        assert run(urls, tmp_path, "all", "manage.py", "check") == "System check identified no issues (0 silenced)."
+        signed_in = run(urls, tmp_path, "all", "-c", _SIGN_IN)
+        assert signed_in == "[200, 302, 200, 200, 200, 200, 200, 200, 302, 302]", signed_in
         assert migrated("restore_hold") == "", "the apps come later, but for one that needs halts"
         rest = f"{REMOVABLE},restore_hold"
         assert "SQL differs" in run(urls, tmp_path, rest, "-c", _MISFIT)

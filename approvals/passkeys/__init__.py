@@ -1,2 +1,0 @@
-"""Passkey signatures of approvals, stored with the decision and verified with the run. Independent of the rest of
-approvals."""

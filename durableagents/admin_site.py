@@ -1,0 +1,72 @@
+"""The administration site: changes are recorded with their actor and need recent authentication."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any, TypeVar, cast
+
+from django.contrib.admin import AdminSite
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import BadRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+
+from ledger.acting import acting
+from ledger.errors import DurableAgentsError
+from ledger.web.roles import actor
+from runs import features
+
+Shown = TypeVar("Shown", bound=Callable[..., HttpResponseBase])
+_ROW = re.compile(r"[0-9]{1,19}", re.ASCII)
+_CHANGES_NOTHING = ("GET", "HEAD", "OPTIONS")
+
+
+class Site(AdminSite):
+    """Django's site, recording the actor of every change."""
+
+    def admin_view(self, view: Shown, cacheable: bool = False) -> Shown:
+        inner = super().admin_view(view, cacheable)
+
+        def recorded(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+            is_allowed = self.has_permission(request)
+            if is_allowed:
+                _refuse_unreadable(request)
+            if request.method in _CHANGES_NOTHING or not request.user.is_authenticated:
+                return inner(request, *args, **kwargs)
+            if is_allowed and (asked := _asked(request)) is not None:
+                return asked
+            try:
+                with acting(actor(request, "")):
+                    return inner(request, *args, **kwargs)
+            except DurableAgentsError as error:
+                if error.status >= 500:
+                    raise
+                return _refused(error)
+
+        return cast(Shown, update_wrapper(recorded, inner))
+
+
+def _refused(error: DurableAgentsError) -> HttpResponse:
+    """Return the page for an act that our own rules refuse; its transaction was rolled back."""
+    from ledger.web import problems  # not needed by workers
+
+    told = {"status": error.status, "title": error.title, "detail": error.detail}
+    return HttpResponse(problems.page("errors/refused.html", told), status=error.status)
+
+
+def _asked(request: HttpRequest) -> HttpResponse | None:
+    """Return the page that asks for authentication; None if recent, or when signing out."""
+    if request.resolver_match is not None and request.resolver_match.url_name == "logout":
+        return None
+    is_plain = not any("password" in name for name in request.POST if not name.startswith("proof_"))
+    asks = features.every(lambda each: each.reauthentications)
+    return next((page for ask in asks if (page := ask(request, "change what administrators keep", is_plain))), None)
+
+
+def _refuse_unreadable(request: HttpRequest) -> None:
+    """Refuse NUL in filters and ids that aren't numbers: Django would pass them to the database. Raises BadRequest."""
+    if any("\x00" in text for name, given in request.GET.lists() for text in (name, *given)):
+        raise BadRequest("The query string holds a NUL character.")
+    if request.method == "POST" and not all(map(_ROW.fullmatch, request.POST.getlist(ACTION_CHECKBOX_NAME))):
+        raise BadRequest("The form chooses rows by what is no number.")

@@ -1,0 +1,251 @@
+"""Second factors: TOTP codes (RFC 6238) and ten one-time recovery codes. Passkeys are in passkeys.py."""
+
+# django-allauth provides arithmetic, table and recovery codes. The last used step is stored with the factor and
+# advanced in one statement: its own cache is per process and may forget a code that is still valid.
+
+from __future__ import annotations
+
+import base64
+import hmac
+import time
+from dataclasses import dataclass
+
+from allauth.mfa.models import Authenticator
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from allauth.mfa.totp.internal.auth import format_hotp_value, generate_totp_secret, hotp_value
+from django.contrib.auth.models import User
+from django.db import IntegrityError, connection, transaction
+
+from durableagents.contrib.accounts.sealing import Adapter, FactorUnreadable, counted, data_of, of
+from durableagents.identity import throttle
+from ledger.acting import acting
+from ledger.actors import Actor
+from ledger.append import justified
+from ledger.errors import DurableAgentsError
+
+STEP_SECONDS, AROUND, DIGITS, RECOVERY_DIGITS = 30, 1, 6, 8
+# The caller knows the password. Three of a million codes are valid at any time; of recovery codes, ten of a hundred
+# million. They are counted apart: guessing device codes must not block recovery.
+tries = throttle.Allowance("second factor", limit=5, window_seconds=900)
+recovery_tries = throttle.Allowance("recovery code", limit=5, window_seconds=900)
+_USE = """
+    UPDATE mfa_authenticator
+    SET data = jsonb_set(data, '{used_step}', to_jsonb(%(step)s::bigint)), last_used_at = clock_timestamp()
+    WHERE id = %(id)s AND coalesce((data ->> 'used_step')::bigint, 0) < %(step)s"""
+TOTP, RECOVERY_CODE = "totp", "recovery_code"
+_FACTORS = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)  # recovery codes replace one
+
+
+class WrongCode(DurableAgentsError):
+    """The code is invalid. Nothing was changed."""
+
+    status, code, title = 422, "wrong-code", "Wrong code"
+
+    told = "The code is wrong, already used or expired. Wait for the next one, and check your device's clock."
+
+    def __init__(self) -> None:
+        super().__init__(self.told)
+
+
+class NoCode(WrongCode):
+    """The input can't be a device's code, so it doesn't count as a guess."""
+
+    told = "Enter the six-digit code from your app."
+
+
+class NoCodeOfEither(NoCode):
+    """The input can't be a code of either kind."""
+
+    told = "Enter the six-digit code from your app, or an eight-digit recovery code."
+
+
+class FactorExists(DurableAgentsError):
+    status, code, title = 409, "second-factor-exists", "Second factor exists"
+
+    def __init__(self) -> None:
+        super().__init__("This account already has a second factor. Turn it off first.")
+
+
+class NoFactor(DurableAgentsError):
+    status, code, title = 409, "no-second-factor", "No second factor"
+
+    def __init__(self) -> None:
+        super().__init__("This account has no second factor.")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A factor being set up. `secret` is for the device, `sealed` for the session."""
+
+    secret: str
+    sealed: str
+    picture: str  # an SVG data: URL
+
+    @property
+    def spelt(self) -> str:
+        """Return the secret in groups, for typing."""
+        return " ".join(self.secret[at : at + 4] for at in range(0, len(self.secret), 4))
+
+
+def draft(user: User, sealed: str = "") -> Draft:
+    """Return a new secret, or the session's earlier one. Raises FactorUnreadable."""
+    adapter = Adapter()
+    with of(user):
+        secret = adapter.decrypt(sealed) if sealed else generate_totp_secret()
+        sealed = sealed or adapter.encrypt(secret)
+        svg = adapter.build_totp_svg(adapter.build_totp_url(user, secret))
+    return Draft(secret, sealed, "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode())
+
+
+def has_factor(user: User) -> bool:
+    """Return whether the account has a second factor: a device or a passkey."""
+    return Authenticator.objects.filter(user_id=user.pk, type__in=_FACTORS).exists()
+
+
+def has_device(user: User) -> bool:
+    """Return whether the account has an authenticator app."""
+    return Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.TOTP).exists()
+
+
+def of_account(user: User) -> tuple[Authenticator | None, int]:
+    """Return the device and the number of recovery codes left. Raises FactorUnreadable."""
+    found = {one.type: one for one in Authenticator.objects.filter(user_id=user.pk)}
+    codes = found.get(Authenticator.Type.RECOVERY_CODES)
+    if codes is None:
+        return found.get(Authenticator.Type.TOTP), 0
+    with of(user):
+        return found.get(Authenticator.Type.TOTP), len(_readable(codes).get_unused_codes())
+
+
+def set_up(user: User, sealed: str, code: str, *, by: Actor) -> list[str]:
+    """Set up the device that gave this code; return the recovery codes, readable only now. Raises NoCode (which counts
+    as no try), WrongCode, FactorExists, FactorUnreadable, TooManyAttempts."""
+    code = _plain(code)
+    if not (code.isascii() and code.isdecimal() and len(code) == DIGITS):
+        raise NoCode
+    throttle.count(tries, str(user.pk))
+    with of(user):
+        secret = Adapter().decrypt(sealed)
+        step = _step_of(secret, code)
+        if step is None:
+            raise WrongCode
+        try:
+            with acting(by):
+                data = {"secret": Adapter().encrypt(secret), "used_step": step}
+                Authenticator.objects.create(user_id=user.pk, type=Authenticator.Type.TOTP, data=data)
+                codes = new_codes(user)
+        except IntegrityError:
+            raise FactorExists from None
+    # Earlier guesses were about replaced secrets. An account with a factor gets no further than FactorExists, so nobody
+    # can clear its tries.
+    throttle.clear(tries, str(user.pk))
+    throttle.clear(recovery_tries, str(user.pk))
+    return codes
+
+
+def renew_codes(user: User, *, by: Actor) -> list[str]:
+    """Replace the recovery codes with ten new ones. Raises NoFactor."""
+    with acting(by), of(user):
+        if not Authenticator.objects.select_for_update().filter(user_id=user.pk, type__in=_FACTORS).exists():
+            raise NoFactor
+        return new_codes(user)
+
+
+def take_away(user: User, *, by: Actor, reason: str = "") -> None:
+    """Remove an account's second factors and codes; another's with a reason. Raises NoFactor, JustificationRequired."""
+    if by.person != user.pk or reason:
+        reason = justified("Taking a second factor away", reason)
+    with acting(by, reason):
+        if not Authenticator.objects.filter(user_id=user.pk).delete()[0]:
+            raise NoFactor
+
+
+def take_device_away(user: User, *, by: Actor) -> None:
+    """Remove one's own authenticator app; passkeys stay. Raises NoFactor."""
+    with acting(by):
+        if not Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.TOTP).delete()[0]:
+            raise NoFactor
+        drop_codes_without_factor(user)
+
+
+def drop_codes_without_factor(user: User) -> None:
+    """Delete recovery codes of an account without factors. Called in the act's transaction."""
+    if not has_factor(user):
+        Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.RECOVERY_CODES).delete()
+
+
+def check(user: User, code: str, *, by: Actor) -> str:
+    """Use a code and return its kind. Raises NoCodeOfEither (not counted as a try), WrongCode, TooManyAttempts (before
+    the code is compared), FactorUnreadable."""
+    code = _plain(code)
+    if not (code.isascii() and code.isdecimal() and len(code) in (DIGITS, RECOVERY_DIGITS)):
+        raise NoCodeOfEither
+    is_recovery = len(code) == RECOVERY_DIGITS
+    allowance = recovery_tries if is_recovery else tries
+    throttle.count(allowance, str(user.pk))
+    with of(user):
+        is_right = _use_recovery_code(user, code, by) if is_recovery else _use_totp(user, code)
+    if not is_right:
+        raise WrongCode
+    throttle.forgive(allowance, str(user.pk))
+    return RECOVERY_CODE if is_recovery else TOTP
+
+
+def _plain(code: str) -> str:
+    return "".join(code.split()).replace("-", "")[:40]
+
+
+def _use_totp(user: User, code: str) -> bool:
+    factor = Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.TOTP).first()
+    if factor is None:
+        return False
+    data = data_of(factor)
+    counted(data, "used_step", default=0)
+    step = _step_of(Adapter().decrypt(data.get("secret", "")), code)
+    if step is None:
+        return False
+    with connection.cursor() as cursor:
+        # Of concurrent uses of a code, one advances the step.
+        cursor.execute(_USE, {"id": factor.pk, "step": step})
+        return cursor.rowcount == 1
+
+
+def _use_recovery_code(user: User, code: str, by: Actor) -> bool:
+    codes = Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.RECOVERY_CODES).first()
+    if codes is None:
+        return False
+    with acting(by):
+        try:
+            return bool(_readable(codes).validate_code(code))
+        except Authenticator.DoesNotExist:
+            return False  # removed meanwhile
+
+
+def _readable(row: Authenticator) -> RecoveryCodes:
+    """Return a row's recovery codes for django-allauth, which doesn't validate them. Raises FactorUnreadable."""
+    data = data_of(row)
+    counted(data, "used_mask")
+    if "seed" not in data or "migrated_codes" in data:
+        raise FactorUnreadable
+    return RecoveryCodes(row)
+
+
+def _step_of(secret: str, code: str) -> int | None:
+    """Return the step of a code, at most one off the clock's; None if invalid."""
+    now, found = int(now_seconds()) // STEP_SECONDS, None
+    for step in range(now - AROUND, now + AROUND + 1):
+        if hmac.compare_digest(format_hotp_value(hotp_value(secret, step)).encode(), code.encode("utf-8", "replace")):
+            found = step
+    return found
+
+
+def now_seconds() -> float:
+    """Return this host's time, which devices use too."""
+    return time.time()
+
+
+def new_codes(user: User) -> list[str]:
+    """Replace the recovery codes. Called in the act's transaction, inside `of`."""
+    Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.RECOVERY_CODES).delete()
+    with transaction.atomic():
+        return list(RecoveryCodes.activate(user).generate_codes())

@@ -1,0 +1,38 @@
+"""One-time links and their refusals. A token is 256 random bits and stored as digest, so it can't be guessed or read
+from the database. Without the right token every link is the same unknown one."""
+
+from __future__ import annotations
+
+import secrets
+
+from django.conf import settings
+from django.urls import reverse
+
+from ledger.errors import DurableAgentsError
+
+
+class UnknownLink(DurableAgentsError):
+    """The link is invalid; nothing else is disclosed."""
+
+    status, code, title = 404, "unknown-link", "This link leads nowhere"
+
+    def __init__(self) -> None:
+        super().__init__("It is not valid, or not any more. Ask the person who gave it to you for another.")
+
+
+class EndedLink(DurableAgentsError):
+    """The link was valid before. `why` completes `This link …`."""
+
+    status, code, title = 410, "ended-link", "This link has ended"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"This link {why}.")
+
+
+def token() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def address(view: str, *parts: str) -> str:
+    """Return a link under the configured base URL, whatever the request claims."""
+    return settings.DURABLEAGENTS.base_url + reverse(view, args=parts)

@@ -1,0 +1,43 @@
+"""Proof with approvals: a fresh second factor, and typing what is approved. See README.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from django.apps import AppConfig, apps
+from django.core.exceptions import ImproperlyConfigured
+
+
+class StepUpConfig(AppConfig):
+    name = "durableagents.contrib.step_up"
+    label = "step_up"
+    # Read by durableagents/grants.py.
+    append_only_tables = ("approvals_assertion",)
+
+    def ready(self) -> None:
+        """Install this app's feature. Raises ImproperlyConfigured without the app accounts."""
+        if not apps.is_installed("durableagents.contrib.accounts"):
+            raise ImproperlyConfigured(
+                "durableagents.contrib.step_up asks for factors that durableagents.contrib.accounts keeps: add that to "
+                "INSTALLED_APPS, or take both out"
+            )
+        from durableagents.contrib.step_up.guard import FreshProof
+        from durableagents.contrib.step_up.verify import Assertions
+        from runs import features
+
+        features.install(
+            features.Feature(
+                name="step_up",
+                step_up=features.StepUp(answer=_page("answer"), ask=_page("ask")),
+                decision_guards=(FreshProof(),),
+                run_checks=(Assertions,),
+                run_tables={"approvals_assertion": "run_id"},
+            )
+        )
+
+
+def _page(name: str) -> Callable[..., Any]:
+    """Return a function of pages.py, which is loaded when it is called: workers don't load sign-in."""
+    return lambda *given: getattr(import_module("durableagents.contrib.step_up.pages"), name)(*given)
