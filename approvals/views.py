@@ -30,6 +30,7 @@ from ledger.web.page_base import Page, SharedPage
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import APPROVER, READS_AUDIT, actor, own_cases, role_in, roles, stand_ins
 from ledger.web.tally import Tally
+from runs import features
 from runs.engine.gating.stages import APPROVE, FAIL, REJECT
 from runs.journal.asked.queues import QUEUES
 from runs.queries import run_list
@@ -105,6 +106,7 @@ class InboxPage(CasePage):
             "more_questions": more_questions,
             "listed": listed,
             "wanted": wanted,
+            "has_search": features.only(lambda each: each.search) is not None,
             "tally": tally,
             "here_link": wanted.here,
             "first_link": wanted.link(),

@@ -169,8 +169,7 @@ READ_ONLY = frozenset(
         "auth_permission",
         "socialaccount_socialapp",  # providers come from the environment only
         "ledger_definition",
-        "runs_attribute",  # written by a trigger as the owner
-        "runs_runtag",  # likewise
+        "runs_runtag",  # written by a trigger as the owner
         "approvals_seat",  # likewise
         "runs_haltnow",  # likewise
         "ledger_accountrecord",

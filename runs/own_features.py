@@ -10,13 +10,13 @@ from runs.services import callbacks
 from runs.services.budgets import raising
 from runs.services.families import wishes
 from runs.services.starts import turns
-from runs.verification.attributes import Attributes, SeenBy
 from runs.verification.continuation import Continuation
 from runs.verification.effects import Effects, Undoing
 from runs.verification.halts import every_halt
 from runs.verification.messages import CachedReads, Messages, Screened
 from runs.verification.rows import RunFields
 from runs.verification.snapshots import Checkpoints, Incidents, Signals
+from runs.verification.tags import SeenBy
 from runs.verification.waits import Waits
 
 FEATURES = (
@@ -43,7 +43,7 @@ FEATURES = (
     ),
     Feature(name="budgets", on_wait_due={Wait.Kind.BUDGET: raising.give_up}),
     Feature(name="halts", record_checks=(every_halt,)),
-    Feature(name="attributes", run_checks=(Attributes, SeenBy), run_tables={"runs_attribute": "run_id"}),
+    Feature(name="tags", run_checks=(SeenBy,)),
     Feature(name="read cache", run_checks=(CachedReads,), run_tables={"runs_cachedread": "run_id"}),
     Feature(name="screening", run_checks=(Screened,)),
 )

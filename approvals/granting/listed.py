@@ -20,8 +20,8 @@ from approvals.queues.sight import readable
 from approvals.queues.who import is_admin
 from ledger.errors import NotFound
 from ledger.web.roles import AUDITOR, OPERATOR, roles
+from runs.engine.gating.fields import subject
 from runs.journal.asked.queues import QUEUES
-from runs.search import subject
 
 PAGE = 50
 ALL = None  # queues are visible

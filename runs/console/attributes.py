@@ -1,4 +1,4 @@
-"""Search attributes on pages: fields of the start form, and the line on a run's page."""
+"""Attributes on pages: fields of the start form, and the line on a run's page."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from runs.console.forms.fields import Choice, Value
 from runs.console.forms.form import Bound, ExtraField
 from runs.engine.agents import Agent
 from runs.engine.attributes import Attribute, of_words
-from runs.queries.attributes.meaning import declared
-from runs.queries.attributes.shown import Told
-from runs.queries.attributes.shown import in_words as told
+from runs.queries.shown_attributes import ShownAttribute
+from runs.queries.shown_attributes import in_words as value_in_words
 
 _NOTES = {
     "keywords": "separated by commas",
@@ -25,31 +24,16 @@ _NOTES = {
 }
 
 
-_KINDS = {
-    "keyword": "text",
-    "keywords": "list of texts",
-    "number": "number",
-    "money": "US dollars",
-    "date": "date",
-    "flag": "true or false",
-}
-
-
-def known(agent: str) -> list[tuple[str, str]]:
-    """Return the attributes by which an agent's runs, or all runs, can be searched: name and kind."""
-    return [(name, " or ".join(map(_KINDS.__getitem__, kinds))) for name, kinds in sorted(declared(agent).items())]
-
-
 class AttributeForm(forms.Form):
     """Fields for an agent's attributes, named as in the API. The agent's types validate; `mark` shows their errors."""
 
     bound_field_class = Bound
 
     def __init__(
-        self, agent: Agent, *, data: Mapping[str, str] | None = None, shown: Iterable[tuple[str, Told]] = ()
+        self, agent: Agent, *, data: Mapping[str, str] | None = None, shown: Iterable[tuple[str, ShownAttribute]] = ()
     ) -> None:
         super().__init__(data=data)
-        known = {one.name: told(one.value) for _, one in shown}
+        known = {one.name: value_in_words(one.value) for _, one in shown}
         for name, attribute in agent.attributes.items():
             self.fields[_field(name)] = _drawn(name, attribute, known.get(name))
 
@@ -88,7 +72,7 @@ def _field(name: str) -> str:
     return f"attributes.{name}"
 
 
-def told_by(agent: Agent | None, attributes: Iterable[Told]) -> list[tuple[str, Told]]:
+def titled(agent: Agent | None, attributes: Iterable[ShownAttribute]) -> list[tuple[str, ShownAttribute]]:
     """Return a run's attributes with their agent's titles."""
     titles = {name: attribute.title for name, attribute in agent.attributes.items()} if agent else {}
     return [(titles.get(one.name) or one.title, one) for one in attributes]

@@ -36,3 +36,15 @@ CREATE OR REPLACE FUNCTION runs_settle(p_run uuid, p_line ledger_line) RETURNS v
 LANGUAGE plpgsql AS $$
 BEGIN
 END $$;
+
+-- Store the search terms of a new run, with it.
+CREATE OR REPLACE FUNCTION runs_index_terms(p_run uuid, p_terms text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+END $$;
+
+-- Give a run's search terms to its continuation, with that.
+CREATE OR REPLACE FUNCTION runs_pass_terms_on(p_run uuid, p_successor uuid) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+END $$;

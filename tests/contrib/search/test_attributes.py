@@ -9,14 +9,15 @@ import pytest
 from django.db import DataError, connection, transaction
 
 from durableagents import Agent, Budget, BusinessFailure, Context, Date, End, Flag, Keyword, Keywords, Money, Number
+from durableagents.contrib.search.models import Attribute
+from durableagents.contrib.search.queries import attributes_of
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import append
 from ledger.errors import StaleLease
 from ledger.verification.runs import verify
 from runs.engine.journal import Batch
-from runs.models import Attribute, Run
-from runs.queries.attributes.shown import attributes_of
+from runs.models import Run
 from runs.services import lifecycle
 from runs.workers import failover
 from tests.integration.runs.fold import check_against_journal
@@ -30,7 +31,7 @@ PERSON = Actor("user", "multi", role="integrator", auth="session", person=4711)
 
 
 def told(run: Run) -> dict[str, Any]:
-    return attributes_of([run.id]).get(run.id, {})
+    return {each.name: each.value for each in attributes_of([run.id]).get(run.id, ())}
 
 
 @pytest.fixture

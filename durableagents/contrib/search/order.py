@@ -1,4 +1,4 @@
-"""A run's place in an order, and its encoding as a cursor."""
+"""Order of runs by an attribute, their positions in it, and positions as cursors."""
 
 from __future__ import annotations
 
@@ -9,22 +9,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from durableagents.contrib.search.conditions import Rows
 from ledger.chain import microseconds
 from ledger.web import cursors
 from ledger.web.cursors import at_microseconds
 from runs.engine.attributes import Attribute
-from runs.queries.attributes.meaning import Rows
-
-NEWEST = "-created_at"  # the lists' default order
 
 
 @dataclass(frozen=True, slots=True)
-class By:
+class AttributeOrder:
     """Order by an attribute's values, of the runs that have one."""
 
     name: str
     attribute: Attribute
-    is_falling: bool
+    is_descending: bool
 
     @property
     def rows(self) -> Rows:
@@ -35,6 +33,7 @@ class By:
         return self.rows.column
 
     def takes(self, value: str) -> bool:
+        """Return whether the text is a value of this attribute."""
         try:
             return bool(self.attribute.texts(self.attribute.shown([value])))
         except (ValueError, ArithmeticError):
@@ -42,33 +41,33 @@ class By:
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
-    """A run's place in an order: its value as text, if sorted by one; then its time and id."""
+class Position:
+    """A run's position in an order: its value as text, if sorted by one; then its time and id."""
 
     at: datetime
     id: UUID
     value: str | None = None
 
 
-def closed(spot: Spot, by: By | None) -> str:
-    """Encode a place as a cursor."""
+def encode(position: Position, by: AttributeOrder | None) -> str:
+    """Encode a position as a cursor."""
     if by is None:
-        return cursors.closed(spot.at, spot.id)
-    said = [by.name, by.is_falling, spot.value, microseconds(spot.at), spot.id.hex]
-    return base64.urlsafe_b64encode(json.dumps(said).encode()).decode()
+        return cursors.closed(position.at, position.id)
+    parts = [by.name, by.is_descending, position.value, microseconds(position.at), position.id.hex]
+    return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode()
 
 
-def opened(cursor: str, by: By | None) -> Spot | None:
+def decode(cursor: str, by: AttributeOrder | None) -> Position | None:
     """Decode a cursor; None if it is invalid or of another order."""
     if by is None:
         place = cursors.opened(cursor)
-        return None if place is None else Spot(*place)
+        return None if place is None else Position(*place)
     try:
-        said = json.loads(base64.b64decode(cursor.encode(), altchars=b"-_", validate=True))
-        name, is_falling, value, count, digits = said
+        parts = json.loads(base64.b64decode(cursor.encode(), altchars=b"-_", validate=True))
+        name, is_descending, value, count, digits = parts
         at = at_microseconds(count) if type(count) is int else None
-        if (name, is_falling) != (by.name, by.is_falling) or at is None or not isinstance(value, str):
+        if (name, is_descending) != (by.name, by.is_descending) or at is None or not isinstance(value, str):
             return None
-        return Spot(at, UUID(hex=digits), value) if by.takes(value) else None
+        return Position(at, UUID(hex=digits), value) if by.takes(value) else None
     except (ValueError, TypeError, AttributeError, binascii.Error, RecursionError):
         return None

@@ -9,15 +9,17 @@ from uuid import UUID
 
 from django.db import connection
 
-from runs.queries.attributes.meaning import All, Any_, Condition, Has, Lacks, Rows
-from runs.queries.attributes.places import By, Spot
+from durableagents.contrib.search.conditions import Condition, Rows
+from durableagents.contrib.search.order import AttributeOrder, Position
+from runs.queries.expressions import Both, Either, Not
 
 Sql = tuple[str, list[Any]]
 Arm = Mapping[str, str]
 _TRUE: Sql = "true", []
 
 
-def _joined(parts: Sequence[Sql], word: str) -> Sql:
+def joined(parts: Sequence[Sql], word: str) -> Sql:
+    """Join conditions or statements, each in brackets."""
     return f" {word} ".join(f"({text})" for text, _ in parts), [value for _, values in parts for value in values]
 
 
@@ -26,29 +28,30 @@ def fits(condition: Condition | None, run: str) -> Sql:
     match condition:
         case None:
             return _TRUE
-        case Has(rows):
+        case Rows() as rows:
             text, values = rows.condition("a")
             look = f"SELECT true FROM runs_attribute AS a WHERE a.run_id = {run} AND {text} LIMIT 1"
             return f"coalesce(({look}), false)", values
-        case Lacks(part):
+        case Not(part):
             text, values = fits(part, run)
             return f"NOT ({text})", values
-        case All(parts):
-            return _joined([fits(part, run) for part in parts], "AND")
-        case Any_(parts):
-            return _joined([fits(part, run) for part in parts], "OR")
+        case Both(parts):
+            return joined([fits(part, run) for part in parts], "AND")
+        case Either(parts):
+            return joined([fits(part, run) for part in parts], "OR")
 
 
 def _of_run(arms: Sequence[Arm], table: str) -> Sql:
     if not all(arms) or not arms:
         return _TRUE
-    return _joined([_joined([(f"{table}.{c} = %s", [v]) for c, v in arm.items()], "AND") for arm in arms], "OR")
+    return joined([joined([(f"{table}.{c} = %s", [v]) for c, v in arm.items()], "AND") for arm in arms], "OR")
 
 
 # --- counting and selecting -------------------------------------------------------------------------------------------
 
 
 def counted(rows: Rows, most: int) -> Sql:
+    """Count these rows, up to `most`."""
     text, values = rows.condition("a")
     return f"SELECT count(*) FROM (SELECT 1 FROM runs_attribute AS a WHERE {text} LIMIT %s) AS found", [*values, most]
 
@@ -63,28 +66,28 @@ def runs_in(arm: Arm, most: int) -> Sql:
     return f"SELECT r.id FROM runs_run AS r WHERE {text} LIMIT %s", [*values, most]
 
 
-def looked_up(
+def among(
     ids: Sequence[UUID],
     condition: Condition | None,
     arms: Sequence[Arm],
-    by: By | None,
-    beyond: Spot | None,
+    by: AttributeOrder | None,
+    start: Position | None,
     limit: int,
     seen: Sql = _TRUE,
 ) -> Sql:
-    """Select those of these runs that match and are visible (`seen`), in order, after a place."""
-    whole, values = _joined([fits(condition, "r.id"), _of_run(arms, "r"), seen], "AND")
+    """Select those of these runs that match and are visible (`seen`), in order, after a position."""
+    whole, values = joined([fits(condition, "r.id"), _of_run(arms, "r"), seen], "AND")
     if by is None:
-        place, more = _after("r.created_at, r.id", beyond, by)
+        after, more = _after("r.created_at, r.id", start, by)
         return (
-            f"SELECT r.id, r.created_at, NULL FROM runs_run AS r WHERE r.id = ANY (%s::uuid[]) AND {whole} AND {place} "
+            f"SELECT r.id, r.created_at, NULL FROM runs_run AS r WHERE r.id = ANY (%s::uuid[]) AND {whole} AND {after} "
             "ORDER BY r.created_at DESC, r.id DESC LIMIT %s"
         ), [list(ids), *values, *more, limit]
     own, named = by.rows.condition("s")
-    place, more = _after(f"s.{by.column}, r.created_at, r.id", beyond, by)
+    after, more = _after(f"s.{by.column}, r.created_at, r.id", start, by)
     return (
         f"SELECT r.id, r.created_at, s.{by.column}::text FROM runs_run AS r JOIN runs_attribute AS s "
-        f"ON s.run_id = r.id AND {own} WHERE r.id = ANY (%s::uuid[]) AND {whole} AND {place} "
+        f"ON s.run_id = r.id AND {own} WHERE r.id = ANY (%s::uuid[]) AND {whole} AND {after} "
         f"ORDER BY {_order(by, 's', 'r.created_at, r.id')} LIMIT %s"
     ), [*named, list(ids), *values, *more, limit]
 
@@ -92,9 +95,9 @@ def looked_up(
 # --- walks ------------------------------------------------------------------------------------------------------------
 
 
-def by_time(arms: Sequence[Arm], place: Spot | None, size: int, condition: Condition | None) -> Sql:
+def by_time(arms: Sequence[Arm], start: Position | None, size: int, condition: Condition | None) -> Sql:
     """Select the next runs, newest first."""
-    after, more = _after("r.created_at, r.id", place, None)
+    after, more = _after("r.created_at, r.id", start, None)
     parts = []
     for arm in arms:
         own, values = _of_run([arm], "r")
@@ -103,17 +106,19 @@ def by_time(arms: Sequence[Arm], place: Spot | None, size: int, condition: Condi
     return _window(parts, size, condition, [])
 
 
-def by_walks(walks: Callable[[Sql], Sequence[Sql]], place: Spot | None, size: int, condition: Condition | None) -> Sql:
-    """Select the next runs of several walks, newest first; each is given the place, and takes its limit last."""
-    parts = [(text, [*values, size]) for text, values in walks(_after("r.created_at, r.id", place, None))]
+def by_walks(
+    walks: Callable[[Sql], Sequence[Sql]], start: Position | None, size: int, condition: Condition | None
+) -> Sql:
+    """Select the next runs of several walks, newest first; each is given the position, and takes its limit last."""
+    parts = [(text, [*values, size]) for text, values in walks(_after("r.created_at, r.id", start, None))]
     return _window(parts, size, condition, [])
 
 
 def by_equality(
-    each: Sequence[Rows], place: Spot | None, size: int, condition: Condition | None, arms: Sequence[Arm]
+    each: Sequence[Rows], start: Position | None, size: int, condition: Condition | None, arms: Sequence[Arm]
 ) -> Sql:
     """Select the next runs that have one of these values, newest first."""
-    after, more = _after("a.created_at, a.run_id", place, None)
+    after, more = _after("a.created_at, a.run_id", start, None)
     parts = []
     for rows in each:
         own, values = rows.condition("a")
@@ -136,17 +141,17 @@ def _window(parts: Sequence[Sql], size: int, condition: Condition | None, arms: 
 
 
 def by_value(
-    by: By,
+    by: AttributeOrder,
     bounds: Sequence[Rows],
-    place: Spot | None,
+    start: Position | None,
     size: int,
     condition: Condition | None,
     arms: Sequence[Arm],
     seen: Sql = _TRUE,
 ) -> Sql:
     """Select the next visible runs within the bounds, in the order of an attribute's values."""
-    own, values = _joined([*(rows.condition("s") for rows in (by.rows, *bounds)), seen], "AND")
-    after, more = _after(f"s.{by.column}, s.created_at, s.run_id", place, by)
+    own, values = joined([*(rows.condition("s") for rows in (by.rows, *bounds)), seen], "AND")
+    after, more = _after(f"s.{by.column}, s.created_at, s.run_id", start, by)
     judged, judging = _judged(condition, arms)
     return (
         f"WITH w AS MATERIALIZED (SELECT s.run_id, s.created_at, s.{by.column} FROM runs_attribute AS s "
@@ -162,35 +167,29 @@ def _judged(condition: Condition | None, arms: Sequence[Arm]) -> Sql:
         own, values = _of_run(arms, "r")
         look = f"SELECT true FROM runs_run AS r WHERE r.id = w.run_id AND ({own}) LIMIT 1"
         judged.append((f"coalesce(({look}), false)", values))
-    return _joined(judged, "AND")
+    return joined(judged, "AND")
 
 
-def _order(by: By, table: str, then: str) -> str:
-    direction = "DESC" if by.is_falling else "ASC"
+def _order(by: AttributeOrder, table: str, then: str) -> str:
+    direction = "DESC" if by.is_descending else "ASC"
     return ", ".join(f"{column} {direction}" for column in (f"{table}.{by.column}", *then.split(", ")))
 
 
-def _after(columns: str, place: Spot | None, by: By | None) -> Sql:
-    """Return the condition that a row comes after a place; newest first without an attribute."""
-    if place is None:
+def _after(columns: str, start: Position | None, by: AttributeOrder | None) -> Sql:
+    """Return the condition that a row comes after a position; newest first without an attribute."""
+    if start is None:
         return _TRUE
     if by is None:
-        return f"({columns}) < (%s, %s)", [place.at, place.id]
+        return f"({columns}) < (%s, %s)", [start.at, start.id]
     cast = "numeric" if by.attribute.is_number else "text"
-    return f"({columns}) {'<' if by.is_falling else '>'} (%s::{cast}, %s, %s)", [place.value, place.at, place.id]
+    return f"({columns}) {'<' if by.is_descending else '>'} (%s::{cast}, %s, %s)", [start.value, start.at, start.id]
 
 
 # --- running ----------------------------------------------------------------------------------------------------------
 
 
-def spots(statement: Sql) -> list[Spot]:
+def fetch(statement: Sql) -> list[Any]:
+    """Run a statement and return its rows."""
     with connection.cursor() as cursor:
         cursor.execute(*statement)
-        return [Spot(at, run_id, value) for run_id, at, value in cursor.fetchall()]
-
-
-def judged(statement: Sql) -> list[tuple[Spot, bool]]:
-    """Run a walk; return each place, and whether its run matches."""
-    with connection.cursor() as cursor:
-        cursor.execute(*statement)
-        return [(Spot(at, run_id, value), bool(fits)) for run_id, at, value, fits in cursor.fetchall()]
+        return cursor.fetchall()
