@@ -71,6 +71,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.releases",
     "durableagents.contrib.restore_hold",
     "durableagents.contrib.schedules",
+    "durableagents.contrib.screening",
     "durableagents.contrib.search",
     "durableagents.contrib.secrets",
     "durableagents.contrib.tracing",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ledger.verification.runs import Check, ReadJournal
     from runs.background import Duty
     from runs.engine.certification import Certificate, CertificateReader
+    from runs.engine.content.hooks import Screen
     from runs.engine.gating.timing import QueueTiming
     from runs.engine.journal import GateOpening, WaitSpec
     from runs.engine.limits import Limits
@@ -152,6 +153,8 @@ class Feature:
     # Returns the limits of calls that a worker observes, by its incarnation.
     limits: Callable[[UUID], Limits] | None = None
     certification: Certification | None = None
+    # Returns the hooks that screen content for every agent, in order.
+    screens: Callable[[], Sequence[Screen]] | None = None
     search: RunSearch | None = None
 
     # Statements that accompany a run's creation, by its id. Its first events are packed inside: nothing may be kept

@@ -45,5 +45,5 @@ FEATURES = (
     Feature(name="halts", record_checks=(every_halt,)),
     Feature(name="tags", run_checks=(SeenBy,)),
     Feature(name="read cache", run_checks=(CachedReads,), run_tables={"runs_cachedread": "run_id"}),
-    Feature(name="screening", run_checks=(Screened,)),
+    Feature(name="content", run_checks=(Screened,)),
 )

@@ -15,7 +15,9 @@ from tests.system.databases import database
 
 _MISFIT = "import django; django.setup(); from ledger import schema; print(schema.misfit() or '')"
 # Those whose tables may stay behind unused.
-REMOVABLE = "bulk,casework,certify,documents,forks,limits,metrics,releases,replay,reports,schedules,search,webhooks"
+REMOVABLE = (
+    "bulk,casework,certify,documents,forks,limits,metrics,releases,replay,reports,schedules,screening,search,webhooks"
+)
 
 
 @pytest.fixture(autouse=True)
