@@ -7,10 +7,8 @@ from typing import Any
 
 from django import forms
 
-from ledger.errors import DurableAgentsError
-from ledger.web.page_forms import in_words
 from runs.console.forms.fields import Choice, Value
-from runs.console.forms.form import Bound, ExtraField
+from runs.console.forms.form import ExtraField, PartForm
 from runs.engine.agents import Agent
 from runs.engine.attributes import Attribute, of_words
 from runs.queries.shown_attributes import ShownAttribute
@@ -24,10 +22,8 @@ _NOTES = {
 }
 
 
-class AttributeForm(forms.Form):
-    """Fields for an agent's attributes, named as in the API. The agent's types validate; `mark` shows their errors."""
-
-    bound_field_class = Bound
+class AttributeForm(PartForm):
+    """Fields for an agent's attributes."""
 
     def __init__(
         self, agent: Agent, *, data: Mapping[str, str] | None = None, shown: Iterable[tuple[str, ShownAttribute]] = ()
@@ -38,25 +34,8 @@ class AttributeForm(forms.Form):
             self.fields[_field(name)] = _drawn(name, attribute, known.get(name))
 
     @property
-    def all(self) -> list[Bound]:
-        """Return the fields in their author's order."""
-        bound: Any = [self[name] for name in self.fields]
-        return bound  # type: ignore[no-any-return]
-
-    @property
     def is_filled(self) -> bool:
         return any(field.value() for field in self.all)
-
-    @property
-    def wrong(self) -> list[Bound]:
-        return [field for field in self.all if field.errors]
-
-    def mark(self, error: DurableAgentsError) -> None:
-        """Show errors at their fields; others are shown elsewhere."""
-        self.full_clean()
-        for problem in error.extra.get("errors", []):
-            if (name := str(problem.get("field", ""))) in self.fields:
-                self.add_error(name, in_words(problem))
 
 
 def _drawn(name: str, attribute: Attribute, shown: str | None) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 
 
 class SearchConfig(AppConfig):
@@ -14,10 +15,11 @@ class SearchConfig(AppConfig):
 
     def ready(self) -> None:
         """Install this app's feature."""
-        from durableagents.contrib.search import queries, words
+        from durableagents.contrib.search import queries, reindexing, words
         from durableagents.contrib.search.verify import Attributes
         from runs.features import Feature, RunSearch, install
 
+        post_migrate.connect(reindexing.reindex, sender=self)
         install(
             Feature(
                 name="search",

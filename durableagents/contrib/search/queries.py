@@ -7,17 +7,22 @@ page's end is revealed.
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from datetime import datetime
 from itertools import groupby
+from typing import Any
 from uuid import UUID
 
-from durableagents.contrib.search import order, statements
+from django.db import connection
+
 from durableagents.contrib.search.conditions import Condition, Rows, declared, resolve, sort_attribute
 from durableagents.contrib.search.models import Attribute
-from durableagents.contrib.search.order import AttributeOrder, Position
-from durableagents.contrib.search.statements import Sql
+from ledger.chain import microseconds
+from ledger.web.cursors import at_microseconds
 from runs import seen
 from runs.queries.expressions import Both, Either, Not
 from runs.queries.run_list import BY_WAIT, NEWEST
@@ -28,6 +33,8 @@ FEW = 2000  # runs that are all examined
 MOST = 20_000  # runs that one page examines on its way
 MAX_ARMS = 100  # values whose rows are walked in parallel
 _FIRST = 200  # size of a walk's first window; each is four times the one before
+Sql = tuple[str, list[Any]]
+_TRUE: Sql = "true", []
 _KINDS = {
     "keyword": "text",
     "keywords": "list of texts",
@@ -68,104 +75,241 @@ def sort_orders(agent: str) -> list[tuple[str, str]]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A run's position in an order: its value as text, if sorted by one; then its time and id."""
+
+    at: datetime
+    id: UUID
+    value: str | None = None
+
+
 def search_attributes(query: AttributeQuery) -> AttributePages:
     """Resolve the names in a query, and return its pages. Raises BadSearch."""
-    condition, by = resolve(query.where, query.agent) if query.where else None, None
-    if query.sort not in ("", NEWEST, *BY_WAIT):
-        name = query.sort.removeprefix("-")
-        attribute = sort_attribute(name, query.agent, (NEWEST.removeprefix("-"), *BY_WAIT))
-        by = AttributeOrder(name, attribute, query.sort != name)
-    return Search(query, condition, by).page
+    condition = resolve(query.where, query.agent) if query.where else None
+    if query.sort in ("", NEWEST, *BY_WAIT):
+        return Search(query, condition).page
+    name = query.sort.removeprefix("-")
+    attribute = sort_attribute(name, query.agent, (NEWEST.removeprefix("-"), *BY_WAIT))
+    return Search(query, condition, Rows(name, attribute, "set", ()), query.sort != name).page
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A search by attributes. Without an order by an attribute, newest first."""
+    """A search by attributes, in the order of the values in `by`, or newest first."""
 
     query: AttributeQuery
     condition: Condition | None
-    by: AttributeOrder | None = None
-
-    @property
-    def whole(self) -> Condition | None:
-        """Return the condition, including that the run has the attribute it is sorted by."""
-        parts = [*([self.condition] if self.condition else []), *([self.by.rows] if self.by else [])]
-        return Both(tuple(parts)) if parts else None
+    by: Rows | None = None
+    is_descending: bool = True
 
     def page(self, limit: int, cursor: str) -> tuple[list[UUID], str] | None:
         """Return up to `limit` matching runs in order, maybe fewer, and the cursor of the next page, "" on the last.
         None for a cursor of another list."""
-        start = order.decode(cursor, self.by) if cursor else None
+        start = self._decoded(cursor) if cursor else None
         if cursor and start is None:
             return None
         found, following = self._found(limit, start)
-        return [each.id for each in found], order.encode(following, self.by) if following else ""
+        return [each.id for each in found], self._encoded(following) if following else ""
+
+    @property
+    def _order(self) -> tuple[str, bool]:
+        return (self.by.name if self.by else "", self.is_descending)
+
+    def _encoded(self, position: Position) -> str:
+        parts = [*self._order, position.value, microseconds(position.at), position.id.hex]
+        return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode()
+
+    def _decoded(self, cursor: str) -> Position | None:
+        try:
+            name, is_descending, value, count, digits = json.loads(
+                base64.b64decode(cursor.encode(), altchars=b"-_", validate=True)
+            )
+            at = at_microseconds(count) if type(count) is int else None
+            if (name, is_descending) != self._order or at is None or not self._is_value(value):
+                return None
+            return Position(at, UUID(hex=digits), value)
+        except (ValueError, TypeError, AttributeError, binascii.Error, RecursionError):
+            return None
+
+    def _is_value(self, value: Any) -> bool:
+        if self.by is None or not isinstance(value, str):
+            return self.by is None and value is None
+        try:
+            return bool(self.by.attribute.texts(self.by.attribute.shown([value])))
+        except (ValueError, ArithmeticError):
+            return False
 
     def _found(self, limit: int, start: Position | None) -> tuple[list[Position], Position | None]:
         """Return a page's positions, and the one after which the next page begins, None on the last."""
-        count, cover = _rarest(self)
-        few = _few(self, count, cover)
+        parts = [each for each in (self.condition, self.by) if each]
+        count, cover = _rarest(Both(tuple(parts))) if parts else (FEW + 1, None)
+        few = self._few(count, cover)
         if few is not None:
-            own = seen.is_seen("r", self.query.who)
-            statement = statements.among(few, self.whole, self.query.arms, self.by, start, limit + 1, own)
-            positions = [Position(at, run_id, value) for run_id, at, value in statements.fetch(statement)]
+            positions = [Position(*row) for row in _fetch(self._among(few, start, limit + 1))]
             return positions[:limit], positions[limit - 1] if len(positions) > limit else None
         found: list[Position] = []
-        for window, is_last in _windows(self, cover, max(_FIRST, limit), start):
-            found += [position for position, fits in window if fits]
+        left, size = MOST, max(_FIRST, limit)
+        while left > 0:
+            size = min(size, left)
+            window = _fetch(self._walk(cover, start, size))
+            found += [Position(*row) for *row, fits in window if fits]
             if len(found) > limit:
                 return found[:limit], found[limit - 1]
-            if is_last:
+            if len(window) < size:
                 return found, None
-            start = window[-1][0]
+            start, left, size = Position(*window[-1][:3]), left - size, size * 4
         return found, start
 
+    def _few(self, count: int, cover: list[Rows] | None) -> list[UUID] | None:
+        """Return all runs that can match, if they are few."""
+        who = self.query.who
+        if self.query.among is not None:
+            return list(self.query.among)
+        if cover is not None and count <= FEW:
+            own = [rows.condition("a") for rows in cover]
+            return _ids([(f"SELECT a.run_id FROM runs_attribute AS a WHERE {text}", values) for text, values in own])
+        if not who.sees_all:
+            limited = [(text, [*values, FEW + 1]) for text, values in seen.walks(who, self.query.arms)]
+            found = _ids([(f"SELECT run_id FROM ({text}) AS of_arm", values) for text, values in limited])
+            return found if len(found) <= FEW else None
+        if self.query.arms and all(self.query.arms):
+            runs, own = "SELECT r.id FROM runs_run AS r WHERE", [_of_run([arm], "r") for arm in self.query.arms]
+            arms = [(f"{runs} {text} LIMIT %s", [*values, FEW + 1]) for text, values in own]
+            if sum(_counts([(f"SELECT count(*) FROM ({text}) AS found", values) for text, values in arms])) <= FEW:
+                return _ids(arms)
+        return None
 
-def _windows(
-    search: Search, cover: list[Rows] | None, size: int, start: Position | None
-) -> Iterator[tuple[list[tuple[Position, bool]], bool]]:
-    """Yield windows of runs with whether they match, and whether the window is the last."""
-    left = MOST
-    while left > 0:
-        size = min(size, left)
-        rows = statements.fetch(_walk(search, cover, start, size))
-        window = [(Position(at, run_id, value), bool(fits)) for run_id, at, value, fits in rows]
-        yield window, len(window) < size
-        start, left, size = window[-1][0], left - size, size * 4
+    # --- statements ---------------------------------------------------------------------------------------------------
+
+    def _among(self, ids: Sequence[UUID], start: Position | None, limit: int) -> Sql:
+        """Select those of these runs that match and are visible, in order, after a position."""
+        own, named = self.by.condition("s") if self.by else _TRUE
+        join = f"JOIN runs_attribute AS s ON s.run_id = r.id AND {own}" if self.by else ""
+        value = f"s.{self.by.column}::text" if self.by else "NULL"
+        columns = self._columns("s", "r.created_at", "r.id")
+        parts = [_fits(self.condition, "r.id"), _of_run(self.query.arms, "r"), seen.is_seen("r", self.query.who)]
+        whole, values = _joined([*parts, self._after(columns, start)], "AND")
+        return (
+            f"SELECT r.created_at, r.id, {value} FROM runs_run AS r {join} WHERE r.id = ANY (%s::uuid[]) AND {whole} "
+            f"ORDER BY {self._sorted(columns)} LIMIT %s"
+        ), [*named, list(ids), *values, limit]
+
+    def _walk(self, cover: list[Rows] | None, start: Position | None, size: int) -> Sql:
+        """Select the next runs in order, and whether each matches."""
+        who, arms = self.query.who, self.query.arms
+        each = [one for rows in cover for one in rows.each()] if cover and all(r.is_equality for r in cover) else []
+        judged = [_fits(self.condition, "w.run_id")]
+        if self.by is not None:
+            bounds = [rows.condition("t") for rows in (self.by, *self._bounds())]
+            own = _joined([*bounds, seen.is_of_seen("t.run_id", who)], "AND")
+            parts = [self._part("runs_attribute", "run_id", own, start, size)]
+        elif not who.sees_all:
+            after = self._after(("r.created_at", "r.id"), start)
+            parts, arms = [(text, [*values, size]) for text, values in seen.walks(who, arms, after)], ()
+        elif 0 < len(each) <= MAX_ARMS:
+            parts = [self._part("runs_attribute", "run_id", rows.condition("t"), start, size) for rows in each]
+        else:
+            parts, arms = [self._part("runs_run", "id", _of_run([arm], "t"), start, size) for arm in arms], ()
+        if any(arms):
+            text, given = _of_run([arm for arm in arms if arm], "r")
+            row = f"SELECT true FROM runs_run AS r WHERE r.id = w.run_id AND ({text}) LIMIT 1"
+            judged.append((f"coalesce(({row}), false)", given))
+        fits, more = _joined(judged, "AND")
+        inner, values = _joined(parts, "UNION")  # UNION: each run once, whichever of its values matched
+        order = self._sorted((*(("w.value",) if self.by else ()), "w.created_at", "w.run_id"))
+        return (
+            f"WITH w AS MATERIALIZED (SELECT w.* FROM ({inner}) AS w ORDER BY {order} LIMIT %s) "
+            f"SELECT w.created_at, w.run_id, {'w.value::text' if self.by else 'NULL'}, {fits} FROM w ORDER BY {order}"
+        ), [*values, size, *more]
+
+    def _part(self, table: str, run_id: str, own: Sql, start: Position | None, size: int) -> Sql:
+        """Select the next runs by one condition, which an index serves in this order."""
+        columns = self._columns("t", "t.created_at", f"t.{run_id}")
+        after, more = self._after(columns, start)
+        value = f", {columns[0]} AS value" if self.by else ""
+        return (
+            f"SELECT t.{run_id} AS run_id, t.created_at{value} FROM {table} AS t WHERE {own[0]} AND {after} "
+            f"ORDER BY {self._sorted(columns)} LIMIT %s"
+        ), [*own[1], *more, size]
+
+    def _bounds(self) -> list[Rows]:
+        """Return the condition's bounds on the sort attribute, within which to walk."""
+        parts = self.condition.parts if isinstance(self.condition, Both) else (self.condition,)
+        return [part for part in parts if isinstance(part, Rows) and self.by and part.name == self.by.name]
+
+    def _columns(self, attribute: str, *others: str) -> tuple[str, ...]:
+        return (f"{attribute}.{self.by.column}", *others) if self.by else others
+
+    def _sorted(self, columns: Sequence[str]) -> str:
+        return ", ".join(f"{column} {'DESC' if self.is_descending else 'ASC'}" for column in columns)
+
+    def _after(self, columns: Sequence[str], start: Position | None) -> Sql:
+        """Return the condition that a row comes after a position."""
+        if start is None:
+            return _TRUE
+        row, sign = f"({', '.join(columns)})", "<" if self.is_descending else ">"
+        if self.by is None:
+            return f"{row} {sign} (%s, %s)", [start.at, start.id]
+        cast = "numeric" if self.by.attribute.is_number else "text"
+        return f"{row} {sign} (%s::{cast}, %s, %s)", [start.value, start.at, start.id]
 
 
-def _walk(search: Search, cover: list[Rows] | None, start: Position | None, size: int) -> Sql:
-    """Return the statement for the next runs in order, and whether each matches."""
-    by, who, arms = search.by, search.query.who, [arm for arm in search.query.arms if arm]
-    if by is not None:
-        own = seen.is_of_seen("s.run_id", who)
-        return statements.by_value(by, _bounds(search, by), start, size, search.condition, arms, own)
-    if not who.sees_all:
-        walks = partial(seen.walks, who, search.query.arms)
-        return statements.by_walks(walks, start, size, search.condition)
-    if cover is not None and all(rows.is_equality for rows in cover):
-        each = [one for rows in cover for one in rows.each()]
-        if len(each) <= MAX_ARMS:
-            return statements.by_equality(each, start, size, search.condition, arms)
-    return statements.by_time(search.query.arms, start, size, search.condition)
+def _fits(condition: Condition | None, run: str) -> Sql:
+    """Return the SQL condition that a run matches; `run` is the expression of its id. Subqueries on one run's rows have
+    a LIMIT, so that the planner can't turn them into a walk over all matching rows."""
+    match condition:
+        case None:
+            return _TRUE
+        case Rows():
+            text, values = condition.condition("a")
+            row = f"SELECT true FROM runs_attribute AS a WHERE a.run_id = {run} AND {text} LIMIT 1"
+            return f"coalesce(({row}), false)", values
+        case Not(part):
+            text, values = _fits(part, run)
+            return f"NOT ({text})", values
+        case Both(parts):
+            return _joined([_fits(part, run) for part in parts], "AND")
+        case Either(parts):
+            return _joined([_fits(part, run) for part in parts], "OR")
 
 
-def _bounds(search: Search, by: AttributeOrder) -> list[Rows]:
-    """Return the condition's bounds on the sort attribute, within which to walk."""
-    parts = search.condition.parts if isinstance(search.condition, Both) else (search.condition,)
-    return [part for part in parts if isinstance(part, Rows) and part.name == by.name]
+def _of_run(arms: Sequence[Mapping[str, str]], table: str) -> Sql:
+    if not all(arms) or not arms:
+        return _TRUE
+    return _joined([_joined([(f"{table}.{c} = %s", [v]) for c, v in arm.items()], "AND") for arm in arms], "OR")
+
+
+def _joined(parts: Sequence[Sql], word: str) -> Sql:
+    """Join conditions or statements, each in brackets."""
+    return f" {word} ".join(f"({text})" for text, _ in parts), [value for _, values in parts for value in values]
+
+
+def _fetch(statement: Sql) -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(*statement)
+        return cursor.fetchall()
+
+
+def _counts(parts: Sequence[Sql]) -> list[int]:
+    text, values = _joined(parts, ",")
+    return list(_fetch((f"SELECT {text}", values))[0]) if parts else []
+
+
+def _ids(parts: Sequence[Sql]) -> list[UUID]:
+    return [run_id for (run_id,) in _fetch(_joined(parts, "UNION"))]
 
 
 # --- the rarest required condition ------------------------------------------------------------------------------------
 
 
-def _rarest(search: Search) -> tuple[int, list[Rows] | None]:
+def _rarest(condition: Condition) -> tuple[int, list[Rows] | None]:
     """Return the smallest known count, up to FEW + 1, and rows of which every matching run has one."""
-    if search.whole is None:
-        return FEW + 1, None
-    leaves = list(dict.fromkeys(_leaves(search.whole)))
-    counts = dict(zip(leaves, _counted([statements.counted(rows, FEW + 1) for rows in leaves]), strict=True))
-    return _cover(search.whole, counts) or (FEW + 1, None)
+    leaves = list(dict.fromkeys(_leaves(condition)))
+    own = [rows.condition("a") for rows in leaves]
+    count = "SELECT count(*) FROM (SELECT 1 FROM runs_attribute AS a WHERE {} LIMIT %s) AS found"
+    counts = _counts([(count.format(text), [*values, FEW + 1]) for text, values in own])
+    return _cover(condition, dict(zip(leaves, counts, strict=True))) or (FEW + 1, None)
 
 
 def _leaves(condition: Condition) -> Iterator[Rows]:
@@ -193,33 +337,3 @@ def _cover(condition: Condition, counts: Mapping[Rows, int]) -> tuple[int, list[
             return sum(number for number, _ in some), [rows for _, several in some for rows in several]
         case Not():
             return None  # most runs lack most things
-
-
-def _few(search: Search, count: int, cover: list[Rows] | None) -> list[UUID] | None:
-    """Return all runs that can match, if they are few."""
-    query = search.query
-    if query.among is not None:
-        return list(query.among)
-    if cover is not None and count <= FEW:
-        return _ids([statements.runs_of(rows) for rows in cover])
-    if not query.who.sees_all:
-        limited = [(text, [*values, FEW + 1]) for text, values in seen.walks(query.who, query.arms)]
-        found = _ids([(f"SELECT run_id FROM ({text}) AS of_arm", values) for text, values in limited])
-        return found if len(found) <= FEW else None
-    arms = [arm for arm in query.arms if arm]
-    if arms and len(arms) == len(query.arms):
-        of_arms = [statements.runs_in(arm, FEW + 1) for arm in arms]
-        if sum(_counted([(f"SELECT count(*) FROM ({text}) AS found", values) for text, values in of_arms])) <= FEW:
-            return _ids(of_arms)
-    return None
-
-
-def _counted(parts: list[Sql]) -> list[int]:
-    if not parts:
-        return []
-    text, values = statements.joined(parts, ",")
-    return list(statements.fetch((f"SELECT {text}", values))[0])
-
-
-def _ids(parts: list[Sql]) -> list[UUID]:
-    return [run_id for (run_id,) in statements.fetch(statements.joined(parts, "UNION"))]
