@@ -31,12 +31,11 @@ from runs import features
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.documents import DOCUMENTS, NO_APP
-from runs.engine.gating.fields import editable_in
+from runs.engine.gating.fields import editable_in, subject
 from runs.engine.gating.proof import Wanted
 from runs.queries.code_here import agent_here, titles_of
 from runs.queries.display import stood_at
 from runs.queries.tool_cards import ToolCard, cards_of
-from runs.search import subject
 
 _NTH = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth"}
 # Text and tone of an approval's chip.

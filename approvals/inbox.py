@@ -27,11 +27,11 @@ from ledger.web.cursors import Condition, Order, closed, opened
 from ledger.web.roles import OwnCase, OwnLimit, StandsIn, own_cases, own_limits, stand_ins
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import BADGE_TO, Counted, Tally, badge
-from runs import features, search, seen
-from runs.engine.gating.fields import CURRENCY, Amount, amount_in
+from runs import features, seen
+from runs.engine.gating.fields import CURRENCY, Amount, amount_in, subject
 from runs.journal.asked.queues import QUEUES
+from runs.queries.searching import run_search
 from runs.queries.tool_cards import ToolCard
-from runs.search import subject
 from runs.services.questions import open_for
 
 # The amount has a column of its own, because plans are encrypted. A row from before that has a plan in canonical JSON
@@ -301,8 +301,8 @@ def _place_of(chosen: Approval, last: Approval, wanted: Wanted) -> tuple[datetim
 
 def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
     """Return a page of search results: at most a thousand runs, sorted and counted here."""
-    found = search.looked(wanted.q)
-    rows: QuerySet[Approval] = Approval.objects.select_related("run").filter(run_id__in=found.runs)
+    run_ids, is_cut = run_search("q").by_words(wanted.q, {})
+    rows: QuerySet[Approval] = Approval.objects.select_related("run").filter(run_id__in=run_ids)
     if mine := queues_of(held):
         own = Q(id__in=[one.approval_id for one in own_cases(held)])
         rows = rows.filter(
@@ -318,7 +318,7 @@ def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
     place = opened(wanted.beyond)
     rest = [one for one in approvals if place is None or _is_beyond(one, place, wanted)]
     listed = _listed(rest[: limit + 1], wanted, limit, len(approvals), place is None, held)
-    return replace(listed, is_cut=found.is_cut)
+    return replace(listed, is_cut=is_cut)
 
 
 def _is_beyond(one: Approval, place: tuple[datetime, UUID], wanted: Wanted) -> bool:

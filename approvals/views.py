@@ -105,6 +105,7 @@ class InboxPage(CasePage):
             "more_questions": more_questions,
             "listed": listed,
             "wanted": wanted,
+            "has_search": features.only(lambda each: each.search) is not None,
             "tally": tally,
             "here_link": wanted.here,
             "first_link": wanted.link(),

@@ -92,6 +92,15 @@ def check_limits() -> list[CheckMessage]:
     return [Warning(problem, hint="add the app to INSTALLED_APPS", id="durableagents.W006")] if declared else []
 
 
+def check_screens() -> None:
+    """Check that hooks which settings name are asked. Raises ImproperlyConfigured: they protect models and tools."""
+    if settings.DURABLEAGENTS.screens and features.only(lambda each: each.screens) is None:
+        raise ImproperlyConfigured(
+            "DURABLEAGENTS_SCREENS: durableagents.contrib.screening is not installed, so no hook would be asked: "
+            "add the app to INSTALLED_APPS, or unset it"
+        )
+
+
 def check_signing_in() -> list[CheckMessage]:
     """Check second-factor roles and providers' secrets and roles. Raises ImproperlyConfigured."""
     environment, known = settings.DURABLEAGENTS, (*ROLES, STAFF)
@@ -176,6 +185,7 @@ def start_checks(**_: Any) -> list[Any]:
     """Run the checks of `manage.py check` and of commands that start something."""
     check_model()
     warnings = [*check_definitions(), *check_budget_queue(), *check_limits(), *check_certification()]
+    check_screens()
     warnings += check_signing_in()
     check_keys()
     return warnings

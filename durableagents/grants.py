@@ -117,8 +117,7 @@ READ_ONLY = frozenset(
         "django_content_type",
         "auth_permission",
         "ledger_definition",
-        "runs_attribute",  # written by a trigger as the owner
-        "runs_runtag",  # likewise
+        "runs_runtag",  # written by a trigger as the owner
         "approvals_seat",  # likewise
         "ledger_accountrecord",
         "ledger_register",

@@ -76,6 +76,8 @@ INSTALLED_APPS = [
     "durableagents.contrib.releases",
     "durableagents.contrib.restore_hold",
     "durableagents.contrib.schedules",
+    "durableagents.contrib.screening",
+    "durableagents.contrib.search",
     "durableagents.contrib.secrets",
     "durableagents.contrib.standing_approvals",
     "durableagents.contrib.step_up",

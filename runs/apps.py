@@ -25,7 +25,6 @@ class RunsConfig(AppConfig):
         from runs.engine.agents import registry
         from runs.engine.errors import DefinitionError
         from runs.own_features import FEATURES
-        from runs.services.screening import installed
 
         features.install(*FEATURES)
         viewers.tell_who_sees(seen.sees)
@@ -38,7 +37,6 @@ class RunsConfig(AppConfig):
                     f"DURABLEAGENTS_AGENTS: {name} ({module.__file__}) defines no agent: "
                     "make one with Agent(name, version, …), or name its module"
                 )
-        installed()
         for agent in registry.agents():
             try:
                 agent.validate()

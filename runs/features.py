@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ledger.verification.runs import Check, ReadJournal
     from runs.background import Duty
     from runs.engine.certification import Certificate, CertificateReader
+    from runs.engine.content.hooks import Screen
     from runs.engine.gating.proof import Wanted
     from runs.engine.gating.timing import QueueTiming
     from runs.engine.guards import Guard
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from runs.journal.asked.policies import Book
     from runs.journal.libpq import Connection, Pool
     from runs.models import Run, Wait
+    from runs.queries.searching import AttributePages, AttributeQuery
+    from runs.queries.shown_attributes import ShownAttribute
     from runs.queries.why.acts import Offer
     from runs.queries.why.seen import Reader, Seen
     from runs.services.version_choice import Key
@@ -115,6 +118,21 @@ class StartRules:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunSearch:
+    """Search of runs. `terms` returns the words by which a new run is found. `by_words` finds runs with all these words
+    and these values of columns: their ids, newest first, and whether more may match. `by_attributes` checks a search by
+    attributes, and returns its pages. Both raise BadSearch. Of an agent (by name; "" for all), `attributes` returns the
+    attributes to search by, with their kinds, `orders` the orders by them, with labels. `attributes_of` reads runs'."""
+
+    terms: Callable[..., list[str]]
+    by_words: Callable[[str, Mapping[str, str]], tuple[list[UUID], bool]]
+    by_attributes: Callable[[AttributeQuery], AttributePages]
+    attributes: Callable[[str], list[tuple[str, str]]]
+    orders: Callable[[str], list[tuple[str, str]]]
+    attributes_of: Callable[[Sequence[UUID]], Mapping[UUID, Sequence[ShownAttribute]]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Certification:
     """Certificates of keyed tools. `for_worker` makes those that a worker goes by. `read` reads all, and returns a
     function that gives the one of an agent (by name) and tool."""
@@ -166,6 +184,9 @@ class Feature:
     # Returns the halts that a worker observes, by its incarnation.
     halts: Callable[[UUID], Halts] | None = None
     certification: Certification | None = None
+    # Returns the hooks that screen content for every agent, in order.
+    screens: Callable[[], Sequence[Screen]] | None = None
+    search: RunSearch | None = None
     step_up: StepUp | None = None
 
     # Statements that accompany a run's creation, by its id. Its first events are packed inside: nothing may be kept
@@ -330,6 +351,12 @@ async def prepare_reading(connection: Connection, run_ids: Collection[UUID]) -> 
     """Prepare this process to read and write the payloads of these runs. Raises psycopg.Error."""
     for prepare in every(lambda each: each.before_read):
         await prepare(connection, run_ids)
+
+
+def search_terms(run_id: UUID, **about: Any) -> list[str]:
+    """Return the words by which a new run is found; none without a feature that searches."""
+    search = only(lambda each: each.search)
+    return [] if search is None else search.terms(run_id, **about)
 
 
 def worker_certificates(pool: Pool) -> Certificates:

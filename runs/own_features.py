@@ -10,12 +10,12 @@ from runs.services import callbacks
 from runs.services.budgets import raising
 from runs.services.families import wishes
 from runs.services.starts import turns
-from runs.verification.attributes import Attributes, SeenBy
 from runs.verification.continuation import Continuation
 from runs.verification.effects import Effects, Undoing
 from runs.verification.messages import CachedReads, Messages, Screened
 from runs.verification.rows import RunFields
 from runs.verification.snapshots import Checkpoints, Incidents, Signals
+from runs.verification.tags import SeenBy
 from runs.verification.waits import Waits
 
 FEATURES = (
@@ -41,7 +41,7 @@ FEATURES = (
         run_tables={"runs_message": "run_id"},
     ),
     Feature(name="budgets", on_wait_due={Wait.Kind.BUDGET: raising.give_up}),
-    Feature(name="attributes", run_checks=(Attributes, SeenBy), run_tables={"runs_attribute": "run_id"}),
+    Feature(name="tags", run_checks=(SeenBy,)),
     Feature(name="read cache", run_checks=(CachedReads,), run_tables={"runs_cachedread": "run_id"}),
-    Feature(name="screening", run_checks=(Screened,)),
+    Feature(name="content", run_checks=(Screened,)),
 )

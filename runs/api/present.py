@@ -50,11 +50,11 @@ from runs.engine.tools import Tool
 from runs.fleet import agent_versions
 from runs.models import ENDED, WAITING, LogLine, Price, Run, State, Wait
 from runs.queries import families, progress, spending
-from runs.queries.attributes.shown import of_head, set_by
 from runs.queries.display import stood_at
 from runs.queries.halts import Halted, halt_of
 from runs.queries.halts import of as halt_told
 from runs.queries.progress import size_of
+from runs.queries.shown_attributes import of_head, set_by
 from runs.queries.spending import reserved
 from runs.services.allowed import stand_of, why_not
 from runs.services.budgets.asked import budget_of, known

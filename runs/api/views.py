@@ -49,7 +49,6 @@ from runs.engine.canonical import MAX_VALUE
 from runs.engine.steps.telling import LEVELS
 from runs.fleet import members
 from runs.models import Run, State
-from runs.queries.attributes.search import Sought
 from runs.queries.progress import last_lines
 from runs.queries.run_list import (
     AGES,
@@ -60,7 +59,6 @@ from runs.queries.run_list import (
     WAITS,
     Filters,
     longest_waiting,
-    newest,
     stretch,
     total,
 )
@@ -128,9 +126,7 @@ class Runs(ApiView):
         return answer
 
     def _page(self, query: Query, filters: Filters, wanted: frozenset[str] | None) -> Response:
-        if (sought := filters.sought) is not None:
-            return _found(query, filters, sought, wanted)
-        if filters.by_wait:
+        if filters.by_attributes is None and filters.by_wait:
             waiting = longest_waiting(filters, limit=query.limit + 1, beyond=query.moment())
             rows = {
                 row.id: row for row in run_rows([run for run, _ in waiting[: query.limit]], most_output=LISTED_OUTPUT)
@@ -138,9 +134,7 @@ class Runs(ApiView):
             return query.page(
                 waiting, lambda one: {"cursor": closed(*one[1])}, lambda one: only(rows[one[0].id], wanted)
             )
-        runs = newest(filters, limit=query.limit + 1, beyond=query.moment())
-        shown = {row.id: row for row in run_rows(runs[: query.limit], most_output=LISTED_OUTPUT, wanted=wanted)}
-        return query.page(runs, _place, lambda run: only(shown[run.id], wanted))
+        return _page(query, filters, wanted)
 
     @described("Start a run", RunRow, status=201, also=(200,), body=StartBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
@@ -180,10 +174,9 @@ def _filters(query: Query) -> Filters:
     return replace(filters, parent=str(query.uuid("parent") or ""))
 
 
-def _found(query: Query, filters: Filters, sought: Sought, wanted: frozenset[str] | None) -> Response:
-    """Return a page of a search by attributes. It may end before it is full."""
-    some = stretch(filters, sought, limit=query.limit, cursor=query.text("cursor") or "")
-    if some is None:
+def _page(query: Query, filters: Filters, wanted: frozenset[str] | None) -> Response:
+    """Return a page of runs. One of a search by attributes may end before it is full."""
+    if (some := stretch(filters, limit=query.limit, cursor=query.text("cursor") or "")) is None:
         raise no_cursor("cursor")
     rows = [only(row, wanted) for row in run_rows(some.runs, most_output=LISTED_OUTPUT, wanted=wanted)]
     return query.stretch(rows, {"cursor": some.following} if some.following else None)
@@ -228,9 +221,7 @@ class Children(ApiView):
     def get(self, request: Request, run_id: UUID) -> Response:
         query = Query(request, "cursor")
         lifecycle.find(run_id)
-        runs = newest(Filters(parent=str(run_id)), limit=query.limit + 1, beyond=query.moment())
-        shown = {row.id: row for row in run_rows(runs[: query.limit], most_output=LISTED_OUTPUT)}
-        return query.page(runs, _place, lambda run: shown[run.id])
+        return _page(query, Filters(parent=str(run_id)), None)
 
 
 class Log(ApiView):

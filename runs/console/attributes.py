@@ -1,4 +1,4 @@
-"""Search attributes on pages: fields of the start form, and the line on a run's page."""
+"""Attributes on pages: fields of the start form, and the line on a run's page."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from typing import Any
 
 from django import forms
 
-from ledger.errors import DurableAgentsError
-from ledger.web.page_forms import in_words
 from runs.console.forms.fields import Choice, Value
-from runs.console.forms.form import Bound, ExtraField
+from runs.console.forms.form import ExtraField, PartForm
 from runs.engine.agents import Agent
 from runs.engine.attributes import Attribute, of_words
-from runs.queries.attributes.meaning import declared
-from runs.queries.attributes.shown import Told
-from runs.queries.attributes.shown import in_words as told
+from runs.queries.shown_attributes import ShownAttribute
+from runs.queries.shown_attributes import in_words as value_in_words
 
 _NOTES = {
     "keywords": "separated by commas",
@@ -25,54 +22,20 @@ _NOTES = {
 }
 
 
-_KINDS = {
-    "keyword": "text",
-    "keywords": "list of texts",
-    "number": "number",
-    "money": "US dollars",
-    "date": "date",
-    "flag": "true or false",
-}
-
-
-def known(agent: str) -> list[tuple[str, str]]:
-    """Return the attributes by which an agent's runs, or all runs, can be searched: name and kind."""
-    return [(name, " or ".join(map(_KINDS.__getitem__, kinds))) for name, kinds in sorted(declared(agent).items())]
-
-
-class AttributeForm(forms.Form):
-    """Fields for an agent's attributes, named as in the API. The agent's types validate; `mark` shows their errors."""
-
-    bound_field_class = Bound
+class AttributeForm(PartForm):
+    """Fields for an agent's attributes."""
 
     def __init__(
-        self, agent: Agent, *, data: Mapping[str, str] | None = None, shown: Iterable[tuple[str, Told]] = ()
+        self, agent: Agent, *, data: Mapping[str, str] | None = None, shown: Iterable[tuple[str, ShownAttribute]] = ()
     ) -> None:
         super().__init__(data=data)
-        known = {one.name: told(one.value) for _, one in shown}
+        known = {one.name: value_in_words(one.value) for _, one in shown}
         for name, attribute in agent.attributes.items():
             self.fields[_field(name)] = _drawn(name, attribute, known.get(name))
 
     @property
-    def all(self) -> list[Bound]:
-        """Return the fields in their author's order."""
-        bound: Any = [self[name] for name in self.fields]
-        return bound  # type: ignore[no-any-return]
-
-    @property
     def is_filled(self) -> bool:
         return any(field.value() for field in self.all)
-
-    @property
-    def wrong(self) -> list[Bound]:
-        return [field for field in self.all if field.errors]
-
-    def mark(self, error: DurableAgentsError) -> None:
-        """Show errors at their fields; others are shown elsewhere."""
-        self.full_clean()
-        for problem in error.extra.get("errors", []):
-            if (name := str(problem.get("field", ""))) in self.fields:
-                self.add_error(name, in_words(problem))
 
 
 def _drawn(name: str, attribute: Attribute, shown: str | None) -> Value:
@@ -88,7 +51,7 @@ def _field(name: str) -> str:
     return f"attributes.{name}"
 
 
-def told_by(agent: Agent | None, attributes: Iterable[Told]) -> list[tuple[str, Told]]:
+def titled(agent: Agent | None, attributes: Iterable[ShownAttribute]) -> list[tuple[str, ShownAttribute]]:
     """Return a run's attributes with their agent's titles."""
     titles = {name: attribute.title for name, attribute in agent.attributes.items()} if agent else {}
     return [(titles.get(one.name) or one.title, one) for one in attributes]

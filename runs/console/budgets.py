@@ -18,7 +18,7 @@ from ledger.web import strict_json
 from ledger.web.bodies import does_not_fit, fit, unstorable
 from ledger.web.page_forms import Refused, Sent, in_words
 from runs.console.forms.fields import Value
-from runs.console.forms.form import Bound, ExtraField
+from runs.console.forms.form import Bound, ExtraField, PartForm
 from runs.console.tables.waits import amount_of, amounts_of
 from runs.engine.agents import Agent
 from runs.engine.budget import A_MILLION, NOTHING_USED, UNLIMITED, Call, Usage, usd_of
@@ -48,10 +48,8 @@ _GROUPED = re.compile(r"[0-9]{1,3}(,[0-9]{3})+")  # as in 1,000,000
 _HOURS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,4})?")
 
 
-class BudgetForm(forms.Form):
-    """Fields for caps, named as in the API. The budget's own rules validate; `mark` shows their errors."""
-
-    bound_field_class = Bound
+class BudgetForm(PartForm):
+    """Fields for caps."""
 
     def __init__(
         self,
@@ -72,14 +70,6 @@ class BudgetForm(forms.Form):
     def get(self, name: str) -> Bound:
         bound: Any = self[f"budget.{name}"]
         return bound  # type: ignore[no-any-return]
-
-    @property
-    def all(self) -> list[Bound]:
-        return [self.get(field.key) for field in self.fields.values() if isinstance(field, Value)]
-
-    @property
-    def wrong(self) -> list[Bound]:
-        return [field for field in self.all if field.errors]
 
     def mark(self, error: DurableAgentsError) -> None:
         """Show errors at their fields, or above the form."""

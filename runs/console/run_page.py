@@ -26,17 +26,17 @@ from runs.console import attributes
 from runs.console.graph_svg import Drawing, draw
 from runs.console.questions import key_of
 from runs.engine.agents import Agent
+from runs.engine.gating.fields import subject
 from runs.fleet import agent_versions
 from runs.models import ENDED, Checkpoint, Run, Wait
 from runs.queries import families, progress, run_list
-from runs.queries.attributes.shown import Told, of_head
 from runs.queries.code_here import agent_here, titles_of
 from runs.queries.display import case_of, detail_text, look, main_wait, stood_at
 from runs.queries.halts import Halted, halt_of
 from runs.queries.run_list import GROUPS, Card
+from runs.queries.shown_attributes import ShownAttribute, of_head
 from runs.queries.tool_cards import ToolCard, cards_of
 from runs.queries.why.seen import Seen
-from runs.search import subject
 from runs.services.settling import agreeing
 from runs.story import Effect, Fact, Gate, Line, Story, Talk, Want, folded
 from runs.story.drawn import Drawn
@@ -283,8 +283,8 @@ class Dossier:
         return self.titles.get(node, node)
 
     @cached_property
-    def attributes(self) -> list[tuple[str, Told]]:
-        return attributes.told_by(self.agent, of_head(self.head))
+    def attributes(self) -> list[tuple[str, ShownAttribute]]:
+        return attributes.titled(self.agent, of_head(self.head))
 
     @cached_property
     def titles(self) -> dict[str, str]:

@@ -23,17 +23,17 @@ from ledger.web.roles import OPERATOR, actor, role_in, roles
 from ledger.web.seeing.payloads import HIDDEN, WHO_GIVES, must_read
 from ledger.web.tally import Tally
 from runs import features
-from runs.console import attributes, budgets
+from runs.console import budgets
 from runs.console.questions import Wrong, answer_of, open_questions
 from runs.console.run_page import Dossier, Sight, gather
 from runs.console.talk import SENDERS, NotSent, request_of, talk_of
 from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.queries import run_list, spending
-from runs.queries.attributes.meaning import BadSearch
 from runs.queries.doubts import Link, link_of
 from runs.queries.open_effects import STATUSES, Filters, open_effects
 from runs.queries.progress import TellingBlock, size_of
+from runs.queries.searching import BadSearch
 from runs.queries.why.acts import steering
 from runs.queries.why.seen import Reader, what_comes
 from runs.services import authority, lifecycle, questions, thinking
@@ -112,7 +112,7 @@ class RunsPage(SharedPage):
     section = "runs"
 
     def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
-        filters, misread = run_list.Filters.of(query), None
+        filters, misread, search = run_list.Filters.of(query), None, features.only(lambda each: each.search)
         try:
             cards, more = run_list.page(filters)
         except BadSearch as error:  # nothing is searched, and what was typed stays
@@ -126,7 +126,8 @@ class RunsPage(SharedPage):
             "agents": names,
             "misread": misread,
             "tabs": run_list.tabs(filters, counted),
-            "known": attributes.known(filters.agent),
+            "has_search": search is not None,
+            "known": search.attributes(filters.agent) if search else [],
             "orders": run_list.orders(filters),
             "waits": [("any", "waiting"), ("overdue", "overdue"), ("escalated", "escalated")],
             "ages": run_list.AGES,

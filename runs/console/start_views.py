@@ -19,12 +19,12 @@ from ledger.errors import DurableAgentsError
 from ledger.templatetags.console import tags as tags_of
 from ledger.web.bodies import does_not_fit, fit, unstorable
 from ledger.web.page_base import Page
-from ledger.web.page_forms import Sent, in_words
+from ledger.web.page_forms import Sent
 from ledger.web.roles import INTEGRATOR, OPERATOR
 from runs.console import attributes, budgets
 from runs.console import start_marks as marks
 from runs.console.forms.fields import Value
-from runs.console.forms.form import Bound, ExtraField, SchemaForm
+from runs.console.forms.form import ExtraField, PartForm, SchemaForm
 from runs.console.run_page import Dossier, gather
 from runs.engine.agents import Agent, registry
 from runs.services.bodies import StartBody
@@ -47,32 +47,14 @@ _TIMES = ("start_at", "start_before")
 _LOCAL = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?")
 
 
-class WhenForm(forms.Form):
-    """Fields for business key and times, named as in the API. The body's rules validate; `mark` shows their errors."""
-
-    bound_field_class = Bound
+class WhenForm(PartForm):
+    """Fields for business key and times."""
 
     def __init__(self, *, data: Mapping[str, str] | None = None) -> None:
         super().__init__(data=data)
         for name, label in _LABELS.items():
             schema = {"title": label, "description": _HELP.get(name, "")}
             self.fields[name] = Value(schema, key=name, required=False, shown=None, widget=_widget(name))
-
-    @property
-    def all(self) -> list[Bound]:
-        bound: Any = [self[name] for name in self.fields]
-        return bound  # type: ignore[no-any-return]
-
-    @property
-    def wrong(self) -> list[Bound]:
-        return [field for field in self.all if field.errors]
-
-    def mark(self, error: DurableAgentsError) -> None:
-        """Show errors at their fields; others are shown elsewhere."""
-        self.full_clean()
-        for problem in error.extra.get("errors", []):
-            if problem.get("field") in self.fields:
-                self.add_error(str(problem["field"]), in_words(problem))
 
 
 def _widget(name: str) -> forms.Widget:

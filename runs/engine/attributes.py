@@ -225,7 +225,7 @@ def _type(value: Any) -> str:
 
 
 MOST = 16  # attributes per agent
-# Keywords of the search grammar: see runs/queries/attributes/grammar.py.
+# Keywords of the search grammar: see runs/queries/expressions.py.
 RESERVED = frozenset({"and", "or", "not", "in", "has", "is", "set", "true", "false", "created_at"})
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 Declared = Mapping[str, Attribute]

@@ -14,7 +14,8 @@ from ledger.append import lines
 from ledger.codec import Upload, collecting
 from ledger.contents import stored_text
 from ledger.protocol import PROTOCOL
-from runs import features, search
+from runs import features
+from runs.engine.gating.fields import ABOUT_LENGTH, subject
 from runs.engine.journal import ChildSpec, Effects, MakeSuccessor, Reply, Successor
 from runs.journal.committer import answered
 from runs.journal.large import upload_all
@@ -39,8 +40,8 @@ def child_statements(spec: ChildSpec) -> list[tuple[str, list[Any]]]:
         events.append(spec.attributes)
     with features.birth(run_id) as also:
         placeholders, values = lines(events, run_id, 0)
-        about = stored_text(search.subject(spec.input)[: search.ABOUT_LENGTH], run_id)
-    words = search.terms(run_id, by=by, tags=spec.tags, input=spec.input)
+        about = stored_text(subject(spec.input)[:ABOUT_LENGTH], run_id)
+    words = features.search_terms(run_id, by=by, tags=spec.tags, input=spec.input)
     seconds = None if spec.time is None else int(spec.time.total_seconds())
     values = [
         UUID(spec.parent),
@@ -66,10 +67,10 @@ def successor_parts(successor: Successor) -> tuple[str, list[Any]]:
     """Return the parameters of `runs_succeed` for a continuation, with its journal's first events."""
     run_id, told = UUID(successor.run_id), successor.carried_on
     placeholders, values = lines(list(successor.events), run_id, 0)
-    words = search.terms(
+    words = features.search_terms(
         run_id, by="", tags=(), input=successor.input, key=told.business_key
     )  # the rest is its origin's
-    about = stored_text(search.subject(successor.input)[: search.ABOUT_LENGTH], run_id)
+    about = stored_text(subject(successor.input)[:ABOUT_LENGTH], run_id)
     carried: list[list[int]] = [list(column) for column in zip(*successor.signals, strict=True)] or [[], [], []]
     parts = (
         "%s, %s, %s, %s, %s, %s, %s, %s, %s, %s::text[], "

@@ -249,7 +249,7 @@ class Migration(migrations.Migration):
                 ('end_seq', models.BigIntegerField(help_text='The event that holds the output or the error.', null=True)),
                 ('error_code', models.TextField(blank=True, default='')),
                 ('creator', models.BigIntegerField(help_text='The account of the person who started it: names can be changed.', null=True)),
-                ('about', models.TextField(blank=True, db_default='', default='', help_text='Whom or what its input is about, for lists: see runs/search.py.')),
+                ('about', models.TextField(blank=True, db_default='', default='', help_text='Whom or what its input is about, for lists.')),
                 ('time_up_at', models.DateTimeField(db_default=django.db.models.expressions.CombinedExpression(django.db.models.functions.datetime.Now(), '+', models.Value(datetime.timedelta(days=90))), null=True)),
                 ('parent', models.UUIDField(help_text='The run that started it as a step.', null=True)),
                 ('parent_slot', models.TextField(blank=True, db_default='', default='')),
@@ -305,17 +305,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 'indexes': [models.Index(fields=['tag', '-created_at', '-run_id'], name='runs_runtag_by_time')],
-            },
-        ),
-        migrations.CreateModel(
-            name='SearchTerm',
-            fields=[
-                ('pk', models.CompositePrimaryKey('run_id', 'term', blank=True, editable=False, primary_key=True, serialize=False)),
-                ('run_id', models.UUIDField()),
-                ('term', models.TextField(db_collation='C')),
-            ],
-            options={
-                'indexes': [models.Index(models.F('term'), models.OrderBy(models.F('run_id'), descending=True), name='runs_searchterm_by_term')],
             },
         ),
         migrations.CreateModel(
@@ -410,22 +399,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 'constraints': [models.UniqueConstraint(fields=('graph_id', 'fingerprint'), name='runs_agentcode_once')],
-            },
-        ),
-        migrations.CreateModel(
-            name='Attribute',
-            fields=[
-                ('pk', models.CompositePrimaryKey('run_id', 'name', 'n', blank=True, editable=False, primary_key=True, serialize=False)),
-                ('run_id', models.UUIDField()),
-                ('name', models.TextField(db_collation='C')),
-                ('n', models.SmallIntegerField(help_text='Its place among the values of a list.')),
-                ('kind', models.TextField(db_collation='C')),
-                ('word', models.TextField(db_collation='C', null=True)),
-                ('number', models.DecimalField(decimal_places=9, max_digits=40, null=True)),
-                ('created_at', models.DateTimeField(help_text="The run's.")),
-            ],
-            options={
-                'indexes': [models.Index(condition=models.Q(('word__isnull', False)), fields=['name', 'kind', 'word', 'created_at', 'run_id'], name='runs_attribute_by_word'), models.Index(condition=models.Q(('number__isnull', False)), fields=['name', 'kind', 'number', 'created_at', 'run_id'], name='runs_attribute_by_number')],
             },
         ),
         migrations.RunSQL([STORAGE, UNLOGGED], migrations.RunSQL.noop),

@@ -132,7 +132,7 @@ class Run(models.Model):
         blank=True,
         default="",
         db_default="",
-        help_text="Whom or what its input is about, for lists: see runs/search.py.",
+        help_text="Whom or what its input is about, for lists.",
     )
 
     class Meta:
@@ -437,18 +437,6 @@ class Wait(models.Model):
         ]
 
 
-class SearchTerm(models.Model):
-    """A search word of a run, or the keyed digest of one of its input (runs/search.py). Compared bytewise, so that a
-    prefix is an index range."""
-
-    pk = models.CompositePrimaryKey("run_id", "term")
-    run_id = models.UUIDField()
-    term = models.TextField(db_collation="C")
-
-    class Meta:
-        indexes = [models.Index("term", models.F("run_id").desc(), name="runs_searchterm_by_term")]
-
-
 class Signal(models.Model):
     """A signal sent to a run, kept until a call of the node takes it. Its content is in the event."""
 
@@ -478,34 +466,6 @@ class RunTag(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["tag", "-created_at", "-run_id"], name="runs_runtag_by_time")]
-
-
-class Attribute(models.Model):
-    """A value of an attribute of a run. Numbers compare as numbers, other kinds by the bytes of their text. The run's
-    time is in each row, for the order of lists."""
-
-    pk = models.CompositePrimaryKey("run_id", "name", "n")
-    run_id = models.UUIDField()
-    name = models.TextField(db_collation="C")
-    n = models.SmallIntegerField(help_text="Its place among the values of a list.")
-    kind = models.TextField(db_collation="C")
-    word = models.TextField(null=True, db_collation="C")
-    number = models.DecimalField(null=True, max_digits=40, decimal_places=9)
-    created_at = models.DateTimeField(help_text="The run's.")
-
-    class Meta:
-        indexes = [
-            models.Index(
-                fields=["name", "kind", "word", "created_at", "run_id"],
-                condition=models.Q(word__isnull=False),
-                name="runs_attribute_by_word",
-            ),
-            models.Index(
-                fields=["name", "kind", "number", "created_at", "run_id"],
-                condition=models.Q(number__isnull=False),
-                name="runs_attribute_by_number",
-            ),
-        ]
 
 
 class Checkpoint(models.Model):

@@ -110,22 +110,17 @@ class Child:
 
 
 _TOLD = "(SELECT to_jsonb(t) - 'seen' FROM runs_telling t WHERE t.run_id = ledger_head.run_id)"
-_FOUND_BY = (
-    "(SELECT jsonb_agg(jsonb_build_array(a.name, a.kind, coalesce(a.word, trim_scale(a.number)::text, '')) "
-    "ORDER BY a.name, a.n) FROM runs_attribute a WHERE a.run_id = ledger_head.run_id)"
-)
 _DRIVABLE = f"(SELECT to_jsonb(runs_drivable({FRESH_SECONDS})))"
 _LAST_AT = "(SELECT e.at FROM ledger_event e WHERE e.run_id = ledger_head.run_id AND e.seq = ledger_head.seq)"
 
 
 def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
-    """Return heads annotated with children by state, attributes, progress, time of the last event (`last_at`),
+    """Return heads annotated with children by state, progress, time of the last event (`last_at`),
     served versions (`drivable`), halt, and the facts that features add."""
     facts = dict(item for each in features.installed.values() for item in each.run_facts.items())
     found = Head.objects.filter(run_id__in=run_ids).annotate(
         children=RawSQL(_STATES, (), output_field=JSONField()),
         told=RawSQL(_TOLD, (), output_field=JSONField()),
-        found_by=RawSQL(_FOUND_BY, (), output_field=JSONField()),
         last_at=RawSQL(_LAST_AT, (), output_field=DateTimeField()),
         drivable=drivable(),
         halted=halted(),

@@ -23,19 +23,15 @@ from ledger.web.cursors import Condition, Order, Place, closed, opened
 from ledger.web.roles import OPERATOR
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import BADGE_TO, Counted, Tally, badge
-from runs import search, seen
+from runs import features, seen
 from runs.fleet.agent_versions import drivable, is_left_alone, why_not_driven
 from runs.models import ENDED, Run, State, Wait
 from runs.queries import families, payloads
-from runs.queries.attributes import meaning, places
-from runs.queries.attributes.grammar import Misread
-from runs.queries.attributes.meaning import BadSearch
-from runs.queries.attributes.places import NEWEST, By
-from runs.queries.attributes.search import Sought
-from runs.queries.attributes.search import search as search_by
-from runs.queries.attributes.shown import Told, told_of
 from runs.queries.display import look, main_wait
+from runs.queries.expressions import Misread
 from runs.queries.halts import Halted, halt_of, halted
+from runs.queries.searching import AttributePages, AttributeQuery, BadSearch, Found, Match, run_search
+from runs.queries.shown_attributes import ShownAttribute
 from runs.queries.spending import cost_words
 from runs.services.bodies import RunFilter
 from runs.services.questions import open_for
@@ -59,6 +55,7 @@ WAITS = {
     "escalated": "cardinality(also) > 0",
 }
 AGES = {"1h": "1 hour", "8h": "8 hours", "1d": "1 day", "7d": "7 days"}
+NEWEST = "-created_at"  # the default order
 BY_WAIT = {"waiting_since": "opened_at", "waiting_deadline": "deadline"}
 RUNS = Order("runs_run", "created_at")
 FOR_OPERATOR = Order(
@@ -135,23 +132,20 @@ class Filters:
         return bool(self.sort or self.given.keys() - {"state"})
 
     @property
-    def sought(self) -> Sought | None:
+    def by_attributes(self) -> AttributePages | None:
         """Return the attribute search; None if there is none. Raises BadSearch."""
-        if not self.where and (not self.sort or self.by_wait):
+        return self.search_attributes(self.arms)
+
+    def search_attributes(self, arms: Sequence[Mapping[str, str]]) -> AttributePages | None:
+        """Return the attribute search, for these conditions on a run's columns. Raises BadSearch."""
+        if not self.where and (self.sort in ("", NEWEST) or self.by_wait):
             return None
         if self.by_wait or self.conditions:
             problem = "can't be combined with filters or an order by waits, tags, keys or times"
             raise BadSearch("where" if self.where else "sort", Misread(1, problem, "remove the one or the other"))
-        condition = meaning.read(self.where, self.agent) if self.where else None
+        search = run_search("where" if self.where else "sort")
         among = [one.id for one in self.found.matches] if self.q else None
-        return Sought(condition, self.arms, self._by, among, viewer())
-
-    @property
-    def _by(self) -> By | None:
-        name = self.sort.removeprefix("-")
-        is_newest = self.sort in ("", NEWEST)
-        orders = (NEWEST.removeprefix("-"), *BY_WAIT)
-        return None if is_newest else By(name, meaning.sorted_by(name, self.agent, orders), self.sort != name)
+        return search.by_attributes(AttributeQuery(self.where, self.sort, self.agent, arms, among, viewer()))
 
     @property
     def states(self) -> list[State]:
@@ -195,9 +189,14 @@ class Filters:
         return found
 
     @cached_property
-    def found(self) -> search.Found:
-        """Return the runs that match the words, newest first, at most a thousand."""
-        return search.found(self.q, **self.narrowed)
+    def found(self) -> Found:
+        """Return the runs that match the words, newest first. Raises BadSearch."""
+        if not self.q:
+            return Found([], is_cut=False)
+        run_ids, is_cut = run_search("q").by_words(self.q, self.narrowed)
+        rows = Run.objects.filter(id__in=run_ids).values_list("id", "state", "created_at") if run_ids else ()
+        matches = sorted((Match(*row) for row in rows), key=lambda one: (one.created_at, one.id), reverse=True)
+        return Found(matches, is_cut)
 
     @property
     def of_agent(self) -> dict[str, str]:
@@ -237,7 +236,7 @@ class Card:
     wait: Wait | None
     about: str
     blocked: str = ""
-    found_by: Sequence[Told] = ()
+    attributes: Sequence[ShownAttribute] = ()
     is_unserved: bool = False  # parked, and no living worker has its version
     halted: Halted | None = None
 
@@ -343,15 +342,19 @@ def ids_of(filters: Filters, most: int) -> list[UUID]:
     return [run_id for _, run_id in sorted(rows, reverse=True)[:most]]
 
 
-def stretch(filters: Filters, sought: Sought, *, limit: int, cursor: str = "") -> Stretch | None:
-    """Return runs by attributes, after a place; None for a cursor of another list."""
-    beyond = places.opened(cursor, sought.by) if cursor else None
+def stretch(filters: Filters, *, limit: int, cursor: str = "") -> Stretch | None:
+    """Return matching runs, by attributes or newest first, after a place; None for a cursor of another list. A part
+    found by attributes may be short though more follow. Raises BadSearch."""
+    if (pages := filters.by_attributes) is not None:
+        if (found := pages(limit, cursor)) is None:
+            return None
+        rows = Run.objects.in_bulk(found[0])
+        return Stretch([rows[run_id] for run_id in found[0] if run_id in rows], found[1])
+    beyond = opened(cursor) if cursor else None
     if cursor and beyond is None:
         return None
-    found = search_by(sought, limit=limit, beyond=beyond)
-    rows = Run.objects.in_bulk([spot.id for spot in found.spots])
-    runs = [rows[spot.id] for spot in found.spots if spot.id in rows]
-    return Stretch(runs, places.closed(found.following, sought.by) if found.following else "")
+    runs = newest(filters, limit=limit + 1, beyond=beyond)
+    return Stretch(runs[:limit], closed(*_place(runs[limit - 1])) if len(runs) > limit else "")
 
 
 def _place(run: Run) -> Place:
@@ -360,20 +363,17 @@ def _place(run: Run) -> Place:
 
 def page(filters: Filters, *, size: int = PAGE) -> tuple[list[Card], str]:
     """Return one page of runs and the query string of the next, "" on the last."""
-    sought = filters.sought
-    if sought is not None:
-        some = stretch(filters, sought, limit=size, cursor=filters.before) or stretch(filters, sought, limit=size)
-        assert some is not None
-        found_by = told_of(run.id for run in some.runs)
-        listed = [replace(card, found_by=found_by.get(card.run.id, ())) for card in cards(some.runs)]
-        return listed, filters.link(before=some.following) if some.following else ""
-    if filters.by_wait:
+    if filters.by_attributes is None and filters.by_wait:
         waiting = longest_waiting(filters, limit=size + 1, beyond=opened(filters.before))
         more = filters.link(before=closed(*waiting[size - 1][1])) if len(waiting) > size else ""
         return cards([run for run, _ in waiting[:size]]), more
-    runs = newest(filters, limit=size + 1, beyond=opened(filters.before))
-    more = filters.link(before=closed(*_place(runs[size - 1]))) if len(runs) > size else ""
-    return cards(runs[:size]), more
+    some = stretch(filters, limit=size, cursor=filters.before) or stretch(filters, limit=size)
+    assert some is not None
+    listed, more = cards(some.runs), filters.link(before=some.following) if some.following else ""
+    if filters.by_attributes is None:
+        return listed, more
+    attributes = run_search("where").attributes_of([run.id for run in some.runs])
+    return [replace(card, attributes=attributes.get(card.run.id, ())) for card in listed], more
 
 
 def cards(runs: Sequence[Run]) -> list[Card]:
@@ -429,8 +429,8 @@ class Numbers:
 def counts(tally: Tally, filters: Filters | None = None) -> Numbers:
     """Return the runs per state of a search, an agent or all, each up to `COUNT_TO` + 1."""
     filters = filters or Filters()
-    if (sought := filters.sought) is not None:
-        return _found_states(sought, filters.found.is_cut)
+    if filters.by_attributes is not None:
+        return _found_states(filters)
     if filters.by_wait:
         filters = filters.unordered
     if filters.conditions:
@@ -442,13 +442,11 @@ def counts(tally: Tally, filters: Filters | None = None) -> Numbers:
     return Numbers(tally.read(to_count(filters)))
 
 
-def _found_states(sought: Sought, is_cut: bool) -> Numbers:
-    every = replace(
-        sought, arms=[{name: value for name, value in arm.items() if name != "state"} for arm in sought.arms]
-    )
-    found = search_by(every, limit=COUNT_TO + 1)
-    rows = Run.objects.filter(id__in=[spot.id for spot in found.spots]).values_list("state", flat=True)
-    return Numbers(Counter(rows), is_cut or found.following is not None)
+def _found_states(filters: Filters) -> Numbers:
+    pages = filters.search_attributes([filters.narrowed])
+    run_ids, following = (pages and pages(COUNT_TO + 1, "")) or ([], "")
+    rows = Run.objects.filter(id__in=run_ids).values_list("state", flat=True)
+    return Numbers(Counter(rows), filters.found.is_cut or bool(following))
 
 
 def to_count(filters: Filters = Filters()) -> dict[str, Counted]:
@@ -491,18 +489,14 @@ def tabs(filters: Filters, counted: Numbers) -> list[Tab]:
 
 
 def orders(filters: Filters) -> list[tuple[str, str]]:
-    """Return the sort orders and their labels: attributes with one value and one type."""
-    found = [
+    """Return the sort orders and their labels."""
+    search = features.only(lambda each: each.search)
+    return [
         ("", "newest first"),
         ("waiting_since", "longest waiting first"),
         ("waiting_deadline", "earliest deadline first"),
+        *(search.orders(filters.agent) if search else ()),
     ]
-    for name, kinds in sorted(meaning.declared(filters.agent).items()):
-        (first, *others) = kinds.values()
-        if not others and not first.is_list:
-            words = name.replace("_", " ")
-            found += [(name, f"{words}, lowest first"), (f"-{name}", f"{words}, highest first")]
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from runs.services.lifecycle import find
 
 T = TypeVar("T")
 # Attempts to follow a run that continues at the same moment.
-LOOKS = 20
+MAX_ATTEMPTS = 20
 
 
 class HasContinued(Exception):
@@ -48,10 +48,10 @@ def is_of_chain(run: Run, at: str = "run") -> Q:
 def for_newest(
     run_id: UUID, act: Callable[[UUID], T], *, within: Callable[[], AbstractContextManager[Any]] = transaction.atomic
 ) -> T:
-    """Call `act` with the newest continuation, again when that raises GoneOn.
+    """Call `act` with the newest continuation, again when that raises HasContinued.
     Raises NotFound, and what it raises. Each try is its own transaction (`within`), so that nobody has two runs locked.
     """
-    for _ in range(LOOKS):
+    for _ in range(MAX_ATTEMPTS):
         try:
             with within():
                 return act(newest(run_id).pk)
@@ -82,6 +82,6 @@ def to_newest(
 
 
 def check_not_continued(run: Run) -> None:
-    """Raises GoneOn if the locked run has continued as another one."""
+    """Raise HasContinued if the locked run has continued as another one."""
     if run.goes_on_as is not None:
         raise HasContinued

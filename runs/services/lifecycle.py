@@ -24,18 +24,18 @@ from ledger.models import Head
 from ledger.observers import Written
 from ledger.protocol import PROTOCOL
 from ledger.web import misfit
-from runs import features, search
+from runs import features
 from runs.engine.agents import Agent
 from runs.engine.attributes import BadAttributes, setting
 from runs.engine.budget import Budget
 from runs.engine.canonical import TooLarge, has_at_most, plain
 from runs.engine.errors import JournalBroken
+from runs.engine.gating.fields import ABOUT_LENGTH, subject
 from runs.fleet.agent_versions import note_use
 from runs.fleet.members import FRESH_SECONDS
 from runs.journal import notify
 from runs.journal.reader import tape_of
 from runs.models import TIME_TO_LIVE, Run, State, Wait
-from runs.search import ABOUT_LENGTH, subject
 from runs.services import halted_time, related_runs, retrying, wakeups
 from runs.services.budgets import starting
 from runs.services.budgets.asked import note
@@ -182,7 +182,7 @@ def accept(
         placeholders, values = lines(told, run.id, 0)
         about = stored_text(run.about, run.id)
     key = plan.business_key if plan else ""
-    words = search.terms(run.id, by=run.created_by, tags=run.tags, input=payload, key=key)
+    words = features.search_terms(run.id, by=run.created_by, tags=run.tags, input=payload, key=key)
     seq, chain, at, fingerprint, drivable, run.time_up_at = _insert(run, by, [about, words], placeholders, values, also)
     if fingerprint != version.fingerprint():
         note_use(version)

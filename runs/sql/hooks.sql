@@ -103,3 +103,15 @@ CREATE OR REPLACE FUNCTION runs_counted_until(p_id uuid) RETURNS timestamptz
 LANGUAGE sql AS $$
     SELECT NULL::timestamptz;
 $$;
+
+-- Store the search terms of a new run, with it.
+CREATE OR REPLACE FUNCTION runs_index_terms(p_run uuid, p_terms text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+END $$;
+
+-- Give a run's search terms to its continuation, with that.
+CREATE OR REPLACE FUNCTION runs_pass_terms_on(p_run uuid, p_successor uuid) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+END $$;

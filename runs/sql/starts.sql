@@ -26,7 +26,7 @@ BEGIN
             coalesce((convert_from((p_lines[1]).clear, 'UTF8')::jsonb ->> 'protocol')::smallint, 1));
     h := ledger_append(h, p_lines);
     PERFORM ledger_store(h);
-    INSERT INTO runs_searchterm (term, run_id) SELECT unnest(p_terms), p_run ON CONFLICT DO NOTHING;
+    PERFORM runs_index_terms(p_run, p_terms);
     INSERT INTO django_q_ormq (key, payload, lock) VALUES ('durableagents', p_run, told.at);  -- as in runs/queue.py
     SELECT v.fingerprint INTO told.fingerprint FROM runs_agentversion v WHERE v.graph_id = p_graph;
     told.seq := h.seq;
@@ -128,8 +128,7 @@ BEGIN
     INSERT INTO runs_signal (run_id, name, n, seq, sender_id)
     SELECT p_heir, s.name, c.n, c.here, s.sender_id
     FROM unnest(p_there, p_ns, p_here) AS c (there, n, here) JOIN runs_signal s ON s.run_id = p_run AND s.seq = c.there;
-    INSERT INTO runs_searchterm (term, run_id)
-    SELECT term, p_heir FROM runs_searchterm WHERE run_id = p_run AND term NOT LIKE '…%' ON CONFLICT DO NOTHING;
+    PERFORM runs_pass_terms_on(p_run, p_heir);
     RETURN reply;
 END $$;
 

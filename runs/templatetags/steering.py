@@ -22,9 +22,9 @@ from runs.console.tables import event_words, looks
 from runs.console.tables.event_words import WHY
 from runs.models import LogLine, Run, Wait
 from runs.queries import display
-from runs.queries.attributes.shown import Told
 from runs.queries.progress import shown
 from runs.queries.run_list import Card
+from runs.queries.shown_attributes import ShownAttribute
 from runs.queries.why.acts import Offer
 from runs.services.undo import Preview, offered
 from runs.story import Effect, Fact, Line
@@ -35,8 +35,8 @@ register = template.Library()
 
 
 @register.filter
-def attribute(one: Told) -> SafeString:
-    """What a run is found by: foreign text as such, or words of ours."""
+def attribute(one: ShownAttribute) -> SafeString:
+    """Return an attribute's value: foreign text as data, or words of ours."""
     return format_html_join(", ", "{}", ((datum(text),) for text in one.texts)) if one.texts else visible(one.words)
 
 

@@ -48,7 +48,7 @@ class Continuation:
         if row is None:
             return  # reported elsewhere
         if self.late:
-            yield f"event {self.late}, RunCarriedOn, does not stand at the journal's beginning"
+            yield f"event {self.late}, RunCarriedOn, is not at the journal's beginning"
         yield from self._about_the_row(row)
         if self.gone is not None:
             yield from self._about_successor(self.gone)
@@ -72,28 +72,28 @@ class Continuation:
 
     def _about_successor(self, gone: e.RunRenewed | e.RunHandedOff) -> Iterator[str]:
         if self.told > 1:
-            yield f"it says {self.told} times as which run it goes on"
+            yield f"it says {self.told} times which run continues it"
         if self.gone_seq + 1 != self.end_seq:
             yield f"event {self.gone_seq}, {gone.KIND}, is not followed by the run's end"
         if gone.successor != successor_id(str(self.journal.run_id)):
-            yield f"event {self.gone_seq}, {gone.KIND}, names a run that is not its heir"
+            yield f"event {self.gone_seq}, {gone.KIND}, names a run that can't be its continuation"
             return
         successor = Run.objects.filter(pk=gone.successor).first()
         if successor is None:
-            yield f"the run that it goes on as, {gone.successor}, is gone"
+            yield f"the run that continues it, {gone.successor}, is gone"
             return
         come = _come(successor.pk)
         if come is None or come.origin != str(self.journal.run_id) or come.how != _GOES_ON[gone.KIND]:
-            yield f"run {successor.pk}, which it goes on as, does not say so"
+            yield f"run {successor.pk}, which continues it, does not say so"
         if isinstance(gone, e.RunHandedOff) and (born := _born_as(successor.pk)) != gone.agent:
-            yield f"it was handed off to {gone.agent}, and goes on as one of {born}"
+            yield f"it was handed off to {gone.agent}, but its continuation is of {born}"
 
     def _about_the_origin(self, come: e.RunCarriedOn) -> Iterator[str]:
         if successor_id(come.origin) != str(self.journal.run_id):
-            yield f"it says that it goes on from run {come.origin}, whose heir would have another id"
+            yield f"it says that it continues run {come.origin}, whose continuation would have another id"
             return
         if not Run.objects.filter(pk=come.origin).exists():
-            yield f"the run that it goes on from, {come.origin}, is gone"
+            yield f"the run that it continues, {come.origin}, is gone"
             return
         told = [
             event
@@ -101,11 +101,11 @@ class Continuation:
             if isinstance(event := _read(row), (e.RunRenewed, e.RunHandedOff))
         ]
         if [(x.successor, _GOES_ON[x.KIND]) for x in told] != [(str(self.journal.run_id), come.how)]:
-            yield f"run {come.origin}, which it goes on from, does not say so"
+            yield f"run {come.origin}, which it continues, does not say so"
         before = _come(UUID(come.origin))
         first, turn, handoffs = (before.first, before.turn, before.handoffs) if before else (come.origin, 0, 0)
         if (come.first, come.turn, come.handoffs) != (first, turn + 1, handoffs + (come.how == HANDOFF)):
-            yield f"it does not count on from run {come.origin}: first, turn and handoffs are others"
+            yield f"first, turn and handoffs do not follow those of run {come.origin}"
         yield from self._about_the_signals(come)
 
     def _about_the_signals(self, come: e.RunCarriedOn) -> Iterator[str]:
@@ -114,7 +114,7 @@ class Continuation:
             row = Signal.objects.filter(run_id=come.origin, name=carried.name, n=carried.of_n).first()
             sent: Any = None if row is None else _read(Event.objects.filter(run_id=come.origin, seq=row.seq).first())
             if row is None or not isinstance(sent, (e.SignalReceived, e.SignalCarried)):
-                yield f"{what} is none that run {come.origin} was sent"
+                yield f"{what} was not sent to run {come.origin}"
             elif row.taken_by is not None or (sent.by, sent.payload) != (carried.by, carried.payload):
                 yield f"{what} is not the one that run {come.origin} kept"
 

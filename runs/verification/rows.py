@@ -9,10 +9,10 @@ from uuid import UUID
 from ledger import events as e
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared
 from runs.engine.checkpoints.position import REENTERED
+from runs.engine.gating.fields import ABOUT_LENGTH, subject
 from runs.engine.tape import payload_of
 from runs.engine.undo import UNDO_NODE, WITH_PARENT
 from runs.models import ENDED, WAITING, Run
-from runs.search import ABOUT_LENGTH, subject
 
 _RESOLVE = (
     e.WaitResolved,

@@ -15,7 +15,6 @@ from runs.journal.asked.queues import QUEUES, Asked
 from runs.journal.digests import call_secret, hasher
 from runs.journal.libpq import Pool
 from runs.services.budgets import prices
-from runs.services.screening import installed
 
 
 def callback_url(token: str) -> str:
@@ -35,7 +34,7 @@ def runtime(threads: ToolThreads | None = None, pool: Pool | None = None) -> Run
         route=prices.route,
         budget_queue=settings.DURABLEAGENTS.budget_queue,
         threads=threads or ToolThreads(),
-        screens=installed(),
+        screens=(features.only(lambda each: each.screens) or tuple)(),
         queues=Asked(QUEUES, has_roles=False, pool=pool),
         people=Asked(QUEUES, has_roles=True, pool=pool),
         policies=InForce(features.only(lambda each: each.policies), pool),

@@ -13,8 +13,9 @@ from durableagents.contrib.bulk.models import Batch, BatchItem
 from durableagents.contrib.bulk.services import MAX_RUNS, BatchBody, sees_all
 from ledger.errors import InvalidInput
 from ledger.web.cursors import Place
-from runs import search, seen
+from runs import seen
 from runs.queries.run_list import Filters, ids_of, stretch
+from runs.queries.searching import MAX_FOUND
 from runs.services.bodies import RunFilter
 
 _PAGE_SIZE = 1000
@@ -46,10 +47,10 @@ def matching(choice: RunFilter, *, most: int = MAX_RUNS + 1) -> list[UUID]:
     if filters.found.is_cut:
         fix = "search by attribute, or list the runs"
         raise InvalidInput(
-            f"The search may match more than {search.MOST:,} runs, which is the limit.",
+            f"The search may match more than {MAX_FOUND:,} runs, which is the limit.",
             errors=[{"field": "filter.q", "problem": "matches more runs than a search reads", "fix": fix}],
         )
-    if filters.sought is not None:
+    if filters.by_attributes is not None:
         return _by_attributes(filters, most)
     if filters.q and not filters.conditions:
         return [one.id for one in filters.found.matches if not filters.states or one.state in filters.states][:most]
@@ -57,10 +58,9 @@ def matching(choice: RunFilter, *, most: int = MAX_RUNS + 1) -> list[UUID]:
 
 
 def _by_attributes(filters: Filters, most: int) -> list[UUID]:
-    sought, cursor, ids = filters.sought, "", list[UUID]()
-    assert sought is not None
+    cursor, ids = "", list[UUID]()
     for _ in range(_MAX_PAGES):
-        some = stretch(filters, sought, limit=min(_PAGE_SIZE, most - len(ids)), cursor=cursor)
+        some = stretch(filters, limit=min(_PAGE_SIZE, most - len(ids)), cursor=cursor)
         if some is None:
             break
         ids += [run.pk for run in some.runs]

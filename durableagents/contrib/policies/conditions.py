@@ -1,6 +1,6 @@
 """Policy conditions: expressions over a call, type-checked when written and evaluated per call. Pure."""
 
-# The grammar is that of the run search (runs/queries/attributes/grammar.py). Names are those of `FIXED`, and `args.`
+# The grammar is that of the run search (runs/queries/expressions.py). Names are those of `FIXED`, and `args.`
 # with a path in the tool's input. Numbers are compared exactly, as decimals. A missing value, or one of another kind,
 # is neither true nor false: callers must assume the stricter.
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from runs.engine.policy import Asking
 from runs.engine.tools import RISKS, ReplayClass
-from runs.queries.attributes.grammar import Both, Either, Expression, Look, Misread, Not, Value, read
+from runs.queries.expressions import Both, Either, Expression, Look, Misread, Not, Value, read
 
 Schema = Mapping[str, Any]
 TEXT, NUMBER, FLAG, RISK, TEXTS, NUMBERS, OTHER = "text", "number", "flag", "risk", "texts", "numbers", "other"

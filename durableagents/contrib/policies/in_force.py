@@ -16,7 +16,7 @@ from ledger.rows import row_of
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.proof import proof_in
 from runs.models import PolicyRevision
-from runs.queries.attributes.grammar import Misread
+from runs.queries.expressions import Misread
 
 # The newest revision and all policies in force as one JSON document, in evaluation order.
 STATEMENT = """SELECT json_build_object(

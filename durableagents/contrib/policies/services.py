@@ -31,7 +31,7 @@ from runs.engine.fingerprint.described import json_schema
 from runs.engine.gating.proof import Proof
 from runs.engine.tools import Tool
 from runs.models import PolicyRevision
-from runs.queries.attributes.grammar import LONGEST, Misread
+from runs.queries.expressions import LONGEST, Misread
 from runs.services.bodies import SteerBody
 
 EVERY_CALL = "every call"  # typed to confirm a rule that stops every call

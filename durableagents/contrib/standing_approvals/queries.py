@@ -25,8 +25,8 @@ from ledger.errors import NotFound
 from ledger.web.fields import ActorName, RoleName, Rows
 from ledger.web.roles import AUDITOR, OPERATOR, roles
 from ledger.web.shapes import Page, Shape
+from runs.engine.gating.fields import subject
 from runs.journal.asked.queues import QUEUES
-from runs.search import subject
 
 PAGE = 50
 

@@ -56,6 +56,28 @@ class Aside:
         return "; ".join(self.errors)
 
 
+class PartForm(forms.Form):
+    """Further fields of a page, named as in the API, whose rules validate them."""
+
+    bound_field_class = Bound
+
+    @property
+    def all(self) -> list[Bound]:
+        """Return the fields in their order."""
+        return [cast(Bound, self[name]) for name in self.fields]
+
+    @property
+    def wrong(self) -> list[Bound]:
+        return [field for field in self.all if field.errors]
+
+    def mark(self, error: DurableAgentsError) -> None:
+        """Show errors at their fields; others are shown elsewhere."""
+        self.full_clean()
+        for problem in error.extra.get("errors", []):
+            if (name := str(problem.get("field", ""))) in self.fields:
+                self.add_error(name, in_words(problem))
+
+
 class SchemaForm(forms.Form):
     """The fields of an object schema, in their author's order, showing `document` or what was typed in `data`.
 

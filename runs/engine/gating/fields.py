@@ -18,6 +18,7 @@ from runs.engine.canonical import digest_of
 from runs.engine.errors import brief
 
 BROUGHT = "brought"  # key in a plan: the slot of the approval passed to the call, which needs this one as well
+ABOUT_LENGTH = 200  # characters of a subject, in lists
 RISKS = ("", "low", "medium", "high")  # declared risks of a tool, lowest first
 
 

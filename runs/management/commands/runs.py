@@ -24,10 +24,8 @@ from runs import features
 from runs.features import RunCommand
 from runs.management import steering, why
 from runs.models import Run, State
-from runs.queries.attributes.meaning import BadSearch
-from runs.queries.attributes.places import NEWEST
-from runs.queries.attributes.shown import attributes_of
 from runs.queries.run_list import Filters, stretch
+from runs.queries.searching import BadSearch
 
 AT_ONCE = 200
 
@@ -44,7 +42,7 @@ class Command(ApiCommand):
         )
         parser.add_argument("run", nargs="?", default="", help="the run's id; for start the agent")
         parser.add_argument("--where", default="", help="for example: customer = ACME and (score > 3 or urgent = true)")
-        parser.add_argument("--sort", default=NEWEST, help="an attribute, or -attribute for the highest first")
+        parser.add_argument("--sort", default="", help="an attribute, or -attribute for the highest first")
         parser.add_argument(
             "--state", default="", choices=["", *State.values], metavar="STATE", help="only in this state"
         )
@@ -64,12 +62,13 @@ class Command(ApiCommand):
         if (command := _further_verbs().get(options["verb"])) is not None:
             self._by_feature(command, options["run"], options)
             return
-        filters = Filters(state=state, agent=agent, where=where, sort=sort or NEWEST)
+        filters = Filters(state=state, agent=agent, where=where, sort=sort)
+        search = features.only(lambda each: each.search)
         try:
             for runs in _pages(filters, limit):
-                found_by = attributes_of(run.id for run in runs)
+                found = search.attributes_of([run.id for run in runs]) if search else {}
                 for run in runs:
-                    told = json.dumps(found_by.get(run.id, {}), sort_keys=True)
+                    told = json.dumps({each.name: each.value for each in found.get(run.id, ())}, sort_keys=True)
                     self.stdout.write(
                         f"{run.id}  {run.state:13}  {run.graph_id}  {run.created_at:%Y-%m-%dT%H:%M:%SZ}  {told}"
                     )
@@ -106,10 +105,9 @@ def _further_verbs() -> dict[str, RunCommand]:
 
 def _pages(filters: Filters, limit: int) -> Iterator[list[Run]]:
     """Page after page, also where one ends before it is full."""
-    sought, cursor, left = filters.sought, "", limit
-    assert sought is not None
+    cursor, left = "", limit
     while left > 0:
-        some = stretch(filters, sought, limit=min(left, AT_ONCE), cursor=cursor)
+        some = stretch(filters, limit=min(left, AT_ONCE), cursor=cursor)
         assert some is not None
         yield some.runs
         cursor, left = some.following, left - len(some.runs)

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from durableagents.contrib.policies.conditions import restored, typed
 from durableagents.contrib.policies.judging import Rule, Rulebook
 from runs.engine.policy import Asking
-from runs.queries.attributes.grammar import Misread
+from runs.queries.expressions import Misread
 from tests.cases import each_case
 from tests.unit.engine.policies import rule
 

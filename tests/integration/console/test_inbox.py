@@ -18,10 +18,10 @@ from approvals.models import Approval, Decision
 from approvals.queue_models import Queue
 from durableagents import Agent, Context, End
 from durableagents.contrib.casework.models import Claim
+from durableagents.contrib.search import words as word_search
 from durableagents.identity import own_tags
 from ledger import events as e
 from ledger.verification.runs import verify
-from runs import search
 from runs.console.tables.looks import LOOKS
 from runs.engine.agents import registry
 from runs.models import Run, Wait
@@ -254,7 +254,7 @@ def test_a_cut_search_says_so(finance: Reader, asked: Callable[..., Approval], m
     asked(item="chairs")
     asked(item="chairs")
     assert "2 , by deadline" in finance.read("/inbox", q="chairs")
-    monkeypatch.setattr(search, "MOST", 2)
+    monkeypatch.setattr(word_search, "MAX_FOUND", 2)
     assert "2+ , by deadline" in finance.read("/inbox", q="chairs")
 
 

@@ -20,14 +20,15 @@ from pydantic import BaseModel
 from durableagents import Agent, Context, Date, End, Flag, Keyword, Keywords, Money, Number
 from durableagents.contrib.bulk import working
 from durableagents.contrib.bulk.models import Batch
+from durableagents.contrib.search import queries
+from durableagents.contrib.search.models import Attribute
 from ledger import events as e
 from ledger.append import append
 from ledger.models import LedgerEntry, OverrideRecord
 from ledger.verification.runs import verify
 from runs.engine.agents import registry
 from runs.management.commands import runs as command
-from runs.models import Attribute, Run, Wait
-from runs.queries.attributes import search as searching
+from runs.models import Run, Wait
 from runs.queries.run_list import PAGE
 from runs.services import lifecycle
 from tests.cases import each_case
@@ -208,8 +209,8 @@ def test_it_lists_what_fits_in_order_over_all_pages(monkeypatch: pytest.MonkeyPa
     assert [line.split()[0] for line in said()] == made[::-1]
     assert [line.split()[0] for line in said(limit=2)] == made[:6:-1] and said(limit=0) == []
     monkeypatch.setattr(command, "AT_ONCE", 2)
-    monkeypatch.setattr(searching, "FEW", -1)
-    monkeypatch.setattr(searching, "MOST", 2)
+    monkeypatch.setattr(queries, "FEW", -1)
+    monkeypatch.setattr(queries, "MOST", 2)
     found = said(where="urgent = true and score > 1", sort="-score", agent="sale", state="pending")
     assert [line.split()[0] for line in found] == [made[8], made[6], made[4], made[2]]
     assert found[0].endswith('{"score": 8, "urgent": true}') and "pending" in found[0] and "sale@1.0.0" in found[0]

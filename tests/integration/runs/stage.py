@@ -59,7 +59,6 @@ TABLES = (
     "runs_signal",
     "runs_checkpoint",
     "runs_incident",
-    "runs_attribute",
     "approvals_approval",
     "approvals_decision",
     "approvals_policy",

@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo
 
@@ -13,9 +12,7 @@ from ledger.verification.runs import verify
 from runs.engine.agents import Agent
 from runs.engine.journal import Batch
 from runs.models import Process, Run
-from runs.services.screening import installed
 from runs.workers import failover
-from runs.workers.engine_runtime import runtime
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, events, facts, kinds, now, output, problems
 from tests.tampering import tamper
@@ -141,26 +138,3 @@ def test_a_changed_verdict_stops_the_run(stage: Stage, tools: Toolbox, outside: 
     Run.objects.filter(pk=run.pk).update(ready_at=now())
     assert stage.drive() == "operator" and outside.requests == []
     assert any("was changed" in found for found in verify(run.id).problems)
-
-
-@pytest.mark.parametrize(
-    ("named", "problem"),
-    [
-        ("nowhere:hook", "No module named"),
-        ("durableagents:nothing", "has no attribute"),
-        ("durableagents", "is no hook"),
-        ("durableagents:Agent", "is no hook"),
-        ("durableagents:prompt_injection_markers,runs.engine.content.hooks:prompt_injection_markers", "two screens"),
-    ],
-)
-def test_a_setting_that_names_no_hook_is_refused_in_one_line(settings: Any, named: str, problem: str) -> None:
-    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"screens": named.split(",")})
-    with pytest.raises(ImproperlyConfigured, match=problem) as refused:
-        installed()
-    assert "DURABLEAGENTS_SCREENS" in str(refused.value) and "\n" not in str(refused.value)
-
-
-def test_the_hooks_of_the_installation_are_lent_to_every_run(settings: Any) -> None:
-    named = ["durableagents:prompt_injection_markers"]
-    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"screens": named})
-    assert [each.id for each in runtime().screens] == ["prompt_injection_markers@1"]

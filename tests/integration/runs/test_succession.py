@@ -12,12 +12,13 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from durableagents import Agent, Budget, Context, End, Keyword, Renew
+from durableagents.contrib.search.models import Attribute
 from ledger import events as e
 from ledger.errors import IllegalTransition, StaleLease
 from ledger.models import Event, Head
 from runs.engine.agents import registry
 from runs.engine.continuation import successor_id
-from runs.models import Attribute, Run, Signal
+from runs.models import Run, Signal
 from runs.services import continuation, lifecycle, signals
 from runs.services.budgets import raising
 from runs.services.messages import sending

@@ -171,8 +171,8 @@ def test_who_had_a_hand_in_one_of_them_had_it_in_all(stage: Stage, tools: Toolbo
         ("UPDATE runs_run SET first = %(second)s WHERE id = %(third)s", "third", "first says"),
         ("UPDATE runs_run SET turn = 7 WHERE id = %(second)s", "second", "turn says"),
         ("UPDATE runs_run SET business_key = 'k' WHERE id = %(second)s", "second", "business_key says"),
-        ("DELETE FROM runs_run WHERE id = %(first)s", "second", "which it goes on from"),
-        ("DELETE FROM runs_run WHERE id = %(second)s", "first", "which it goes on as"),
+        ("DELETE FROM runs_run WHERE id = %(first)s", "second", "which it continues"),
+        ("DELETE FROM runs_run WHERE id = %(second)s", "first", "which continues it"),
         ("DELETE FROM ledger_event WHERE run_id = %(first)s AND kind = 'RunRenewed'", "second", "does not say so"),
         ("DELETE FROM ledger_event WHERE run_id = %(second)s AND seq = 2", "first", "does not say so"),
     ],
@@ -187,7 +187,7 @@ def test_a_forged_link_is_found(stage: Stage, tools: Toolbox, statement: str, wh
     with without_triggers() as cursor:
         cursor.execute(statement, named)
     found = problems(Run(pk=named[where]))
-    assert any(says in one or ("is gone" in one and "goes on" in one) for one in found), found
+    assert any(says in one or ("is gone" in one and "continues" in one) for one in found), found
 
 
 def test_one_whose_origin_was_forgotten_goes_on_and_says_so(stage: Stage, tools: Toolbox) -> None:
@@ -207,6 +207,6 @@ def test_one_whose_origin_was_forgotten_goes_on_and_says_so(stage: Stage, tools:
         tamper(f"DELETE FROM {table} WHERE {column} = %s", second.pk)
     everything(stage)
     assert output(run) == ["order:t0,order:t1,order:t2"]
-    assert any(f"goes on from, {second.pk}, is gone" in one for one in problems(third))
-    assert any(f"goes on as, {second.pk}, is gone" in one for one in problems(child))
+    assert any(f"that it continues, {second.pk}, is gone" in one for one in problems(third))
+    assert any(f"that continues it, {second.pk}, is gone" in one for one in problems(child))
     assert continuation.newest(child.pk).pk == third.pk, "whoever knows the first finds the newest"

@@ -36,7 +36,7 @@ print([page.status_code for page in pages])
 # Those whose tables may stay behind unused.
 REMOVABLE = (
     "accounts,bulk,calendars,casework,certify,change_control,documents,forks,halts,limits,metrics,policies,releases,"
-    "replay,reports,schedules,standing_approvals,step_up,webhooks"
+    "replay,reports,schedules,screening,search,standing_approvals,step_up,webhooks"
 )
 
 # What apps guard may not be dropped unseen: the refusal, a row that causes it, and what ends that.

@@ -3,14 +3,13 @@ from __future__ import annotations
 from tests.unit.architecture.reach import reach_of
 
 # Read as one verb each: the ledger's (append, justified), canonical bytes, fingerprints of agents, the registry of
-# features, search terms, bells.
+# features, bells.
 ONE_VERB = (
     "ledger.",
     "runs.engine.canonical",
     "runs.engine.fingerprint.",
     "runs.features",
     "runs.journal.notify",
-    "runs.search",
 )
 # Functions and files besides those.
 MOST = {

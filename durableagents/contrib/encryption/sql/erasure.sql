@@ -119,7 +119,9 @@ BEGIN
                 OR a.documents -> 'shown' @> jsonb_build_array(jsonb_build_object('sha256', x.digest))));
     END IF;
 
-    DELETE FROM public.runs_searchterm WHERE run_id = p_run;
+    IF to_regclass('public.runs_searchterm') IS NOT NULL THEN
+        DELETE FROM public.runs_searchterm WHERE run_id = p_run;
+    END IF;
     DELETE FROM public.runs_cachedread WHERE run_id = p_run;
     DELETE FROM public.runs_logline WHERE run_id = p_run;
     DELETE FROM public.runs_telling WHERE run_id = p_run;

@@ -19,8 +19,8 @@ from durableagents.contrib.evidence.leaving_out import Choice, paths_in
 from ledger.codec import ContentUnavailable
 from ledger.errors import DurableAgentsError
 from runs.management.shell import operator
-from runs.queries.attributes.meaning import BadSearch
-from runs.queries.run_list import Filters, newest, stretch
+from runs.queries.run_list import Filters, stretch
+from runs.queries.searching import BadSearch
 
 _NAMES = ("state", "agent", "q", "parent", "where")
 _AT_ONCE = 200
@@ -135,11 +135,9 @@ def _filters(text: str) -> Filters:
 
 def _found(filters: Filters) -> list[UUID]:
     """Return all runs of a filter. Raises NotExported if there are more than a bundle may have: none is left out."""
-    sought, cursor, ids = filters.sought, "", list[UUID]()
-    if sought is None:
-        ids = [run.id for run in newest(filters, limit=MAX_RUNS + 1)]
-    while sought is not None and len(ids) <= MAX_RUNS:
-        page = stretch(filters, sought, limit=_AT_ONCE, cursor=cursor)
+    cursor, ids = "", list[UUID]()
+    while len(ids) <= MAX_RUNS:
+        page = stretch(filters, limit=_AT_ONCE, cursor=cursor)
         ids += [run.id for run in page.runs] if page else []
         cursor = page.following if page else ""
         if not cursor:

@@ -1,4 +1,4 @@
-"""List the content of a run that screening withheld."""
+"""Content of a run that hooks withheld: the list, and its address below /api/v1."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
+from django.urls import path
 from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,7 +20,7 @@ from runs.services import lifecycle
 
 
 class WithheldRow(Shape):
-    """One screening verdict: hook, source and receiver of the withheld content, never the content itself."""
+    """One verdict of a hook: source and receiver of the withheld content, never the content itself."""
 
     seq: Seq
     at: datetime = Field(description="Time of the verdict.")
@@ -44,7 +45,7 @@ class WithheldPage(Page):
 
 
 class Withheld(ApiView):
-    """All screening verdicts that withheld content, in journal order."""
+    """All verdicts that withheld content, in journal order."""
 
     roles = READ
 
@@ -58,7 +59,10 @@ class Withheld(ApiView):
 
 
 def _row(row: Event) -> WithheldRow:
-    told = e.decode(row.clear)
-    assert isinstance(told, e.ContentWithheld)
-    shown = {name: getattr(told, name) for name in WithheldRow.model_fields if name not in ("seq", "at")}
+    event = e.decode(row.clear)
+    assert isinstance(event, e.ContentWithheld)
+    shown = {name: getattr(event, name) for name in WithheldRow.model_fields if name not in ("seq", "at")}
     return WithheldRow(seq=row.seq, at=row.at, **shown)
+
+
+urlpatterns = [path("runs/<uuid:run_id>/withheld", Withheld.as_view(), name="api-run-withheld")]

@@ -4,33 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from ledger.errors import DurableAgentsError
 from runs.engine.agents import Agent, registry
 from runs.engine.attributes import Attribute, of_words
-from runs.queries.attributes import grammar
-from runs.queries.attributes.grammar import Both, Either, Expression, Look, Misread, Not, Value
+from runs.queries import expressions
+from runs.queries.expressions import Both, Either, Expression, Look, Misread, Not, Value
+from runs.queries.searching import BadSearch
 
 _ORDERED = ("<", "<=", ">", ">=")
-_SHOWN = 12  # names listed in an error
-
-
-class BadSearch(DurableAgentsError):
-    """The search or sort expression is invalid. Nothing was searched."""
-
-    status, code, title = 400, "bad-search", "Invalid search"
-
-    def __init__(self, field: str, misread: Misread) -> None:
-        at = f"at character {misread.at}: " if field == "where" else ""
-        where = f" at character {misread.at}" if field == "where" else ""
-        subject, fix = ("search" if field == "where" else "order"), misread.fix[:1].upper() + misread.fix[1:]
-        super().__init__(
-            f"The {subject} {misread.problem}{where}. {fix}.",
-            errors=[{"field": field, "problem": f"{at}{misread.problem}", "fix": misread.fix}],
-            at=misread.at,
-        )
-        self.field = field
+_MAX_NAMES = 12  # names listed in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,31 +49,8 @@ class Rows:
         return [Rows(self.name, self.attribute, self.sign, (value,)) for value in self.values] or [self]
 
 
-@dataclass(frozen=True, slots=True)
-class Has:
-    """The run has such rows."""
-
-    rows: Rows
-
-
-@dataclass(frozen=True, slots=True)
-class Lacks:
-    """The part is false."""
-
-    part: Condition
-
-
-@dataclass(frozen=True, slots=True)
-class All:
-    parts: tuple[Condition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Any_:
-    parts: tuple[Condition, ...]
-
-
-Condition = Has | Lacks | All | Any_
+# `Rows`: the run has such rows.
+Condition: TypeAlias = "Rows | Not[Condition] | Both[Condition] | Either[Condition]"
 
 
 def declared(agent: str = "") -> dict[str, dict[str, Attribute]]:
@@ -106,16 +66,16 @@ def _agents(agent: str) -> Iterable[Agent]:
     return (one for one in registry.agents() if not agent or agent in (one.name, one.graph_id))
 
 
-def read(text: str, agent: str = "") -> Condition:
+def resolve(text: str, agent: str = "") -> Condition:
     """Parse and resolve an expression. Raises BadSearch with the position of the error."""
     known = declared(agent)
     try:
-        return _meant(grammar.read(text), known)
+        return _condition(expressions.read(text), known)
     except Misread as misread:
         raise BadSearch("where", misread) from misread
 
 
-def sorted_by(name: str, agent: str = "", orders: Iterable[str] = ()) -> Attribute:
+def sort_attribute(name: str, agent: str = "", orders: Iterable[str] = ()) -> Attribute:
     """Return the type of an attribute to sort by; `orders` are the other orders there are.
 
     Raises BadSearch for an unknown one, and for a list."""
@@ -128,16 +88,16 @@ def sorted_by(name: str, agent: str = "", orders: Iterable[str] = ()) -> Attribu
     return attribute
 
 
-def _meant(expression: Expression, known: Mapping[str, Mapping[str, Attribute]]) -> Condition:
+def _condition(expression: Expression, known: Mapping[str, Mapping[str, Attribute]]) -> Condition:
     match expression:
         case Not(part):
-            return Lacks(_meant(part, known))
+            return Not(_condition(part, known))
         case Both(parts):
-            return All(tuple(_meant(part, known) for part in parts))
+            return Both(tuple(_condition(part, known) for part in parts))
         case Either(parts):
-            return Any_(tuple(_meant(part, known) for part in parts))
+            return Either(tuple(_condition(part, known) for part in parts))
         case Look() as look:
-            return _looked(look, _attribute(look.name, look.at, known))
+            return _comparison(look, _attribute(look.name, look.at, known))
 
 
 def _attribute(
@@ -146,8 +106,8 @@ def _attribute(
     kinds = known.get(name)
     if kinds is None:
         names = sorted(known)
-        told = ", ".join(names[:_SHOWN]) + ("…" if len(names) > _SHOWN else "")
-        fix = f"known attributes: {told}" if names else "no agent declares attributes"
+        listed = ", ".join(names[:_MAX_NAMES]) + ("…" if len(names) > _MAX_NAMES else "")
+        fix = f"known attributes: {listed}" if names else "no agent declares attributes"
         if orders:
             fix += f"; also: {', '.join(orders)}"
         raise Misread(at, f"names {name[:64]!r}, which isn't an attribute", fix)
@@ -158,7 +118,7 @@ def _attribute(
     return attribute
 
 
-def _looked(look: Look, attribute: Attribute) -> Condition:
+def _comparison(look: Look, attribute: Attribute) -> Condition:
     kind = attribute.kind
     if attribute.is_list and look.sign not in ("has", "in", "set"):
         raise Misread(
@@ -176,9 +136,9 @@ def _looked(look: Look, attribute: Attribute) -> Condition:
         )
     values = tuple(dict.fromkeys(_text(look.name, attribute, value) for value in look.values))
     if look.sign == "!=":
-        return Lacks(Has(Rows(look.name, attribute, "=", values)))
+        return Not(Rows(look.name, attribute, "=", values))
     sign = look.sign if look.sign in ("set", *_ORDERED) else "="
-    return Has(Rows(look.name, attribute, sign, values))
+    return Rows(look.name, attribute, sign, values)
 
 
 def _text(name: str, attribute: Attribute, value: Value) -> str:

@@ -13,7 +13,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from durableagents import Agent, Flag, Keyword, Keywords, Money, Number
-from runs.queries.attributes import search as searching
+from durableagents.contrib.search import queries
 from runs.queries.run_list import Filters, stretch
 from tests.integration.scale.fill import _NUMBERED, _RUNS, VALUES
 from tests.tampering import without_triggers
@@ -115,9 +115,9 @@ def test_every_page_goes_by_index_and_within_its_bound_and_the_pages_have_each_r
     _has_each_once()
 
 
-def _took(filters: Filters, sought: Any, cursor: str) -> float:
+def _took(filters: Filters, cursor: str) -> float:
     began = time.perf_counter()
-    stretch(filters, sought, limit=50, cursor=cursor)
+    stretch(filters, limit=50, cursor=cursor)
     return (time.perf_counter() - began) * 1000
 
 
@@ -125,22 +125,20 @@ def _goes_by_index() -> None:
     trouble, times = [], []
     for where, sort, more in ASKED:
         filters = Filters(where=where, sort=sort, **more)
-        sought = filters.sought
-        assert sought is not None
         cursor = ""
         for page in range(2):
             with CaptureQueriesContext(connection) as found:
                 began = time.perf_counter()
-                some = stretch(filters, sought, limit=50, cursor=cursor)
+                some = stretch(filters, limit=50, cursor=cursor)
                 took = (time.perf_counter() - began) * 1000
             assert some is not None
             if took > MAX_MS:  # a busy machine is slow now and then, not each time
-                took = min(_took(filters, sought, cursor) for _ in range(3))
+                took = min(_took(filters, cursor) for _ in range(3))
             times.append((took, f"{where} | {sort} | {more} page {page}: {len(some.runs)} runs"))
             for query in found.captured_queries:
                 for what, read in explained(query["sql"]):
                     # Each candidate is read once per condition.
-                    if what.startswith("Seq Scan") or read > 21 * searching.MOST:
+                    if what.startswith("Seq Scan") or read > 21 * queries.MOST:
                         trouble.append(f"{where} | {sort} | {more}: {what} reads {read:.0f} rows: {query['sql'][:400]}")
             cursor = some.following
             if not cursor:
@@ -159,10 +157,8 @@ def _has_each_once() -> None:
         ("not (urgent is set and amount >= 0.2)", "", 19),
     ]:
         filters, cursor, seen = Filters(where=where, sort=sort), "", []
-        sought = filters.sought
-        assert sought is not None
-        for _ in range(RUNS // searching.MOST + 10):
-            some = stretch(filters, sought, limit=7, cursor=cursor)
+        for _ in range(RUNS // queries.MOST + 10):
+            some = stretch(filters, limit=7, cursor=cursor)
             assert some is not None
             seen += [run.id for run in some.runs]
             cursor = some.following

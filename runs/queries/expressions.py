@@ -12,7 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
 
+T = TypeVar("T")
 LONGEST = 500  # characters of an expression, as in a query parameter
 MAX_LOOKS, MAX_VALUES, DEEPEST = 20, 50, 10
 COMPARED = ("=", "!=", "<", "<=", ">", ">=")
@@ -50,25 +52,25 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
-    part: Expression
+class Not(Generic[T]):
+    part: T
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
+class Both(Generic[T]):
     """All of these."""
 
-    parts: tuple[Expression, ...]
+    parts: tuple[T, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class Either(Generic[T]):
     """Any of these."""
 
-    parts: tuple[Expression, ...]
+    parts: tuple[T, ...]
 
 
-Expression = Look | Not | Both | Either
+Expression: TypeAlias = "Look | Not[Expression] | Both[Expression] | Either[Expression]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 Words of the input are stored as keyed digests, which match whole words only; the others are metadata that is readable
 elsewhere, stored as they are, so that the beginning of one finds them too. Each word's index is read newest first up to
 a limit, and the rarest word gives the candidates; a read that hit its limit is reported. For one agent, its newest
-`MOST` runs are also checked, so that rare words are found completely."""
+`MAX_FOUND` runs are also checked, so that rare words are found completely."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import base64
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -21,18 +19,17 @@ from ledger.codes import mac
 from ledger.keys import word_key
 from ledger.web.cursors import Order
 from ledger.web.seeing.viewers import viewer
-from runs.engine.gating.fields import subject as subject
-from runs.models import Run, State
+from runs.engine.gating.fields import subject
+from runs.models import State
+from runs.queries.searching import MAX_FOUND
 from runs.seen import is_of_seen
 
-ABOUT_LENGTH = 200  # characters shown in lists
-MOST = 1000  # runs that one search examines
 MAX_OF_OTHERS = 50_000  # entries examined for restricted viewers and filtered searches
-CANDIDATES = 3  # words whose entries are read, the longest, to begin with the rarest
-TERMS = 32  # words per run
-MAX_SUBJECT = 10_000  # characters: it may be a value of 64 MiB
-LONGEST = 64  # characters per word; longer text is prose nobody searches by
-DEPTH = 3  # levels of the input that are read
+MAX_CANDIDATES = 3  # words whose entries are read, the longest, to begin with the rarest
+MAX_TERMS = 32  # words per run
+MAX_SUBJECT_LENGTH = 10_000  # characters: it may be a value of 64 MiB
+MAX_WORD_LENGTH = 64  # characters per word; longer text is prose nobody searches by
+MAX_DEPTH = 3  # levels of the input that are read
 _RUNS = Order("runs_run", "created_at")
 _DIGEST = "`"  # before digests: no word begins with it
 _DIGEST_BYTES = 12
@@ -43,27 +40,27 @@ _ZEROS = re.compile(r"^([0-9]+)\.0+$")
 _HEX = re.compile(r"[0-9a-f]{4,32}")
 
 
-def words_of(text: str) -> list[str]:
+def words_in(text: str) -> list[str]:
     """Return a text's normalized words: casefolded, NFKC, without surrounding punctuation."""
     folded = unicodedata.normalize("NFKC", text).casefold().replace("\x00", " ")
     return [word for word in (part.strip(_EDGES) for part in folded.split()) if word]
 
 
-def terms(run_id: UUID, *, by: str, tags: Iterable[str] | dict[str, str], input: Any, key: str = "") -> list[str]:
+def terms_of(run_id: UUID, *, by: str, tags: Iterable[str] | dict[str, str], input: Any, key: str = "") -> list[str]:
     """Return a run's search terms, most important first; its reversed id is one, because people see its end."""
-    found = [_tail_term(run_id.hex), *_whole(key), *words_of(key)]
+    found = [_tail_term(run_id.hex), *_whole(key), *words_in(key)]
     pairs = list(tags.items()) if isinstance(tags, dict) else [(tag, "") for tag in tags]
     for name, value in pairs:
-        found += [*_whole(name), *_whole(f"{name}:{value}")] if value else [*_whole(name), *words_of(name)]
-        found += words_of(value)
-    found += [*words_of(by.partition(":")[2]), *_whole(by)]
-    readable = dict.fromkeys(word for word in found if len(word) <= LONGEST)
-    content = words_of(subject(input)[:MAX_SUBJECT])
-    for text in _strings(input, DEPTH):
-        content += words_of(text)
-    others = dict.fromkeys(word for word in content if len(word) <= LONGEST and word not in readable)
-    words = list(readable)[:TERMS]
-    return words + [_digest(word) for word in list(others)[: TERMS - len(words)]]
+        found += [*_whole(name), *_whole(f"{name}:{value}")] if value else [*_whole(name), *words_in(name)]
+        found += words_in(value)
+    found += [*words_in(by.partition(":")[2]), *_whole(by)]
+    readable = dict.fromkeys(word for word in found if len(word) <= MAX_WORD_LENGTH)
+    content = words_in(subject(input)[:MAX_SUBJECT_LENGTH])
+    for text in _strings(input, MAX_DEPTH):
+        content += words_in(text)
+    others = dict.fromkeys(word for word in content if len(word) <= MAX_WORD_LENGTH and word not in readable)
+    words = list(readable)[:MAX_TERMS]
+    return words + [_digest(word) for word in list(others)[: MAX_TERMS - len(words)]]
 
 
 def _digest(word: str) -> str:
@@ -79,78 +76,45 @@ def _tail_term(digits: str) -> str:
 
 
 def _whole(text: str) -> list[str]:
-    word = " ".join(words_of(text))
+    word = " ".join(words_in(text))
     return [word] if word else []
 
 
 def _strings(value: Any, depth: int) -> Iterator[str]:
     if isinstance(value, str):
-        if len(value) <= LONGEST:
+        if len(value) <= MAX_WORD_LENGTH:
             yield value
     elif depth > 0 and isinstance(value, dict):
         plain = [each for each in value.values() if isinstance(each, str)]
         for each in [*plain, *(each for each in value.values() if not isinstance(each, str))]:
             yield from _strings(each, depth - 1)
     elif depth > 0 and isinstance(value, list):
-        for each in value[:TERMS]:
+        for each in value[:MAX_TERMS]:
             yield from _strings(each, depth - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    """A found run, with what lists sort and count by."""
-
-    id: UUID
-    state: str
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Runs that match, newest first. `is_cut`: there may be more."""
-
-    matches: list[Match]
-    is_cut: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """At most `MOST` matching runs, newest ids first. `is_cut`: an index was read to its limit, so more may match."""
-
-    runs: list[UUID]
-    is_cut: bool
-
-
-def found(q: str, **fit: str) -> Found:
-    """Return the runs that match, in two queries."""
-    come = looked(q, **fit)
-    rows = Run.objects.filter(id__in=come.runs).values_list("id", "state", "created_at") if come.runs else ()
-    matches = sorted((Match(*row) for row in rows), key=lambda one: (one.created_at, one.id), reverse=True)
-    return Found(matches, come.is_cut)
-
-
-def looked(q: str, **fit: str) -> Looked:
-    """Return the ids of runs that have every word, or a readable one that it begins, and the columns in `fit`; one
-    query."""
-    wanted = [_plain(word) for word in words_of(q)]
+def find_by_words(q: str, fit: Mapping[str, str]) -> tuple[list[UUID], bool]:
+    """Return the ids of runs that have every word, or a readable one that it begins, and the columns in `fit`: at most
+    `MAX_FOUND`, newest first, and whether an index was read to its limit, so that more may match. One query."""
+    wanted = [_plain(word) for word in words_in(q)]
     if not wanted:
-        return Looked([], is_cut=False)
+        return [], False
     who = viewer()
     own, given = is_of_seen("found.run_id", who)
-    most = MOST if who.sees_all and not fit else MAX_OF_OTHERS
-    look = _Look(most)
-    _by_words(look, wanted, fit)
-    _by_id(look, q.strip())
-    _by_effect(look, q.strip())
+    most = MAX_FOUND if who.sees_all and not fit else MAX_OF_OTHERS
+    query = _Query(most)
+    _by_words(query, wanted, fit)
+    _by_id(query, q.strip())
+    _by_effect(query, q.strip())
     narrowed = _FITS.format("".join(f" AND r.{column} = %s" for column in fit)) if fit else "true"
     with connection.cursor() as cursor:
         cursor.execute(
-            f"WITH {', '.join(look.tables)} SELECT ARRAY(SELECT run_id FROM ({' UNION '.join(look.arms)}) AS found "
-            f"WHERE {own} AND {narrowed} ORDER BY run_id DESC LIMIT %s), {' OR '.join(look.cuts)}",
-            [*look.of_tables, *look.of_arms, *given, *fit.values(), MOST],
+            f"WITH {', '.join(query.tables)} SELECT ARRAY(SELECT run_id FROM ({' UNION '.join(query.arms)}) AS found "
+            f"WHERE {own} AND {narrowed} ORDER BY run_id DESC LIMIT %s), {' OR '.join(query.cuts)}",
+            [*query.of_tables, *query.of_arms, *given, *fit.values(), MAX_FOUND],
         )
         runs, is_cut = cursor.fetchone()
-    return Looked(runs, is_cut or len(runs) >= MOST)
+    return runs, is_cut or len(runs) >= MAX_FOUND
 
 
 def _plain(word: str) -> str:
@@ -172,7 +136,7 @@ _HAS = (
 _FITS = "(SELECT true FROM runs_run AS r WHERE r.id = found.run_id{} LIMIT 1)"
 
 
-class _Look:
+class _Query:
     """One search's statement as it grows: `tables` read indexes, `arms` find runs, `cuts` tell of more."""
 
     def __init__(self, most: int) -> None:
@@ -185,7 +149,7 @@ class _Look:
 
     def table(self, *parts: Arm) -> str:
         """Read these parts, each to its limit; return the table's name."""
-        name = f"look{len(self.tables)}"
+        name = f"found{len(self.tables)}"
         every = " UNION ALL ".join(
             f"(SELECT run_id, {n} AS part FROM ({text}) AS p)" for n, (text, _) in enumerate(parts)
         )
@@ -216,44 +180,44 @@ class _Look:
         return f"EXISTS (SELECT 1 FROM {name} GROUP BY part HAVING count(*) >= {most or self.most})"
 
 
-def _by_words(look: _Look, wanted: Sequence[str], fit: Mapping[str, str]) -> None:
+def _by_words(query: _Query, wanted: Sequence[str], fit: Mapping[str, str]) -> None:
     """Find the runs with all words; the rarest word, by count, gives the candidates."""
     words = sorted(set(wanted), key=len, reverse=True)
-    names = {word: look.word(word) for word in words[:CANDIDATES]}
+    names = {word: query.word(word) for word in words[:MAX_CANDIDATES]}
     sizes = " UNION ALL ".join(
-        f"SELECT {n} AS word, {look.is_cut(name)} AS is_cut, (SELECT count(*) FROM {name}) AS entries"
+        f"SELECT {n} AS word, {query.is_cut(name)} AS is_cut, (SELECT count(*) FROM {name}) AS entries"
         for n, name in enumerate(names.values())
     )
-    look.tables.append(f"sizes AS MATERIALIZED ({sizes})")
+    query.tables.append(f"sizes AS MATERIALIZED ({sizes})")
     for n, (word, name) in enumerate(names.items()):
         others = [other for other in words if other != word]
         has = "".join(f" AND {_HAS}" for _ in others)
-        look.take(
+        query.take(
             f"SELECT run_id FROM (SELECT DISTINCT run_id FROM {name}) AS few "
             f"WHERE (SELECT word FROM sizes ORDER BY is_cut, entries, word LIMIT 1) = {n}{has}",
             *(value for other in others for value in _matching(other)),
         )
     cuts = ["(SELECT bool_and(is_cut) FROM sizes)"]
     if len(words) > 1:  # a tag with blanks is one term
-        name = look.word(" ".join(wanted))
-        look.take(f"SELECT run_id FROM {name}")
-        cuts.append(look.is_cut(name))
+        name = query.word(" ".join(wanted))
+        query.take(f"SELECT run_id FROM {name}")
+        cuts.append(query.is_cut(name))
     cut = f"({' OR '.join(cuts)})"
-    look.cuts.append(f"({cut} AND {_among(look, wanted, fit)})" if fit else cut)
+    query.cuts.append(f"({cut} AND {_among(query, wanted, fit)})" if fit else cut)
 
 
-def _among(look: _Look, wanted: Sequence[str], fit: Mapping[str, str]) -> str:
+def _among(query: _Query, wanted: Sequence[str], fit: Mapping[str, str]) -> str:
     """Find the newest runs that fit and have the words, all if few fit; return the condition that more may."""
     by_state = [{**fit, "state": state.value} for state in State] if "parent" not in fit else [fit]  # as indexes are
-    few = _RUNS.ids(by_state, limit=MOST)
-    name = look.table((f"SELECT id AS run_id FROM ({few.sql}) AS newest", list(few.params)))
+    few = _RUNS.ids(by_state, limit=MAX_FOUND)
+    name = query.table((f"SELECT id AS run_id FROM ({few.sql}) AS newest", list(few.params)))
     words, whole = sorted(set(wanted)), " ".join(wanted)
     has = f"({' AND '.join([_HAS] * len(words))} OR {_HAS})"
-    look.take(
+    query.take(
         f"SELECT run_id FROM {name} AS few WHERE {has}",
         *(value for word in [*words, whole] for value in _matching(word)),
     )
-    return look.is_cut(name, MOST)
+    return query.is_cut(name, MAX_FOUND)
 
 
 def _matching(word: str) -> tuple[str, str, str]:
@@ -266,23 +230,23 @@ def _after(word: str) -> str:
     return word + "\U0010ffff"
 
 
-def _by_id(look: _Look, q: str) -> None:
+def _by_id(query: _Query, q: str) -> None:
     """Find runs by a whole id, its beginning, its end, or both as shown on pages: `01a1…95bb`."""
     digits = q.lower().replace("-", "")
     if _HEX.fullmatch(digits):
         first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
         begun = "SELECT id AS run_id FROM runs_run WHERE id >= %s AND id <= %s ORDER BY id DESC LIMIT %s"
-        look.all_of((begun, [first, last, look.most]))
+        query.all_of((begun, [first, last, query.most]))
         if len(digits) < 32:
-            tail = look.word(_tail_term(digits))
-            look.take(f"SELECT run_id FROM {tail}")
-            look.cuts.append(look.is_cut(tail))
+            tail = query.word(_tail_term(digits))
+            query.take(f"SELECT run_id FROM {tail}")
+            query.cuts.append(query.is_cut(tail))
     elif shown := _SHOWN.fullmatch(q):
-        head, tail = (shown.group(1) or "").lower(), look.word(_tail_term(shown.group(2).lower()))
-        look.take(f"SELECT run_id FROM {tail} AS few WHERE left(run_id::text, %s) = %s", len(head), head)
-        look.cuts.append(look.is_cut(tail))
+        head, tail = (shown.group(1) or "").lower(), query.word(_tail_term(shown.group(2).lower()))
+        query.take(f"SELECT run_id FROM {tail} AS few WHERE left(run_id::text, %s) = %s", len(head), head)
+        query.cuts.append(query.is_cut(tail))
 
 
-def _by_effect(look: _Look, q: str) -> None:
+def _by_effect(query: _Query, q: str) -> None:
     asked = list(dict.fromkeys([q, q.upper(), q.lower()]))
-    look.all_of(("SELECT run_id FROM ledger_ledgerentry WHERE external_id = ANY(%s) LIMIT %s", [asked, look.most]))
+    query.all_of(("SELECT run_id FROM ledger_ledgerentry WHERE external_id = ANY(%s) LIMIT %s", [asked, query.most]))

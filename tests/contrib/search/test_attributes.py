@@ -9,14 +9,16 @@ import pytest
 from django.db import DataError, connection, transaction
 
 from durableagents import Agent, Budget, BusinessFailure, Context, Date, End, Flag, Keyword, Keywords, Money, Number
+from durableagents.contrib.search.models import Attribute
+from durableagents.contrib.search.queries import attributes_of
+from durableagents.contrib.search.reindexing import reindex
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import append
 from ledger.errors import StaleLease
 from ledger.verification.runs import verify
 from runs.engine.journal import Batch
-from runs.models import Attribute, Run
-from runs.queries.attributes.shown import attributes_of
+from runs.models import Run
 from runs.services import lifecycle
 from runs.workers import failover
 from tests.integration.runs.fold import check_against_journal
@@ -30,7 +32,7 @@ PERSON = Actor("user", "multi", role="integrator", auth="session", person=4711)
 
 
 def told(run: Run) -> dict[str, Any]:
-    return attributes_of([run.id]).get(run.id, {})
+    return {each.name: each.value for each in attributes_of([run.id]).get(run.id, ())}
 
 
 @pytest.fixture
@@ -131,6 +133,23 @@ def test_a_row_that_says_something_else_is_found(stage: Stage, sells: Agent, cha
     assert stage.drive() == "parked" and verify(run.id).problems == []
     tamper(change)
     assert any(says in problem for problem in verify(run.id).problems), verify(run.id).problems
+
+
+def test_rows_of_events_without_the_trigger_are_made_when_the_app_is_put_back(stage: Stage, sells: Agent) -> None:
+    run = stage.start(sells)
+    assert stage.drive() == "parked"
+    known = told(run)
+    reindex(using="default")
+    assert told(run) == known, "with the trigger, it does nothing"
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("DROP TRIGGER runs_attributes_set ON ledger_event")
+        cursor.execute("DELETE FROM runs_attribute WHERE name = 'score'")
+        cursor.execute("UPDATE runs_attribute SET word = 'old' WHERE name = 'customer'")
+        append(run.id, e.AttributesSet(by="agent", named=["urgent"], names=[], kinds=[], values=[]), by=OLGA)
+        reindex(using="default")
+        assert told(run) == {name: value for name, value in known.items() if name != "urgent"}
+        assert verify(run.id).problems == []
+        transaction.set_rollback(True)
 
 
 def test_an_event_is_nothing_without_its_rows(stage: Stage, sells: Agent) -> None:

@@ -1,26 +1,5 @@
--- Attributes and tags: the rows by which runs are found. Triggers write them in the transaction of the event or run they belong to, so that
--- no writer can leave them out.
-
--- Trigger: the attribute rows of an event. A name without a value is unset. The head's lock orders two events of one run and nothing else
--- touches its rows, so none waits for another run. It writes as the owner; the runtime role may only read them.
-CREATE OR REPLACE FUNCTION runs_set_attributes() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
-DECLARE
-    said jsonb := convert_from(NEW.clear, 'UTF8')::jsonb;
-BEGIN
-    DELETE FROM runs_attribute WHERE run_id = NEW.run_id AND name IN (SELECT jsonb_array_elements_text(said -> 'named'));
-    INSERT INTO runs_attribute (run_id, name, n, kind, word, number, created_at)
-    SELECT NEW.run_id, v.name, row_number() OVER (PARTITION BY v.name ORDER BY v.place) - 1, v.kind,
-           CASE WHEN v.kind NOT IN ('number', 'money') THEN v.value END,
-           CASE WHEN v.kind IN ('number', 'money') THEN v.value::numeric END, r.created_at
-    FROM ROWS FROM (
-        jsonb_array_elements_text(said -> 'names'), jsonb_array_elements_text(said -> 'kinds'), jsonb_array_elements_text(said -> 'values')
-    ) WITH ORDINALITY AS v (name, kind, value, place)
-    JOIN runs_run r ON r.id = NEW.run_id;
-    RETURN NULL;
-END $$;
-CREATE OR REPLACE TRIGGER runs_attributes_set AFTER INSERT ON ledger_event
-    FOR EACH ROW WHEN (NEW.kind = 'AttributesSet') EXECUTE FUNCTION runs_set_attributes();
+-- Tags: the rows by which runs are seen. Triggers write them in the transaction of the run they belong to, so that no writer can leave
+-- them out.
 
 -- Return a run's tags as they are named elsewhere: each of a list; of an object the name, and name:value.
 CREATE OR REPLACE FUNCTION runs_tags_of(p_tags jsonb) RETURNS SETOF text

@@ -1,4 +1,4 @@
-"""Screens named by DURABLEAGENTS_SCREENS, for every agent of the installation."""
+"""Hooks named by DURABLEAGENTS_SCREENS, for every agent of the installation."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from runs.engine.content.hooks import Screen, check_screens
 from runs.engine.errors import DefinitionError
 
 
-def installed() -> tuple[Screen, ...]:
-    """Return the installed screens, in order. Raises ImproperlyConfigured for one that is missing or invalid."""
+def screens() -> tuple[Screen, ...]:
+    """Return these hooks, in order. Raises ImproperlyConfigured for one that is missing or invalid."""
     return _load(tuple(settings.DURABLEAGENTS.screens))
 
 
 @lru_cache(maxsize=8)
 def _load(names: tuple[str, ...]) -> tuple[Screen, ...]:
-    found = tuple(_one(name) for name in names)
+    found = tuple(_hook(name) for name in names)
     try:
         check_screens("DURABLEAGENTS_SCREENS", found)
     except DefinitionError as error:
@@ -27,14 +27,14 @@ def _load(names: tuple[str, ...]) -> tuple[Screen, ...]:
     return found
 
 
-def _one(name: str) -> Screen:
+def _hook(name: str) -> Screen:
     module, sign, member = name.partition(":")
     try:
         found = getattr(import_module(module), member) if sign and member else None
     except (Exception, SystemExit) as error:
-        told = f"{type(error).__name__}: {str(error)[:300]}"
-        raise ImproperlyConfigured(f"DURABLEAGENTS_SCREENS: {name}: {' '.join(told.split())}") from error
+        problem = f"{type(error).__name__}: {str(error)[:300]}"
+        raise ImproperlyConfigured(f"DURABLEAGENTS_SCREENS: {name}: {' '.join(problem.split())}") from error
     if not isinstance(found, Screen):
-        problem = "is no hook: name a function made one by @screen(…), as module:function"
+        problem = "is no hook: name a function with @screen(…), as module:function"
         raise ImproperlyConfigured(f"DURABLEAGENTS_SCREENS: {name} {problem}")
     return found

@@ -11,10 +11,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from durableagents import Date, Flag, Keyword, Keywords, Money, Number
+from durableagents.contrib.search import queries
+from durableagents.contrib.search.models import Attribute
 from runs.api.schemas import AgentPage, RunPage, RunRow
 from runs.engine.agents import Agent, End, registry
-from runs.models import Attribute, Run
-from runs.queries.attributes import search as searching
+from runs.models import Run
 from tests.cases import each_case
 from tests.integration.api.conftest import Api, Order, Seen, is_problem
 
@@ -168,7 +169,7 @@ def test_expressions_match(
     five: dict[str, str], auditor: Api, is_walked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_walked:  # as with many rows
-        monkeypatch.setattr(searching, "FEW", -1)
+        monkeypatch.setattr(queries, "FEW", -1)
     for expression, letters in EXPRESSIONS.items():
         if letters is None:
             assert is_problem(auditor.get("runs", where=expression, agent="sale"), 400)
@@ -223,8 +224,8 @@ def test_pages_in_an_attributes_order_have_every_run_once(
     sell: Sell, auditor: Api, name: str, is_walked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_walked:
-        monkeypatch.setattr(searching, "FEW", -1)
-        monkeypatch.setattr(searching, "_FIRST", 2)
+        monkeypatch.setattr(queries, "FEW", -1)
+        monkeypatch.setattr(queries, "_FIRST", 2)
     dice = random.Random(name)
     values = {
         "customer": ["ä", "Z", "a", "b"],
@@ -258,9 +259,9 @@ def test_only_runs_that_are_seen_are_found_and_no_cursor_names_another(
         own.append(sell(customer="ACME", score=n))
         for _ in range(3):
             operator.post("runs", body | {"attributes": {"customer": "ACME", "score": n}})
-    monkeypatch.setattr(searching, "FEW", few)
-    monkeypatch.setattr(searching, "MOST", 5)
-    monkeypatch.setattr(searching, "_FIRST", 2)
+    monkeypatch.setattr(queries, "FEW", few)
+    monkeypatch.setattr(queries, "MOST", 5)
+    monkeypatch.setattr(queries, "_FIRST", 2)
     for where in ('customer = "ACME"', "score > 2", 'customer != "X"', "score > 2 AND NOT urgent = true"):
         seen_, answer = [], integrator.get("runs", agent="sale", where=where, sort=sort, limit=2)
         for _ in range(100):

@@ -1,0 +1,20 @@
+"""Hooks that screen content for every agent of the installation, and the list of what was withheld. See README.md."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class ScreeningConfig(AppConfig):
+    name = "durableagents.contrib.screening"
+    label = "screening"
+    # Read by durableagents/urls.py.
+    api_urls = "durableagents.contrib.screening.api"
+
+    def ready(self) -> None:
+        """Install this app's feature. Raises ImproperlyConfigured, in one line, for a hook that can't be used."""
+        from durableagents.contrib.screening.hooks import screens
+        from runs.features import Feature, install
+
+        screens()
+        install(Feature(name="screening", screens=screens))

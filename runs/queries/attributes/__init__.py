@@ -1,1 +1,0 @@
-"""Search of runs by attributes; console, API and commands use `search`."""

@@ -1,0 +1,73 @@
+"""Attributes of runs as pages and the API show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from ledger.events import AttributesSet
+from ledger.models import Head
+from runs.engine.attributes import KINDS
+
+
+@dataclass(frozen=True, slots=True)
+class ShownAttribute:
+    """One attribute of a run. `texts` come from elsewhere, and are shown as data; `words` are ours."""
+
+    name: str
+    kind: str
+    value: Any
+
+    @property
+    def title(self) -> str:
+        return self.name.replace("_", " ")
+
+    @property
+    def texts(self) -> list[str]:
+        if self.kind == "keyword":
+            return [str(self.value)]
+        return [str(each) for each in self.value] if isinstance(self.value, list) else []
+
+    @property
+    def words(self) -> str:
+        text, dollar = in_words(self.value), "$" if self.kind == "money" else ""
+        return f"-{dollar}{text[1:]}" if dollar and text.startswith("-") else dollar + text
+
+
+def of_head(head: Head | None) -> list[ShownAttribute]:
+    """Return the attributes of a run whose head is from `families.heads`; none without an app that keeps them."""
+    rows = getattr(head, "attributes", None)
+    return of_rows((str(name), str(kind), str(value)) for name, kind, value in rows or ())
+
+
+def of_rows(rows: Iterable[tuple[str, str, str]]) -> list[ShownAttribute]:
+    """Return a run's attributes from their names, kinds and values, in this order."""
+    each = groupby(rows, key=lambda row: row[:2])
+    return [ShownAttribute(name, kind, _shown(kind, [row[2] for row in found])) for (name, kind), found in each]
+
+
+def set_by(events: Iterable[AttributesSet]) -> dict[str, Any]:
+    """Return the attributes that these events set, as the API shows them."""
+    texts: dict[str, tuple[str, list[str]]] = {}
+    for event in events:
+        texts = {name: known for name, known in texts.items() if name not in event.named}
+        for name, kind, value in zip(event.names, event.kinds, event.values, strict=True):
+            texts.setdefault(name, (kind, []))[1].append(value)
+    return {name: _shown(kind, values) for name, (kind, values) in sorted(texts.items())}
+
+
+def _shown(kind: str, texts: list[str]) -> Any:
+    """Return values as the API gives them; a damaged row as it is, so that it hides no other."""
+    try:
+        return KINDS[kind].shown(texts)
+    except (KeyError, ValueError, ArithmeticError):
+        return texts
+
+
+def in_words(value: Any) -> str:
+    """Return a value as text for people."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
