@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -23,6 +24,7 @@ from runs.engine.canonical import keyed_hasher
 from runs.engine.content.hooks import Screen
 from runs.engine.driver import Driver
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
+from runs.engine.gating.timing import Terms, Time, WorkingHours
 from runs.engine.guards import Guard
 from runs.engine.journal import Batch, ChildSpec, Reply
 from runs.engine.memory import MemoryJournal, MemoryRun, MemoryWait
@@ -43,6 +45,16 @@ POINTS = {
     "after_node": "CP7",
     "before_wait": "CP8",
 }
+
+
+class DeclaredTiming:
+    """What gates declare about time. A story has no queues with rules of their own, and every hour counts."""
+
+    def settle(self, now: datetime, time: Time) -> Terms:
+        """Return the terms of an approval requested now."""
+        is_plain = time.on_timeout is None and not isinstance(time.within, WorkingHours)
+        said = None if is_plain else {"on_timeout": time.on_timeout or "reject", "calendar": None}
+        return Terms(now + time.span, said)
 
 
 class StandIns:
@@ -228,6 +240,7 @@ class Family:
             limit_patience=0.0,
             screens=self.screens,
             queues=self.queues,
+            queue_timing=DeclaredTiming(),
             secrets=StandIns(),
         )
 

@@ -314,7 +314,8 @@ async def open_gate(
     plan.pop("proof", None)  # of the previous stage
     if threshold is not None or request.demands:
         plan |= _required_proof(visit, plan, threshold, request.demands)
-    terms = _terms(visit, request.time, None if settings is None else settings.timing_of(queue))
+    timing = visit.runtime.queue_timing if settings is None else settings.timing_of(queue)
+    terms = _terms(visit, request.time, timing)
     question = question_of(
         visit.run_id,
         slot,

@@ -18,6 +18,7 @@ from runs.engine.canonical import Hasher
 from runs.engine.certification import Certificates
 from runs.engine.content.hooks import Screen
 from runs.engine.content.reads import NoReads, Reads
+from runs.engine.gating.timing import QueueTiming
 from runs.engine.guards import Guard
 from runs.engine.halts import Halts
 from runs.engine.limits import Limits
@@ -80,12 +81,13 @@ class Runtime:
     until the time in `resting`; `budget_queue` is asked to raise a budget, as are operators; `price_patience` is
     how many seconds a missing price is waited for. `overhear` returns a function for live model output, if there are
     subscribers. `guards` are the features' in their order, `screens` the installation's content hooks, `reads` the
-    cache of reads. `queues` are existing queues, `people` the queues and roles that may be asked; None: any. `policies`
-    judge each tool call. `limits` gives shared permits, each waited for in place for `limit_patience` seconds; `halts`
-    say what must not be sent. `certificates` say which keyed tools were seen to honour keys. With `refuses_other_code`
-    a run whose checkpoint other code wrote waits for an operator; `code_of` returns the parts of such code, by agent
-    and fingerprint, if known. `secrets` reads the values of secrets that tools use. With `shows_documents`, an app
-    stores the documents of gates and shows them.
+    cache of reads. `queues` are existing queues, `people` the queues and roles that may be asked; None: any;
+    `queue_timing` has rules about time where queues have none. `policies` judge each tool call. `limits` gives shared
+    permits, each waited for in place for `limit_patience` seconds; `halts` say what must not be sent. `certificates`
+    say which keyed tools were seen to honour keys. With `refuses_other_code` a run whose checkpoint other code wrote
+    waits for an operator; `code_of` returns the parts of such code, by agent and fingerprint, if known. `secrets`
+    reads the values of secrets that tools use. With `shows_documents`, an app stores the documents of gates and shows
+    them.
     """
 
     hasher: Hasher
@@ -107,6 +109,7 @@ class Runtime:
     price_patience: float = 8.0
     overhear: Callable[[str, Lease, str, int], Overhearing] = lambda run_id, lease, slot, attempt: nullcontext(None)
     queues: Collection[str] | None = None
+    queue_timing: QueueTiming | None = None
     shows_documents: bool = True
     screens: Sequence[Screen] = ()
     reads: Reads = field(default_factory=NoReads)

@@ -25,7 +25,7 @@ from ledger.errors import DurableAgentsError, NotFound
 from ledger.rows import row_of
 from ledger.web.roles import AUDITOR, is_approver, is_role, roles
 
-MOST = 20  # of one person, current or future
+MAX_ABSENCES = 20  # of one person, current or future
 
 
 class AbsenceOver(DurableAgentsError):
@@ -42,25 +42,25 @@ def find(absence_id: int) -> Absence:
     return found
 
 
-def leave(body: AbsenceBody, *, by: Actor) -> Absence:
+def record_absence(body: AbsenceBody, *, by: Actor) -> Absence:
     """Record an absence: one's own, or as an administrator anybody's. A named deputy stands in during it. Raises
     InvalidInput by the wrong field, Forbidden, JustificationRequired; Proposed if two people change queues and a deputy
     of someone else is named."""
-    own = deputies.themselves(body.person, by)
-    if body.deputy and (own is None or deputies.is_nobodys(by)):
-        return leave_to(body, by=by)
-    return _leave(body, own, by)
+    own = deputies.own_account(body.person, by)
+    if body.deputy and (own is None or deputies.needs_second_person(by)):
+        return record_absence_of_other(body, by=by)
+    return _record(body, own, by)
 
 
 @two_person("queues", needs=PERMISSION, moving=frozenset({"starts_at", "absence.deputy"}))
 @transaction.atomic
-def leave_to(body: AbsenceBody, *, by: Actor) -> Absence:
-    """Record another person's absence with a deputy, which grants the right to decide. Raises as `leave` does."""
-    return _leave(body, None, by)
+def record_absence_of_other(body: AbsenceBody, *, by: Actor) -> Absence:
+    """Record another person's absence with a deputy, who may then decide. Raises as `record_absence` does."""
+    return _record(body, None, by)
 
 
 @transaction.atomic
-def _leave(body: AbsenceBody, own: User | None, by: Actor) -> Absence:
+def _record(body: AbsenceBody, own: User | None, by: Actor) -> Absence:
     by = by if own is not None else as_admin(by)
     why = justified("absence", body.justification)
     person = own if own is not None else account("person", body.person)
@@ -71,9 +71,9 @@ def _leave(body: AbsenceBody, own: User | None, by: Actor) -> Absence:
     now = database_now()
     starts_at = max(body.starts_at or now, now)
     deputies.check_period(starts_at, body.ends_at, now)
-    if Absence.objects.filter(person=person.pk, ended_at__isnull=True, ends_at__gt=now).count() >= MOST:
-        raise wrong("person", f"would be away once more than {MOST} times", "end one first")
-    by, more = (replace(by, role=role), {}) if own is not None else (by, deputies.begins(body.starts_at))
+    if Absence.objects.filter(person=person.pk, ended_at__isnull=True, ends_at__gt=now).count() >= MAX_ABSENCES:
+        raise wrong("person", f"has {MAX_ABSENCES} current or future absences, the most there may be", "end one first")
+    by, more = (replace(by, role=role), {}) if own is not None else (by, deputies.requested_start(body.starts_at))
     row = Absence(
         person=person.pk,
         starts_at=starts_at,
@@ -81,7 +81,7 @@ def _leave(body: AbsenceBody, own: User | None, by: Actor) -> Absence:
         reason=why,
         set_by=by.ref,
         made_at=now,
-        deputy=_named(body, own, why, by),
+        deputy=_save_deputy(body, own, why, by),
     )
     row.seal()
     row.save(force_insert=True)
@@ -90,17 +90,17 @@ def _leave(body: AbsenceBody, own: User | None, by: Actor) -> Absence:
     return row
 
 
-def _named(body: AbsenceBody, own: User | None, why: str, by: Actor) -> Deputy | None:
+def _save_deputy(body: AbsenceBody, own: User | None, why: str, by: Actor) -> Deputy | None:
     if not body.deputy:
         return None
     named = DeputyBody(
         deputy=body.deputy, principal=body.person, starts_at=body.starts_at, ends_at=body.ends_at, justification=why
     )
-    return deputies.named(named, own, by=by)
+    return deputies.save_deputy(named, own, by=by)
 
 
 @transaction.atomic
-def come_back(absence_id: int, *, by: Actor, justification: str) -> Absence:
+def end_absence(absence_id: int, *, by: Actor, justification: str) -> Absence:
     """End an absence now, as the person or an administrator. A deputy named with it ends too, with its own record.
     Raises NotFound, AbsenceOver, Forbidden, JustificationRequired."""
     row = Absence.objects.select_for_update().filter(pk=absence_id).first()
@@ -119,7 +119,7 @@ def come_back(absence_id: int, *, by: Actor, justification: str) -> Absence:
     row.save(update_fields=["ended_at", "ended_by", "code"])
     if stands_in is not None:  # before any record: deciders lock the deputy's row first and write their record after it
         with suppress(deputies.DeputyOver):  # it was revoked before
-            deputies.revoke(stands_in, by=by, justification=why)
+            deputies.end_deputyship(stands_in, by=by, justification=why)
     user = User.objects.filter(pk=row.person).first()
     name = user.get_username() if user is not None else f"account {row.person}"
     subject = f"absence of {name}"
@@ -140,7 +140,7 @@ def snapshot(row: Absence) -> dict[str, object]:
 
 # SQL value about a queue q: its deciders, their current and future absences, and the stand-ins with what qualifies
 # them.
-AT_QUEUE = """json_build_object('now', clock_timestamp(),
+PRESENCE_SQL = """json_build_object('now', clock_timestamp(),
     'members', (SELECT coalesce(json_agg(u.id), '[]') FROM auth_user u JOIN auth_user_groups m ON m.user_id = u.id
                 JOIN auth_group g ON g.id = m.group_id WHERE g.name = q.role AND u.is_active),
     'absences', (SELECT coalesce(json_agg(json_build_object('row', to_json(a)::text, 'name', u.username)
@@ -160,11 +160,11 @@ AT_QUEUE = """json_build_object('now', clock_timestamp(),
                      AND (d.queue_id IS NULL OR d.queue_id = q.id)
                  JOIN auth_user s ON s.id = d.deputy AND s.is_active
                  WHERE g.name = q.role))"""
-_DESERTED = f"SELECT {AT_QUEUE}::text FROM approvals_queue q WHERE q.name = %s"
+_DESERTED = f"SELECT {PRESENCE_SQL}::text FROM approvals_queue q WHERE q.name = %s"
 
 
 @dataclass(frozen=True, slots=True)
-class There:
+class Presence:
     """A queue's deciders and absences: absences with the person's name, and deputies whose account may decide, with
     their own absences."""
 
@@ -185,9 +185,9 @@ class There:
         )
 
 
-def there_in(told: Mapping[str, Any]) -> There:
-    """Parse the result of AT_QUEUE."""
-    return There(
+def read_presence(told: Mapping[str, Any]) -> Presence:
+    """Parse the result of PRESENCE_SQL."""
+    return Presence(
         datetime.fromisoformat(told["now"]),
         frozenset(told["members"]),
         [(row_of(Absence, each["row"]), each["name"]) for each in told["absences"]],
@@ -204,4 +204,4 @@ def is_deserted(queue: str) -> bool:
     with connection.cursor() as cursor:
         cursor.execute(_DESERTED, [queue])
         found = cursor.fetchone()
-    return found is None or there_in(json.loads(found[0])).is_deserted
+    return found is None or read_presence(json.loads(found[0])).is_deserted

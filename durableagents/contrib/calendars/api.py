@@ -61,9 +61,9 @@ class _OfCalendar(ApiView):
 
     def current(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         if "calendar" in kwargs:
-            return calendar_row(services.find(kwargs["calendar"]))
+            return calendar_row(services.find_calendar(kwargs["calendar"]))
         try:
-            return calendar_row(services.find(read_body(request, CalendarBody).name))
+            return calendar_row(services.find_calendar(read_body(request, CalendarBody).name))
         except NotFound:
             raise Changed from None
 
@@ -96,7 +96,7 @@ class OneCalendar(_OfCalendar):
         query = Query(request, "hours")
         most = int(MAX_WORK.total_seconds() // 3600)
         hours = query.integer("hours", default=int(queries.HOURS), lowest=1, highest=most)
-        return Response(calendar_row(services.find(calendar), hours))
+        return Response(calendar_row(services.find_calendar(calendar), hours))
 
 
 class CalendarRemove(_OfCalendar):
@@ -106,7 +106,7 @@ class CalendarRemove(_OfCalendar):
 
     @described("Remove a calendar", CalendarRow, body=SteerBody, headers=("If-Match",))
     def post(self, request: Request, calendar: str) -> Response:
-        services.find(calendar)
+        services.find_calendar(calendar)
         why = read_body(request, SteerBody).justification
         return Response(calendar_row(services.remove_calendar(calendar, by=self.by, justification=why)))
 
@@ -141,7 +141,7 @@ class Absences(ApiView):
 
     @described("Record an absence", AbsenceRow, status=201, body=AbsenceBody)
     def post(self, request: Request) -> Response:
-        return Response(absence_row(absences.leave(read_body(request, AbsenceBody), by=self.by)), status=201)
+        return Response(absence_row(absences.record_absence(read_body(request, AbsenceBody), by=self.by)), status=201)
 
 
 class AbsenceEnd(ApiView):
@@ -154,7 +154,7 @@ class AbsenceEnd(ApiView):
     def post(self, request: Request, absence_id: int) -> Response:
         absences.find(absence_id)
         why = read_body(request, SteerBody).justification
-        return Response(absence_row(absences.come_back(absence_id, by=self.by, justification=why)))
+        return Response(absence_row(absences.end_absence(absence_id, by=self.by, justification=why)))
 
 
 class Deputies(ApiView):
@@ -165,7 +165,7 @@ class Deputies(ApiView):
 
     @described("Name a deputy", DeputyRow, status=201, body=DeputyBody)
     def post(self, request: Request) -> Response:
-        return Response(deputy_row(deputies.appoint(read_body(request, DeputyBody), by=self.by)), status=201)
+        return Response(deputy_row(deputies.name_deputy(read_body(request, DeputyBody), by=self.by)), status=201)
 
 
 class DeputyRevoke(ApiView):
@@ -178,7 +178,7 @@ class DeputyRevoke(ApiView):
     def post(self, request: Request, deputy_id: int) -> Response:
         deputies.find(deputy_id)
         why = read_body(request, SteerBody).justification
-        return Response(deputy_row(deputies.revoke(deputy_id, by=self.by, justification=why)))
+        return Response(deputy_row(deputies.end_deputyship(deputy_id, by=self.by, justification=why)))
 
 
 def timing_row(queue: Queue) -> TimingRow:

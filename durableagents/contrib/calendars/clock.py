@@ -58,7 +58,7 @@ class BusinessDeadlines(Deadlines):
             return None
         terms = course.terms or {}
         is_working = terms.get("is_working") or course.escalated or course.reminded_late
-        return versions.recorded(terms) if is_working else None
+        return versions.recorded_calendar(terms) if is_working else None
 
     def later(self, course: timing.Course, at: datetime, by: timedelta) -> datetime:
         return later_by(self.calendar(course))(at, by) if by else at
@@ -123,7 +123,7 @@ class BusinessDeadlines(Deadlines):
         course = self.course(first, first.wait)
         if (terms := course.terms) is None:
             return None
-        calendar = versions.recorded(terms) if terms.get("is_working") else None
+        calendar = versions.recorded_calendar(terms) if terms.get("is_working") else None
         span = max(timedelta(), deadline - now if calendar is None else calendar.between(now, deadline))
         said = {name: value for name, value in terms.items() if name != "look_at"}
         return _with_rest(said, course, reminders(terms, calendar, now, span), now)
@@ -163,7 +163,7 @@ def _missed(approval: Approval) -> MissedDeadline | None:
 def _with_rest(said: dict[str, Any], course: Course, due: list[str], now: datetime) -> dict[str, Any]:
     """Return terms with what is left of their reminders and pauses."""
     said["remind_at"] = due
-    if said.pop("clock_stops", 0) and (left := course.may_stand // timedelta(minutes=1)) > 0:
+    if said.pop("clock_stops", 0) and (left := course.pause_left // timedelta(minutes=1)) > 0:
         said["clock_stops"] = left
     return said | {"look_at": now.isoformat()} if said["at_once_if_away"] else said
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from functools import partial
 
-from durableagents.contrib.calendars.deputies import appoint
+from durableagents.contrib.calendars.deputies import name_deputy
 from durableagents.contrib.calendars.services import (
     CalendarBody,
     DeputyBody,
@@ -54,4 +54,4 @@ def demo_settings(*, by: Actor, justification: str) -> Iterator[tuple[str, Calla
     if "deputy" not in done:
         ends_at = now + timedelta(days=180)
         deputy = DeputyBody(deputy="operator", principal="treasurer", queue=QUEUE, ends_at=ends_at, justification=why)
-        yield "deputy", partial(appoint, deputy, by=by)
+        yield "deputy", partial(name_deputy, deputy, by=by)

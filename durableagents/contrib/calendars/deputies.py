@@ -20,8 +20,8 @@ from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.web.roles import roles
 
-LONGEST = timedelta(days=366)
-MOST = 20  # of one principal, current or future
+MAX_PERIOD = timedelta(days=366)
+MAX_DEPUTIES = 20  # of one principal, current or future
 
 
 class DeputyOver(DurableAgentsError):
@@ -38,39 +38,45 @@ def find(deputy_id: int) -> Deputy:
     return found
 
 
-def appoint(body: DeputyBody, *, by: Actor) -> Deputy:
+def name_deputy(body: DeputyBody, *, by: Actor) -> Deputy:
     """Name a deputy: one's own, or as an administrator anybody's. Raises InvalidInput by the wrong field, Forbidden,
     JustificationRequired; Proposed if two people change queues and it is someone else's."""
-    own = themselves(body.principal, by)
-    return appoint_for(body, by=by) if own is None or is_nobodys(by) else _appoint_own(body, own, by)
+    own = own_account(body.principal, by)
+    return (
+        name_deputy_for_other(body, by=by)
+        if own is None or needs_second_person(by)
+        else _name_own_deputy(body, own, by)
+    )
 
 
 @two_person("queues", needs=PERMISSION, moving=frozenset({"starts_at"}))
 @transaction.atomic
-def appoint_for(body: DeputyBody, *, by: Actor) -> Deputy:
-    """Name another person's deputy, which grants the right to decide. Raises as `appoint` does."""
-    return named(body, None, by=by)
+def name_deputy_for_other(body: DeputyBody, *, by: Actor) -> Deputy:
+    """Name another person's deputy, which grants the right to decide. Raises as `name_deputy` does."""
+    return save_deputy(body, None, by=by)
 
 
 @transaction.atomic
-def _appoint_own(body: DeputyBody, own: User, by: Actor) -> Deputy:
-    return named(body, own, by=by)
+def _name_own_deputy(body: DeputyBody, own: User, by: Actor) -> Deputy:
+    return save_deputy(body, own, by=by)
 
 
-def named(body: DeputyBody, own: User | None, *, by: Actor) -> Deputy:
-    """Save a deputy of `own`, or as administrator of the named principal. Raises as `appoint` does, never Proposed."""
+def save_deputy(body: DeputyBody, own: User | None, *, by: Actor) -> Deputy:
+    """Save a deputy of `own`, or as administrator of the named principal. Raises as `name_deputy`, never Proposed."""
     by = by if own is not None else as_admin(by)
     why = justified("deputy", body.justification)
     principal = own if own is not None else account("principal", body.principal)
     queue = _queue(body.queue)
     held = _roles_at(principal, queue)
-    deputy = _fit(account("deputy", body.deputy), principal)
+    deputy = _checked_deputy(account("deputy", body.deputy), principal)
     User.objects.select_for_update().get(pk=principal.pk)  # serializes concurrent requests, for the limit
     now = database_now()
     starts_at = max(body.starts_at or now, now)
     check_period(starts_at, body.ends_at, now)
-    if Deputy.objects.filter(principal=principal.pk, revoked_at__isnull=True, ends_at__gt=now).count() >= MOST:
-        raise wrong("deputy", f"would be one more than {MOST} of {principal.get_username()}", "revoke one first")
+    if Deputy.objects.filter(principal=principal.pk, revoked_at__isnull=True, ends_at__gt=now).count() >= MAX_DEPUTIES:
+        raise wrong(
+            "deputy", f"would be one more than {MAX_DEPUTIES} of {principal.get_username()}", "revoke one first"
+        )
     row = Deputy(
         principal=principal.pk,
         deputy=deputy.pk,
@@ -83,30 +89,30 @@ def named(body: DeputyBody, own: User | None, *, by: Actor) -> Deputy:
     )
     row.seal()
     row.save(force_insert=True)
-    more = {"decides_as": held, **begins(body.starts_at)}  # for the second person
+    more = {"decides_as": held, **requested_start(body.starts_at)}  # for the second person
     by, more = (replace(by, role=held[0]), {}) if own is not None else (by, more)
     _record("deputy", row, principal, deputy, by=by, why=why, before={}, after=snapshot(row) | more)
     return row
 
 
-def themselves(name: str, by: Actor) -> User | None:
+def own_account(name: str, by: Actor) -> User | None:
     """Return the actor's account if `name` is theirs or empty; else None."""
     own = _active(by.person)
     return own if own is not None and name in ("", own.get_username()) else None
 
 
-def is_nobodys(by: Actor) -> bool:
+def needs_second_person(by: Actor) -> bool:
     """Return whether the request is treated as no person's own: made by key under the two-person rule."""
     return by.kind == "key" and is_guarded("queues")
 
 
-def begins(wanted: datetime | None) -> dict[str, str]:
+def requested_start(wanted: datetime | None) -> dict[str, str]:
     """Return the requested start for the second person: the actual one depends on when they agree."""
     return {"begins": "at once" if wanted is None else wanted.isoformat()}
 
 
 @transaction.atomic
-def revoke(deputy_id: int, *, by: Actor, justification: str) -> Deputy:
+def end_deputyship(deputy_id: int, *, by: Actor, justification: str) -> Deputy:
     """End a deputyship now, as principal, deputy or administrator. Raises NotFound, DeputyOver, Forbidden,
     JustificationRequired."""
     row = Deputy.objects.select_for_update().filter(pk=deputy_id).first()
@@ -189,7 +195,7 @@ def _roles_at(principal: User, queue: Queue | None) -> list[str]:
     return found_roles
 
 
-def _fit(deputy: User, principal: User) -> User:
+def _checked_deputy(deputy: User, principal: User) -> User:
     if deputy.pk == principal.pk:
         raise wrong("deputy", "is the absent person", "someone else")
     if not can_look(deputy):
@@ -204,5 +210,5 @@ def check_period(starts_at: datetime, ends_at: datetime, now: datetime) -> None:
         raise wrong("ends_at", "has passed", "a future time")
     if ends_at <= starts_at:
         raise wrong("ends_at", "is not after the start", "a later time")
-    if ends_at - starts_at > LONGEST or starts_at - now > LONGEST:
+    if ends_at - starts_at > MAX_PERIOD or starts_at - now > MAX_PERIOD:
         raise wrong("ends_at", "is more than a year away", "a time within a year")

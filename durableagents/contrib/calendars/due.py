@@ -34,7 +34,7 @@ from runs.services.command import is_busy, journal, locked
 log = logging.getLogger("durableagents.calendars")
 BATCH = 100
 # Found by index and checked again under locks. Paused and halted runs get their reminders once they continue.
-_TO_LOOK_AT = """
+_DUE = """
     SELECT a.id, a.run_id FROM approvals_approval a JOIN runs_run r ON r.id = a.run_id
     WHERE a.state = 'open' AND a.look_at IS NOT NULL AND a.look_at <= statement_timestamp()
       AND r.state <> 'paused' AND runs_halted_by(a.run_id, NULL) IS NULL AND NOT (a.id = ANY(%s::uuid[]))
@@ -50,25 +50,25 @@ def on_due(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     if known.course.terms is None:
         expire(run, wait, now, by)
     elif known.course.is_endless:
-        _wait_on(approval, wait, known, now, by)
-    elif (step := _further(approval, known)) is not None:
+        _keep_waiting(approval, wait, known, now, by)
+    elif (step := _next_step(approval, known)) is not None:
         _escalate(approval, wait, known, step, "timeout", now, by)
     else:
         expire(run, wait, now, by)
 
 
-def look(excluding: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
+def act_on_due(excluding: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
     """Remind of near deadlines and escalate deserted questions, except those in `excluding`. Cost is proportional to
     what is due. Return the failures with run and error."""
     with connection.cursor() as cursor:
-        cursor.execute(_TO_LOOK_AT, [excluding, BATCH])
+        cursor.execute(_DUE, [excluding, BATCH])
         rows = cursor.fetchall()
     troubles = []
     for approval_id, run_id in rows:
         if time.monotonic() >= until:
             break
         try:
-            _look_at(approval_id, run_id)
+            _act_on(approval_id, run_id)
         except Exception as error:  # one question's failure must not block the others: the sweeper reports it
             log.exception("run %s: nobody can be reminded of approval %s", run_id, approval_id)
             troubles.append((approval_id, run_id, error))
@@ -76,7 +76,7 @@ def look(excluding: list[UUID], until: float) -> list[tuple[UUID, UUID, Exceptio
 
 
 @transaction.atomic
-def _look_at(approval_id: UUID, run_id: UUID) -> None:
+def _act_on(approval_id: UUID, run_id: UUID) -> None:
     if is_busy(run_id):  # don't wait for its current holder
         return
     _, run = locked(run_id, under=SWEEPER)
@@ -89,7 +89,7 @@ def _look_at(approval_id: UUID, run_id: UUID) -> None:
     if wait.deadline <= now or halted_time.is_halted(run.pk):  # the deadline itself is handled by `on_due`
         return
     known = DEADLINES.read(approval, wait)
-    step = _further(approval, known)
+    step = _next_step(approval, known)
     if step is not None and known.course.terms and known.course.terms["at_once_if_away"] and _is_deserted(approval):
         _escalate(approval, wait, known, step, "away", now, SWEEPER)
         return
@@ -110,15 +110,15 @@ def _remind(approval: Approval, wait: Wait, known: Progress, of: int, now: datet
         n=known.reminders,
         payload={"of": of},
     )
-    _count(approval, now)
+    _count_reminder(approval, now)
     journal(approval.run_id, event, by=SWEEPER)
-    _tell("reminder", approval, wait, known.reminders)
+    _notify("reminder", approval, wait, known.reminders)
 
 
-def _wait_on(approval: Approval, wait: Wait, known: Progress, now: datetime, by: Actor) -> None:
+def _keep_waiting(approval: Approval, wait: Wait, known: Progress, now: datetime, by: Actor) -> None:
     """Remind about a question without deadline, and schedule the next reminder."""
     terms = known.course.terms or {}
-    deadline = known.course.next_reminder(now, versions.recorded(terms) if terms.get("calendar") else None)
+    deadline = known.course.next_reminder(now, versions.recorded_calendar(terms) if terms.get("calendar") else None)
     event = e.ApprovalReminded(
         slot=wait.slot,
         approval_id=str(approval.id),
@@ -127,13 +127,13 @@ def _wait_on(approval: Approval, wait: Wait, known: Progress, now: datetime, by:
         n=known.reminders,
         payload={"at": now.isoformat()},
     )
-    _count(approval, now)
+    _count_reminder(approval, now)
     restart_deadline(approval, wait, deadline, now)
     journal(approval.run_id, event, by=by)
-    _tell("reminder", approval, wait, known.reminders)
+    _notify("reminder", approval, wait, known.reminders)
 
 
-def _further(approval: Approval, known: Progress) -> Step | None:
+def _next_step(approval: Approval, known: Progress) -> Step | None:
     """Return the next step whose queue can still be asked."""
     steps = (known.course.terms or {}).get("steps", [])
     asked = {approval.queue, *known.went}  # by the journal: the row could be forged
@@ -149,7 +149,7 @@ def _escalate(
 ) -> None:
     """Escalate to a further queue with its own deadline."""
     terms = known.course.terms or {}
-    calendar: Calendar | None = versions.recorded(terms)
+    calendar: Calendar | None = versions.recorded_calendar(terms)
     span = timedelta(minutes=step.minutes)
     deadline = (plus if calendar is None else calendar.after)(now, span)
     due = reminders(terms, calendar, now, span)
@@ -171,7 +171,7 @@ def _escalate(
     restart_deadline(approval, wait, deadline, now)
     look_again(approval, now if terms["at_once_if_away"] else next_look(due))
     journal(approval.run_id, event, by=by)
-    _tell("escalated", approval, wait, known.escalations)
+    _notify("escalated", approval, wait, known.escalations)
 
 
 def _number(approval: Approval) -> int:
@@ -184,10 +184,10 @@ def _is_deserted(approval: Approval) -> bool:
     return absences.is_deserted(last)
 
 
-def _tell(kind: str, approval: Approval, wait: Wait, n: int) -> None:
+def _notify(kind: str, approval: Approval, wait: Wait, n: int) -> None:
     tell(kind, f"{approval.pk}:{n}", run_id=approval.run_id, approval_id=approval.pk, wait_id=wait.pk)
 
 
-def _count(approval: Approval, now: datetime) -> None:
+def _count_reminder(approval: Approval, now: datetime) -> None:
     approval.reminded, approval.reminded_at = approval.reminded + 1, now
     approval.save(update_fields=["reminded", "reminded_at"])

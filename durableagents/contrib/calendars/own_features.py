@@ -44,7 +44,7 @@ def feature() -> Feature:
         deadlines=DEADLINES,
         queue_timings=QueueTimings(statement=versions.STATEMENT, read=versions.read_timings, default=QueueTiming()),
         on_wait_due={Wait.Kind.APPROVAL: due.on_due},
-        sweeps=(due.look,),
+        sweeps=(due.act_on_due,),
         queue_uses=(versions.uses_of,),
         queue_panels=(lambda queue: {"t": queries.timing_of(queue)},),
         queue_list_panels=(lambda person: {"absences": queries.absences_of(person), "deputies": deputies_of(person)},),

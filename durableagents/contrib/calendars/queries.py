@@ -20,7 +20,7 @@ from durableagents.contrib.calendars import absences, hours, services
 from durableagents.contrib.calendars.hours import DAYS, NoSuchTime
 from durableagents.contrib.calendars.models import Absence, Calendar, Timing
 from durableagents.contrib.calendars.texts import shifts_in_words
-from durableagents.contrib.calendars.versions import all_of_them, calendar_of, in_force
+from durableagents.contrib.calendars.versions import calendar_of, current_calendars, current_timings
 from ledger.append import mark_of
 from ledger.web.fields import ActorName, IsAuthentic, Zone
 from ledger.web.shapes import Shape
@@ -115,10 +115,10 @@ class AbsenceRow(Shape):
 def overview() -> list[CalendarRow]:
     """Return the current version of each calendar, without examples."""
     using: dict[str, list[str]] = {}
-    for row in in_force():
+    for row in current_timings():
         if row.calendar:
             using.setdefault(row.calendar, []).append(row.queue.name)
-    return [_calendar_row(row, using.get(row.name, []), []) for row in all_of_them()]
+    return [_calendar_row(row, using.get(row.name, []), []) for row in current_calendars()]
 
 
 def calendar_row(row: Calendar, hours: float = HOURS) -> CalendarRow:
@@ -181,7 +181,7 @@ class ShownTiming:
 
     @property
     def mark(self) -> str:
-        return mark_of(services.shown_of(self.row))
+        return mark_of(services.form_values(self.row))
 
     @property
     def on_timeout(self) -> str:
@@ -229,7 +229,7 @@ class ShownTiming:
 _TIMING = f"""
     WITH newest AS (SELECT * FROM approvals_timing WHERE queue_id = %s ORDER BY version DESC LIMIT {LOOKED_AT})
     SELECT json_build_object(
-        'there', {absences.AT_QUEUE},
+        'there', {absences.PRESENCE_SQL},
         'timings', (SELECT coalesce(json_agg(to_json(t)::text ORDER BY t.version DESC), '[]') FROM newest t),
         'named', (SELECT coalesce(json_object_agg(n.calendar, c.told), '{{}}')
                   FROM (SELECT DISTINCT calendar FROM newest WHERE calendar <> '') n CROSS JOIN LATERAL (
@@ -251,7 +251,7 @@ def timing_of(queue: Queue) -> ShownTiming:
         told = json.loads(cursor.fetchone()[0])
     row = newest_of(Timing, told["timings"])
     versions = told["named"].get(row.calendar, []) if row is not None else []
-    newest, there = newest_of(Calendar, versions), absences.there_in(told["there"])
+    newest, there = newest_of(Calendar, versions), absences.read_presence(told["there"])
     calendar = None if newest is None or newest.is_removed else newest
     offered = {name for name in told["calendars"] if services.NAME.fullmatch(name)}
     offered |= {calendar.name} if calendar is not None else set()

@@ -21,12 +21,12 @@ from durableagents.contrib.calendars import hours
 from durableagents.contrib.calendars.hours import DAYS, MINUTES, NoSuchTime
 from durableagents.contrib.calendars.models import Calendar, Timing
 from durableagents.contrib.calendars.versions import (
-    all_of_them,
     calendar_of,
-    in_force,
-    latest,
-    newest,
-    newest_timing,
+    current_calendar,
+    current_calendars,
+    current_timing,
+    current_timings,
+    latest_version,
 )
 from ledger.actors import Actor
 from ledger.append import acted, is_moved, justified
@@ -128,11 +128,11 @@ class AbsenceBody(SteerBody):
     ends_at: Moment = Field(description="Time when it ends.")
 
 
-MOST = 100  # calendars at most
+MAX_CALENDARS = 100  # calendars at most
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII)
 _SHIFT = re.compile(r"\s*([0-9]{1,2}):([0-9]{2})\s*[-–]\s*([0-9]{1,2}):([0-9]{2})\s*", re.ASCII)
-_ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('calendar ' || %s, 110))"
-_SHARED = _ALONE.replace("_lock(", "_lock_shared(")
+_LOCK_ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('calendar ' || %s, 110))"
+_LOCK_SHARED = _LOCK_ALONE.replace("_lock(", "_lock_shared(")
 FIRST_DAY, LAST_DAY = date(2000, 1, 1), date(2200, 12, 31)
 
 
@@ -148,9 +148,9 @@ class CalendarMoved(Moved):
     code, title = "calendar-moved", "The calendar was changed meanwhile"
 
 
-def find(name: str) -> Calendar:
+def find_calendar(name: str) -> Calendar:
     """Return the current calendar. Raises NotFound."""
-    found = newest(name)
+    found = current_calendar(name)
     if found is None:
         raise NotFound("calendar", name)
     return found
@@ -164,13 +164,13 @@ def set_calendar(body: CalendarBody, *, is_new: bool = False, seen: str | None =
     by, why = as_admin(by, "change calendars"), justified("calendar", body.justification)
     if not NAME.fullmatch(body.name):
         raise wrong("name", "may hold only letters, digits, _ and -", "such as DE or new_york")
-    last = latest(body.name)
+    last = latest_version(body.name)
     if last is None or last.is_removed or not last.is_authentic:
         _check_new(body.name)
     elif is_new:
         raise wrong("name", f"is that of the calendar {last.name}", "another name, or change that one on its page")
-    if is_moved(seen, shown_of(last)):
-        raise Moved(f"The calendar {body.name}", _whose(last))
+    if is_moved(seen, form_values(last)):
+        raise Moved(f"The calendar {body.name}", _author_of(last))
     row = Calendar(
         name=body.name,
         version=_version("name", Calendar.objects.filter(name=body.name)),
@@ -190,8 +190,8 @@ def set_calendar(body: CalendarBody, *, is_new: bool = False, seen: str | None =
 def remove_calendar(name: str, *, by: Actor, justification: str) -> Calendar:
     """Remove a calendar; open questions keep it. Raises CalendarInUse, NotFound, Forbidden, JustificationRequired."""
     by, why = as_admin(by, "change calendars"), justified("calendar_remove", justification)
-    _hold(name)
-    last = find(name)
+    _lock_use(name)
+    last = find_calendar(name)
     if using := used_by(name):
         raise CalendarInUse(f"The calendar {name} can't be removed: {', '.join(using)} uses it.")
     given = snapshot(last) if last.is_authentic else {"zone": "UTC", "week": [[] for _ in DAYS], "holidays": []}
@@ -204,7 +204,7 @@ def remove_calendar(name: str, *, by: Actor, justification: str) -> Calendar:
 
 
 def used_by(name: str) -> list[str]:
-    return [row.queue.name for row in in_force() if row.calendar == name]
+    return [row.queue.name for row in current_timings() if row.calendar == name]
 
 
 @two_person("queues", needs=PERMISSION)
@@ -214,13 +214,13 @@ def set_timing(name: str, body: TimingBody, *, seen: str | None = None, by: Acto
     by, why = as_admin(by), justified("queue_timing", body.justification)
     queue = locked_with(name, [each.to for each in body.steps])
     if body.calendar:
-        _hold(body.calendar, shared=True)
-    if body.calendar and ((known := newest(body.calendar)) is None or not known.is_authentic):
+        _lock_use(body.calendar, shared=True)
+    if body.calendar and ((known := current_calendar(body.calendar)) is None or not known.is_authentic):
         raise wrong("calendar", "does not exist", "the name of one, or none for around the clock")
     _check_steps(queue, body)
-    last = newest_timing(queue.pk)
-    if is_moved(seen, shown_of(last)):
-        raise Moved(f"The timing of the queue {name}", _whose(last))
+    last = current_timing(queue.pk)
+    if is_moved(seen, form_values(last)):
+        raise Moved(f"The timing of the queue {name}", _author_of(last))
     row = Timing(
         queue=queue,
         version=_version("calendar", Timing.objects.filter(queue=queue)),
@@ -234,7 +234,7 @@ def set_timing(name: str, body: TimingBody, *, seen: str | None = None, by: Acto
         set_by=by.ref,
         set_at=database_now(),
     )
-    if last is not None and last.is_authentic and said(last) == said(row):
+    if last is not None and last.is_authentic and timing_values(last) == timing_values(row):
         raise Unchanged("calendar", "change something")
     row.seal()
     row.save(force_insert=True)
@@ -244,25 +244,25 @@ def set_timing(name: str, body: TimingBody, *, seen: str | None = None, by: Acto
         subject=f"deadlines of {queue.name}",
         queue=queue.name,
         justification=why,
-        before=shown_of(last),
-        after=said(row),
+        before=form_values(last),
+        after=timing_values(row),
     )
     return row
 
 
-def said(row: Timing) -> dict[str, Any]:
+def timing_values(row: Timing) -> dict[str, Any]:
     names = ("calendar", "on_timeout", "steps", "remind", "every", "at_once_if_away")
     return {name: getattr(row, name) for name in names} | ({"clock_stops": row.clock_stops} if row.clock_stops else {})
 
 
-def shown_of(row: Calendar | Timing | None) -> dict[str, Any]:
+def form_values(row: Calendar | Timing | None) -> dict[str, Any]:
     """Return what a form for it is made from; empty for missing or forged rows."""
     if row is None or not row.is_authentic:
         return {}
-    return said(row) if isinstance(row, Timing) else {} if row.is_removed else snapshot(row)
+    return timing_values(row) if isinstance(row, Timing) else {} if row.is_removed else snapshot(row)
 
 
-def _whose(row: Calendar | Timing | None) -> str:
+def _author_of(row: Calendar | Timing | None) -> str:
     return row.set_by if row is not None and row.is_authentic else ""
 
 
@@ -299,17 +299,17 @@ def _check_new(name: str) -> None:
     """Check the limit and similar names, and block other additions until the transaction ends. Raises InvalidInput."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('calendars', 110))")
-    known = [row.name for row in all_of_them() if row.is_authentic]
-    if len(known) >= MOST:
-        raise wrong("name", f"would be one more than {MOST} calendars", "remove one first")
+    known = [row.name for row in current_calendars() if row.is_authentic]
+    if len(known) >= MAX_CALENDARS:
+        raise wrong("name", f"would be one more than {MAX_CALENDARS} calendars", "remove one first")
     if twin := next((each for each in known if each.casefold() == name.casefold()), None):
         raise wrong("name", f"is that of the calendar {twin} (case is ignored)", "another name")
 
 
-def _hold(calendar: str, *, shared: bool = False) -> None:
+def _lock_use(calendar: str, *, shared: bool = False) -> None:
     """Serialize removing a calendar and using it. An advisory lock, since append-only rows can't be locked."""
     with connection.cursor() as cursor:
-        cursor.execute(_SHARED if shared else _ALONE, [calendar])
+        cursor.execute(_LOCK_SHARED if shared else _LOCK_ALONE, [calendar])
 
 
 def _zone(name: str) -> str:

@@ -147,13 +147,13 @@ class Course(timing.Course):
     reminded: int = 0
     reminded_late: int = 0
     stop: Stop | None = None
-    has_stood: timedelta = timedelta()  # total of earlier pauses
+    paused: timedelta = timedelta()  # total of earlier pauses
 
     @property
-    def may_stand(self) -> timedelta:
+    def pause_left(self) -> timedelta:
         """The time for which its clock may still be paused."""
         most = 0 if self.terms is None else self.terms.get("clock_stops", 0)
-        return timedelta(minutes=most) - self.has_stood
+        return timedelta(minutes=most) - self.paused
 
     @property
     def is_endless(self) -> bool:
@@ -210,7 +210,7 @@ def stop_clock(
 ) -> Moved | None:
     """Pause the clock; None if it is not allowed, endless, paused or used up. `stood` is time under a halt so far,
     working time if a calendar counts, which also extends the deadline."""
-    left = course.may_stand
+    left = course.pause_left
     if course.stop is not None or left <= timedelta() or course.is_endless:
         return None
     later = later_by(calendar)
@@ -231,7 +231,7 @@ def resume_clock(
     later = later_by(calendar)
     deadline = later(stopped.deadline, stood + for_)
     due = [later(datetime.fromisoformat(each), stood + for_).isoformat() for each in stopped.due]
-    course = replace(course, deadline=deadline, since=at, stop=None, has_stood=course.has_stood + for_)
+    course = replace(course, deadline=deadline, since=at, stop=None, paused=course.paused + for_)
     return Moved(course, [each for each in due if datetime.fromisoformat(each) > at]), for_
 
 
@@ -250,10 +250,10 @@ def after_resume(deadline: str, payload: Mapping[str, Any], before: Course, due:
     clock = payload.get("clock")
     if not deadline or not isinstance(clock, dict) or not _is_end(clock):
         return before, due
-    stood = before.has_stood + timedelta(microseconds=clock["stood"])
+    stood = before.paused + timedelta(microseconds=clock["stood"])
     at = datetime.fromisoformat(clock["at"])
     return (
-        replace(before, deadline=datetime.fromisoformat(deadline), since=at, stop=None, has_stood=stood),
+        replace(before, deadline=datetime.fromisoformat(deadline), since=at, stop=None, paused=stood),
         list(clock["remind_at"]),
     )
 

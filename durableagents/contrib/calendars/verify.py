@@ -87,7 +87,7 @@ class TimeChecks(DeadlineChecks):
             if datetime.fromisoformat(event.deadline) != known.course.deadline:
                 yield f"event {seq}: approval {event.approval_id} got another time with {event.to}"
             return
-        at, calendar = datetime.fromisoformat(payload["at"]), versions.recorded(terms)
+        at, calendar = datetime.fromisoformat(payload["at"]), versions.recorded_calendar(terms)
         right = (plus if calendar is None else calendar.after)(at, timedelta(minutes=named["minutes"]))
         if datetime.fromisoformat(event.deadline) != right:
             yield f"event {seq}: approval {event.approval_id} got until {event.deadline}, and not {right.isoformat()}"

@@ -72,7 +72,7 @@ def calendar_of(row: Calendar) -> hours.Calendar:
     return hours.Calendar(row.name, row.version, row.zone, week, holidays)
 
 
-def recorded(terms: Mapping[str, Any]) -> hours.Calendar | None:
+def recorded_calendar(terms: Mapping[str, Any]) -> hours.Calendar | None:
     """Return the exact calendar version in the terms; None for around the clock, or if it isn't authentic."""
     named = terms.get("calendar")
     if not named:
@@ -81,18 +81,18 @@ def recorded(terms: Mapping[str, Any]) -> hours.Calendar | None:
     return calendar_of(row) if row is not None and row.is_authentic else None
 
 
-def latest(name: str) -> Calendar | None:
+def latest_version(name: str) -> Calendar | None:
     """Return a calendar's newest authentic version, even if removed; else the newest, so that a forgery is seen."""
     return _counts(Calendar.objects.filter(name=name).order_by("-version")[:LOOKED_AT])
 
 
-def newest(name: str) -> Calendar | None:
+def current_calendar(name: str) -> Calendar | None:
     """Return a calendar as `latest` does; None if removed."""
-    row = latest(name)
+    row = latest_version(name)
     return None if row is None or row.is_removed else row
 
 
-def all_of_them() -> list[Calendar]:
+def current_calendars() -> list[Calendar]:
     rows = list(Calendar.objects.order_by("name", "-version").distinct("name"))
     forged = [row.name for row in rows if not row.is_authentic][:MAX_FORGED]
     below = {name: _counts(Calendar.objects.filter(name=name).order_by("-version")[:LOOKED_AT]) for name in forged}
@@ -100,7 +100,7 @@ def all_of_them() -> list[Calendar]:
     return [row for row in found if not row.is_removed]
 
 
-def newest_timing(queue_id: int) -> Timing | None:
+def current_timing(queue_id: int) -> Timing | None:
     return _counts(Timing.objects.filter(queue=queue_id).order_by("-version")[:LOOKED_AT])
 
 
@@ -109,15 +109,15 @@ def _counts(rows: Iterable[Version]) -> Version | None:
     return next((row for row in rows if row.is_authentic), rows[0] if rows else None)
 
 
-def in_force() -> list[Timing]:
+def current_timings() -> list[Timing]:
     """Return the authentic current timings, ordered by queue name."""
     rows = Timing.objects.exclude(queue__state=Queue.State.REMOVED).select_related("queue")
     newest = rows.order_by("queue__name", "-version").distinct("queue__name")
-    found = [row if row.is_authentic else newest_timing(row.queue_id) for row in newest]
+    found = [row if row.is_authentic else current_timing(row.queue_id) for row in newest]
     return [row for row in found if row is not None and row.is_authentic]
 
 
 def uses_of(queue: str) -> str:
     """Return why other queues need this one, or ""."""
-    others = [row.queue.name for row in in_force() if queue in [to for to, _ in row.steps]]
+    others = [row.queue.name for row in current_timings() if queue in [to for to, _ in row.steps]]
     return f"what nobody answers in {', '.join(others)} goes there" if others else ""

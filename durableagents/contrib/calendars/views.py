@@ -136,12 +136,12 @@ class OneCalendarPage(QueuePage):
         known = self.context(request, refused)
         asked = request.GET.get("hours", "").strip().replace("\x00", "")[:20]
         hours = _hours(asked or f"{queries.HOURS:g}")
-        row = services.find(name)
+        row = services.find_calendar(name)
         shown = queries.calendar_row(row, hours or queries.HOURS)
         days = [(day, known["typed"].get(day, text)) for day, text in shown.week.items()]
         context = {
             "c": shown,
-            "mark": mark_of(services.shown_of(row)),
+            "mark": mark_of(services.form_values(row)),
             "hours": hours or queries.HOURS,
             "days": days,
             "act": reverse("calendar_changes", args=[name]),
@@ -162,7 +162,7 @@ def _hours(text: str) -> float | None:
     return hours if 0 < hours <= _MAX_HOURS else None  # NaN fails both comparisons
 
 
-class AddingCalendar(ForAdmins, CalendarsPage):
+class CalendarPosts(ForAdmins, CalendarsPage):
     """Add a calendar."""
 
     def post(self, request: HttpRequest) -> HttpResponse:
@@ -176,7 +176,7 @@ class _CalendarAct(ForAdmins, OneCalendarPage):
     words = ""
 
     def post(self, request: HttpRequest, calendar: str) -> HttpResponse:
-        services.find(calendar)
+        services.find_calendar(calendar)
 
         def act(form: Sent, by: Actor) -> None:
             self.act(form, calendar, by)
@@ -245,37 +245,37 @@ class _PersonalAct(QueuesPage):
         raise NotImplementedError
 
 
-class Leaving(_PersonalAct):
+class AbsencePosts(_PersonalAct):
     """Record an absence."""
 
     form, words = "absence", "Absence saved."
 
     def act(self, form: Sent, by: Actor, **which: int) -> None:
-        absences.leave(form.read(AbsenceBody, starts_at=moment, ends_at=moment), by=by)
+        absences.record_absence(form.read(AbsenceBody, starts_at=moment, ends_at=moment), by=by)
 
 
-class ComingBack(_PersonalAct):
+class AbsenceEndings(_PersonalAct):
     """End an absence."""
 
     form, words = "back", "Absence and deputyship ended."
 
     def act(self, form: Sent, by: Actor, **which: int) -> None:
-        absences.come_back(which["absence_id"], by=by, justification=form.read(SteerBody).justification)
+        absences.end_absence(which["absence_id"], by=by, justification=form.read(SteerBody).justification)
 
 
-class Appointing(_PersonalAct):
+class DeputyPosts(_PersonalAct):
     """Name a deputy."""
 
     form, words = "deputy", "Deputy saved."
 
     def act(self, form: Sent, by: Actor, **which: int) -> None:
-        deputies.appoint(form.read(DeputyBody, starts_at=moment, ends_at=moment), by=by)
+        deputies.name_deputy(form.read(DeputyBody, starts_at=moment, ends_at=moment), by=by)
 
 
-class Revoking(_PersonalAct):
+class DeputyRevocations(_PersonalAct):
     """End a deputyship."""
 
     form, words = "revoke", "Deputyship ended."
 
     def act(self, form: Sent, by: Actor, **which: int) -> None:
-        deputies.revoke(which["deputy_id"], by=by, justification=form.read(SteerBody).justification)
+        deputies.end_deputyship(which["deputy_id"], by=by, justification=form.read(SteerBody).justification)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 def leaves(by: Actor, deputy: str = "", person: str = "", days: float = 2, **more: Any) -> Absence:
     ends_at = timezone.now() + timedelta(days=days)
     body = AbsenceBody(ends_at=ends_at, deputy=deputy, person=person, justification=WHY, **more)
-    return away.leave(body, by=by)
+    return away.record_absence(body, by=by)
 
 
 def stand() -> set[int]:
@@ -39,7 +39,7 @@ def test_a_deputy_who_was_named_with_an_absence_ends_with_it(stage: Stage, tools
     ann, bob = somebody("ann", "approver_finance"), somebody("bob", "operator")
     row, approval = leaves(ann, "bob"), asked(stage, tools)
     assert row.deputy is not None and row.is_authentic and stand() == {row.deputy_id}
-    away.come_back(row.pk, by=ann, justification="back early")
+    away.end_absence(row.pk, by=ann, justification="back early")
     with pytest.raises(Forbidden, match="You are no longer the deputy of ann"):
         say(approval, bob)
     (ended,) = ActRecord.objects.filter(action="deputy_revoke")
@@ -55,9 +55,9 @@ def test_of_absences_that_overlap_each_ends_its_own_deputy_and_no_other(stage: S
     first, second = leaves(ann, "bob"), leaves(admin, "bob", "ann", days=4)
     own = appointed(ann, "bob")
     assert len(stand()) == 3
-    away.come_back(first.pk, by=admin, justification=WHY)
+    away.end_absence(first.pk, by=admin, justification=WHY)
     assert stand() == {second.deputy_id, own.pk}
-    away.come_back(second.pk, by=ann, justification=WHY)
+    away.end_absence(second.pk, by=ann, justification=WHY)
     assert stand() == {own.pk}
 
 
@@ -75,7 +75,7 @@ def test_a_forged_absence_ends_nobodys_deputy(stage: Stage, tools: Toolbox) -> N
         deputy_id=row.deputy_id,
         code=bytes(33),
     )
-    away.come_back(forged.pk, by=admin, justification=WHY)
+    away.end_absence(forged.pk, by=admin, justification=WHY)
     assert stand() == {row.deputy_id}
 
 

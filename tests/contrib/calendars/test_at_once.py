@@ -19,7 +19,7 @@ from approvals.queues import acts
 from approvals.queues.acts import LimitBody, QueueBody, QueueChangeBody
 from durableagents.contrib.calendars import deputies
 from durableagents.contrib.calendars import services as deadlines
-from durableagents.contrib.calendars.versions import in_force
+from durableagents.contrib.calendars.versions import current_timings
 from durableagents.contrib.policies.models import Policy
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
@@ -115,7 +115,7 @@ def test_a_deputy_waits_for_the_removal_of_their_place(stage: Stage, tools: Tool
     approval, row = asked(stage, tools), away(ann, "bob")
 
     def take() -> None:
-        deputies.revoke(row.pk, by=ann, justification="back again")
+        deputies.end_deputyship(row.pk, by=ann, justification="back again")
         transaction.set_rollback(is_kept)
 
     decided = one_after_the_other(take, lambda: say(approval, bob))
@@ -150,7 +150,7 @@ def test_what_is_being_removed_is_named_by_nobody(stage: Stage, tools: Toolbox, 
     one, other = (remove, name) if first == "removed" else (name, remove)
     refused = one_after_the_other(lambda: one(admin), lambda: other(admin))
     assert isinstance(refused, InvalidInput if first == "removed" else acts.QueueInUse | deadlines.CalendarInUse)
-    assert (len(in_force()) + Policy.objects.count() == 0) is (first == "removed")
+    assert (len(current_timings()) + Policy.objects.count() == 0) is (first == "removed")
 
 
 def test_two_queues_that_name_each_other_at_once_are_both_set(stage: Stage) -> None:
@@ -164,4 +164,4 @@ def test_two_queues_that_name_each_other_at_once_are_both_set(stage: Stage) -> N
             ]
         )
         assert not any(isinstance(each, Exception) for each in told), told
-    assert len(in_force()) == 2
+    assert len(current_timings()) == 2

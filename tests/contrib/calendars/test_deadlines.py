@@ -54,7 +54,7 @@ from tests.waiting import eventually
 from tests.world import FIONA, LENA, OLGA, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
-TO_LOOK_AT = due._TO_LOOK_AT
+TO_LOOK_AT = due._DUE
 
 
 def problems(run: Run) -> list[str]:
@@ -250,8 +250,8 @@ def look(asked: Approval, monkeypatch: pytest.MonkeyPatch, after: timedelta) -> 
     """Run the sweeper as it would run this long after the question was put."""
     at = asked.opened_at + after
     monkeypatch.setattr(due, "database_now", lambda: at)
-    monkeypatch.setattr(due, "_TO_LOOK_AT", TO_LOOK_AT.replace("statement_timestamp()", f"'{at.isoformat()}'"))
-    due.look([], float("inf"))
+    monkeypatch.setattr(due, "_DUE", TO_LOOK_AT.replace("statement_timestamp()", f"'{at.isoformat()}'"))
+    due.act_on_due([], float("inf"))
 
 
 def test_people_are_reminded_once_in_time(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +274,7 @@ def test_sixteen_sweepers_remind_once(stage: Stage, tools: Toolbox, monkeypatch:
     asked = soon_due(stage, tools)
     at = asked.opened_at + timedelta(minutes=31)
     monkeypatch.setattr(due, "database_now", lambda: at)
-    answers = threads.at_once(*[lambda: due._look_at(asked.id, asked.run_id)] * 16)
+    answers = threads.at_once(*[lambda: due._act_on(asked.id, asked.run_id)] * 16)
     assert not [x for x in answers if isinstance(x, Exception)]
     assert len(events(asked.run, e.ApprovalReminded)) == 1 == Approval.objects.get().reminded
 
@@ -283,7 +283,7 @@ def test_nobody_is_reminded_of_what_is_paused(stage: Stage, tools: Toolbox, monk
     asked = soon_due(stage, tools)
     lifecycle.pause(asked.run_id, by=OLGA, justification="hold on")
     look(asked, monkeypatch, timedelta(minutes=31))
-    due._look_at(asked.id, asked.run_id)  # by a process that found it before the pause
+    due._act_on(asked.id, asked.run_id)  # by a process that found it before the pause
     assert Approval.objects.get().reminded == 0
     lifecycle.resume(asked.run_id, by=OLGA, justification="go on")
     look(asked, monkeypatch, timedelta(minutes=33))
@@ -294,7 +294,7 @@ def test_closed_questions_bring_no_reminder(stage: Stage, tools: Toolbox, monkey
     asked = soon_due(stage, tools)
     lifecycle.cancel(asked.run_id, by=OLGA, justification="no longer")
     look(asked, monkeypatch, timedelta(minutes=31))
-    due._look_at(asked.id, asked.run_id)
+    due._act_on(asked.id, asked.run_id)
     assert Approval.objects.get().reminded == 0 and problems(asked.run) == []
 
 
@@ -302,28 +302,28 @@ def test_where_everybody_is_away_it_goes_further_at_once(stage: Stage, tools: To
     timing(boss(), on_timeout="escalate", steps=[{"to": "legal", "hours": 4}], at_once_if_away=True)
     fritz, fanny = somebody("fritz", "approver_finance"), somebody("fanny", "approver_finance")
     body = AbsenceBody(ends_at=timezone.now() + timedelta(days=2), justification=WHY)
-    away.leave(body, by=fritz)
+    away.record_absence(body, by=fritz)
     asked = put(stage, tools)
     sweep()
     assert Approval.objects.get().escalated_to is None, "fanny is there"
     assert Approval.objects.get().look_at is None
-    row = away.leave(body, by=fanny)
+    row = away.record_absence(body, by=fanny)
     stage.start(paying(tools))
     assert stage.drive() == "parked"
     sweep()
     second = Approval.objects.exclude(pk=asked.pk).get()
     assert second.escalated_to == ["legal"] and events(second.run, e.ApprovalEscalated)[0].cause == "away"
-    away.come_back(row.pk, by=fanny, justification=WHY)
+    away.end_absence(row.pk, by=fanny, justification=WHY)
     assert not away.is_deserted("finance_po")
     with pytest.raises(away.AbsenceOver):
-        away.come_back(row.pk, by=fanny, justification=WHY)
+        away.end_absence(row.pk, by=fanny, justification=WHY)
     assert problems(asked.run) == problems(second.run) == []
 
 
 def test_who_has_a_deputy_is_not_away(stage: Stage, tools: Toolbox) -> None:
     fritz, dora = somebody("fritz", "approver_finance"), somebody("dora", "operator")
     until = timezone.now() + timedelta(days=2)
-    away.leave(AbsenceBody(ends_at=until, deputy="dora", justification=WHY), by=fritz)
+    away.record_absence(AbsenceBody(ends_at=until, deputy="dora", justification=WHY), by=fritz)
     assert not away.is_deserted("finance_po") and dora.person
     somebody("lisa", "approver_legal")
     assert not away.is_deserted("legal")
@@ -463,7 +463,7 @@ def test_reminders_wait_for_a_halt_to_end(stage: Stage, tools: Toolbox, monkeypa
     asked = put(stage, tools, within=timedelta(hours=1))
     it = halt("agent", asked.run.agent)
     look(asked, monkeypatch, timedelta(minutes=31))
-    due._look_at(asked.id, asked.run_id)
+    due._act_on(asked.id, asked.run_id)
     assert Approval.objects.get().reminded == 0
     lift_for_all(it)
     look(asked, monkeypatch, timedelta(minutes=32))
@@ -477,7 +477,7 @@ def test_what_went_further_has_its_own_time_whatever_stood_still_before(stage: S
     it = halt("agent", asked.run.agent)
     pass_time(3 * HOUR)
     lift_for_all(it)
-    away.leave(AbsenceBody(ends_at=timezone.now() + timedelta(days=2), justification=WHY), by=fritz)
+    away.record_absence(AbsenceBody(ends_at=timezone.now() + timedelta(days=2), justification=WHY), by=fritz)
     Approval.objects.update(look_at=timezone.now())
     sweep()
     assert Approval.objects.get().escalated_to == ["legal"]

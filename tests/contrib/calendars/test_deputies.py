@@ -141,9 +141,9 @@ def test_a_deputy_is_one_only_as_long_as_the_principal_decides(stage: Stage, too
     rewrite(User.objects.filter(pk=ann.person), is_active=False)
     changed(lambda: say(approval, bob), "ann, whose deputy you are, can't decide", Forbidden)
     rewrite(User.objects.filter(pk=ann.person), is_active=True)
-    deputies.revoke(row.pk, by=ann, justification="back again")
+    deputies.end_deputyship(row.pk, by=ann, justification="back again")
     changed(lambda: say(approval, bob), "no longer the deputy of ann: it was revoked", Forbidden)
-    changed(lambda: deputies.revoke(row.pk, by=ann, justification=WHY), "revoked before", deputies.DeputyOver)
+    changed(lambda: deputies.end_deputyship(row.pk, by=ann, justification=WHY), "revoked before", deputies.DeputyOver)
 
 
 def test_their_time_counts_by_the_databases_clock(stage: Stage, tools: Toolbox) -> None:
@@ -181,15 +181,15 @@ def test_what_can_not_be_a_deputy_is_refused_by_name(stage: Stage, given: dict[s
     somebody("plain")
     moments = {name: timezone.now() + value for name, value in given.items() if isinstance(value, timedelta)}
     body = {"deputy": "bob", "ends_at": timezone.now() + timedelta(days=1), "justification": WHY} | given | moments
-    changed(lambda: deputies.appoint(DeputyBody(**body), by=ann), words)
+    changed(lambda: deputies.name_deputy(DeputyBody(**body), by=ann), words)
 
 
 def test_others_are_named_and_ended_by_administrators_alone(stage: Stage) -> None:
     ann, bob, cy = somebody("ann", "approver_finance"), somebody("bob", "operator"), somebody("cy", "operator")
     changed(lambda: away(cy, "bob", principal="ann"), "Only an administrator", Forbidden)
     row = away(boss(), "bob", principal="ann")
-    changed(lambda: deputies.revoke(row.pk, by=cy, justification=WHY), "Only an administrator", Forbidden)
-    deputies.revoke(row.pk, by=bob, justification="I am away as well")
+    changed(lambda: deputies.end_deputyship(row.pk, by=cy, justification=WHY), "Only an administrator", Forbidden)
+    deputies.end_deputyship(row.pk, by=bob, justification="I am away as well")
     assert ActRecord.objects.get(action="deputy_revoke").by == "user:bob" and ann.person == row.principal
 
 
@@ -203,7 +203,7 @@ def test_a_forged_deputy_decides_nothing_and_one_that_ended_is_not_revived(stage
     )
     changed(lambda: say(approval, bob), "Your deputyship for ann is not authentic", Forbidden)
     row = away(ann, "bob")
-    deputies.revoke(row.pk, by=ann, justification="back again")
+    deputies.end_deputyship(row.pk, by=ann, justification="back again")
     with pytest.raises(Exception, match="Cannot update rows"):
         Deputy.objects.filter(pk=row.pk).update(revoked_at=None)
 
@@ -217,7 +217,7 @@ def test_a_deputy_who_is_revoked_at_that_moment_decides_before_or_not_at_all(sta
     def attempt(n: int) -> str:
         try:
             if n % 2:
-                in_turn(lambda: deputies.revoke(rows[n // 2].pk, by=ann, justification="back again"))
+                in_turn(lambda: deputies.end_deputyship(rows[n // 2].pk, by=ann, justification="back again"))
                 return "revoked"
             in_turn(lambda: say(approval, people[n // 2]))
             return "decided"

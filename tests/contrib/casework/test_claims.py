@@ -164,7 +164,7 @@ def test_a_deputy_is_on_it_until_their_time_is_over(stage: Stage, tools: Toolbox
     deputy = away(fiona, "dora")
     on(dora, approval)
     assert who(approval) == ["dora"]
-    deputies.revoke(deputy.pk, by=fiona, justification="back again")
+    deputies.end_deputyship(deputy.pk, by=fiona, justification="back again")
     assert who(approval) == [] and on(fiona, approval).by == "user:fiona"
 
 

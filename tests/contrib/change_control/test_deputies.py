@@ -42,13 +42,13 @@ def until(days: float = 3) -> datetime:
 
 
 def appointed(by: Actor, deputy: str = "anna", principal: str = "fay", **more: Any) -> Any:
-    return deputies.appoint(
+    return deputies.name_deputy(
         DeputyBody(**{"deputy": deputy, "principal": principal, "ends_at": until(), "justification": WHY} | more), by=by
     )
 
 
 def left(by: Actor, deputy: str = "anna", person: str = "fay", **more: Any) -> Any:
-    return away.leave(
+    return away.record_absence(
         AbsenceBody(**{"deputy": deputy, "person": person, "ends_at": until(), "justification": WHY} | more), by=by
     )
 

@@ -128,7 +128,7 @@ def away(by: Actor, deputy: str, *, queue: str = "", days: float = 3, **more: An
     body = DeputyBody(
         deputy=deputy, queue=queue, ends_at=timezone.now() + timedelta(days=days), justification=WHY, **more
     )
-    return deputies.appoint(body, by=by)
+    return deputies.name_deputy(body, by=by)
 
 
 def sound(*runs: Run) -> None:

@@ -53,7 +53,7 @@ def refused(approval: Approval, by: Actor) -> None:
 def stand_in(by: Actor, name: str, *, queue: str = "") -> None:
     ends = timezone.now() + timedelta(days=2)
     body = DeputyBody(deputy=name, principal="fred", queue=queue, ends_at=ends, justification=WHY)
-    deputies.appoint(body, by=by)
+    deputies.name_deputy(body, by=by)
 
 
 def test_a_new_name_makes_nobody_another(stage: Stage, tools: Toolbox) -> None:

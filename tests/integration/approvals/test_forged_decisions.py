@@ -33,7 +33,7 @@ from durableagents.contrib.accounts.models import Invitation
 from durableagents.contrib.calendars import absences, deputies
 from durableagents.contrib.calendars import services as deadline_acts
 from durableagents.contrib.calendars.models import Absence, Calendar, Timing
-from durableagents.contrib.calendars.versions import all_of_them
+from durableagents.contrib.calendars.versions import current_calendars
 from durableagents.contrib.casework.delegations import delegate
 from durableagents.contrib.change_control.models import FourEyes, RuleChange
 from durableagents.contrib.releases.models import Ramp
@@ -231,11 +231,11 @@ def test_a_forged_deputy_who_is_ended_is_over_and_stays_forged(stage: Stage, too
     approval, ann, bob = asked(stage, tools), somebody("ann", FINANCE), somebody("bob", "operator")
     forge_deputy(ann.person, bob.person, "tomorrow")
     row = Deputy.objects.get()
-    assert deputies.revoke(row.pk, by=ann, justification=WHY).revoked_at is not None
+    assert deputies.end_deputyship(row.pk, by=ann, justification=WHY).revoked_at is not None
     row.refresh_from_db()
     assert row.revoked_at is not None and not row.is_authentic and len(named(f"deputy '{row.pk}' ")) == 1
     ours = away(ann, "bob")
-    deputies.revoke(ours.pk, by=ann, justification=WHY)
+    deputies.end_deputyship(ours.pk, by=ann, justification=WHY)
     assert Deputy.objects.get(pk=ours.pk).is_authentic and named(f"deputy '{ours.pk}' ") == []
     assert approval.state == "open"
 
@@ -245,7 +245,7 @@ def test_a_forged_absence_that_is_ended_is_over_and_stays_forged() -> None:
     ann = somebody("ann", FINANCE)
     forge_absence(ann.person, "tomorrow")
     row = Absence.objects.get()
-    absences.come_back(row.pk, by=ann, justification=WHY)
+    absences.end_absence(row.pk, by=ann, justification=WHY)
     row.refresh_from_db()
     assert row.ended_at is not None and not row.is_authentic and len(named(f"absence '{row.pk}' ")) == 1
 
@@ -853,9 +853,9 @@ def test_a_forged_calendar_can_be_set_anew_and_taken_away() -> None:
         forge_calendar(name, week='"x"', zone="Nowhere", version=2147483647)
     assert calendar(admin).version == 1
     deadline_acts.remove_calendar("garb", by=admin, justification=WHY)
-    assert [(row.name, row.version) for row in all_of_them()] == [("DE", 1)]
+    assert [(row.name, row.version) for row in current_calendars()] == [("DE", 1)]
     forge_calendar("DE", 2, is_removed=True)
-    assert deadline_acts.find("DE").version == 1 and calendar(admin, zone="UTC").version == 3
+    assert deadline_acts.find_calendar("DE").version == 1 and calendar(admin, zone="UTC").version == 3
     assert signed_in(admin).get("/api/v1/calendars/DE").json()["zone"] == "UTC"
 
 

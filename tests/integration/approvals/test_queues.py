@@ -130,7 +130,7 @@ def test_every_act_is_within_what_the_applications_own_role_may_do(stage: Stage)
         acts.close("refunds", by=admin, justification=WHY)
         acts.open_again("refunds", by=admin, justification=WHY)
         acts.remove("refunds", by=admin, justification=WHY)
-        deputies.revoke(away(ann, "bob").pk, by=ann, justification=WHY)
+        deputies.end_deputyship(away(ann, "bob").pk, by=ann, justification=WHY)
         cursor.execute("RESET ROLE")
     assert Queue.objects.get(name="refunds").is_authentic and all(authentic(list(ActRecord.objects.all())))
 

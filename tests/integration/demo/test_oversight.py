@@ -14,7 +14,7 @@ from durableagents.contrib.calendars import deputies
 from durableagents.contrib.calendars import services as times
 from durableagents.contrib.calendars.demo import CALENDAR
 from durableagents.contrib.calendars.services import CalendarBody
-from durableagents.contrib.calendars.versions import newest, newest_timing
+from durableagents.contrib.calendars.versions import current_calendar, current_timing
 from durableagents.contrib.policies import in_force
 from durableagents.contrib.policies import services as policies
 from durableagents.contrib.policies.demo import POLICY
@@ -47,7 +47,7 @@ def limits() -> dict[str, Decimal | None]:
 
 def test_all_that_can_be_said_of_a_queue_is_said_and_on_record() -> None:
     put_oversight()
-    timing, calendar = newest_timing(queue().pk), newest(CALENDAR)
+    timing, calendar = current_timing(queue().pk), current_calendar(CALENDAR)
     assert timing is not None and calendar is not None and timing.is_authentic and calendar.is_authentic
     assert (timing.calendar, timing.steps, timing.clock_stops, timing.remind) == (
         CALENDAR,
@@ -71,7 +71,7 @@ def test_what_people_have_changed_or_taken_away_stays_so() -> None:
     acts.offer(QUEUE, ReasonsBody(reasons=[], justification="Everybody writes their own."), by=admin)
     acts.lift(QUEUE, LiftBody(justification="Finance is trusted."), by=admin)
     policies.retire(POLICY, by=admin, justification="Legal has no time.")
-    deputies.revoke(Deputy.objects.get().pk, by=admin, justification="The treasurer is back.")
+    deputies.end_deputyship(Deputy.objects.get().pk, by=admin, justification="The treasurer is back.")
     week = {"sat": "10:00-12:00"}
     times.set_calendar(CalendarBody(name=CALENDAR, zone="UTC", week=week, justification="Saturdays."), by=admin)
     before = ActRecord.objects.count()
@@ -79,7 +79,7 @@ def test_what_people_have_changed_or_taken_away_stays_so() -> None:
     assert ActRecord.objects.count() == before
     assert queue().reasons is None and limits() == {"treasurer": 25_000}
     assert not Policy.objects.filter(ended_at__isnull=True).exists()
-    assert newest(CALENDAR).zone == "UTC"  # type: ignore[union-attr]
+    assert current_calendar(CALENDAR).zone == "UTC"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("after", range(9))
@@ -103,4 +103,4 @@ def test_a_start_that_was_killed_in_the_middle_is_gone_on_with(monkeypatch: pyte
     assert ActRecord.objects.count() == after
     put_oversight()
     assert ActRecord.objects.count() == 9 and limits() == {"role": 2500, "treasurer": 25_000}
-    assert newest_timing(queue().pk).version == 1  # type: ignore[union-attr]
+    assert current_timing(queue().pk).version == 1  # type: ignore[union-attr]

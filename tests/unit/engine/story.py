@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from durableagents.contrib.calendars.terms import QueueTiming
 from ledger import events as e
 from runs.engine import memory
 from runs.engine.agents import Agent
@@ -105,6 +106,7 @@ class Story:
             limits=self.limits,
             policies=self.policies,
             queues=self.queues,
+            queue_timing=QueueTiming(),
             limit_patience=0.0,
             overhear=lambda *place: nullcontext(None if self.heard is None else self.heard.append),
         )
