@@ -76,23 +76,20 @@ class ProposedChange(Protocol):
         """Return whether the user's account may be the second person."""
 
 
+def _propose_nothing(act: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any], by: Actor) -> UUID:
+    raise LookupError("no app proposes changes")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ChangeControl:
-    """By default no change needs a second person."""
+    """What an app answers; by default no change needs a second person. `hold` keeps what `is_guarded` returns until the
+    transaction ends. `propose` stores what a call would do, and returns the change's id; it raises what the act
+    raises, and Forbidden. `find` returns a proposed change, also one that is over."""
 
-    def is_guarded(self, family: str) -> bool:
-        """Return whether two people must change rules of a family now."""
-        return False
-
-    def hold(self) -> None:
-        """Keep that setting until the transaction ends."""
-
-    def propose(self, act: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any], by: Actor) -> UUID:
-        """Store what a call would do, for a second person, and return its id. Raises what the act raises, Forbidden."""
-        raise LookupError("no app proposes changes")
-
-    def find(self, change_id: str) -> ProposedChange | None:
-        """Return a proposed change, also one that is over."""
-        return None
+    is_guarded: Callable[[str], bool] = lambda family: False
+    hold: Callable[[], None] = lambda: None
+    propose: Callable[[Guarded, tuple[Any, ...], Mapping[str, Any], Actor], UUID] = _propose_nothing
+    find: Callable[[str], ProposedChange | None] = lambda change_id: None
 
 
 _control = ChangeControl()

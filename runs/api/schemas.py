@@ -26,6 +26,7 @@ from runs.api.waits import Status, WaitRow
 from runs.engine.certification import Word
 from runs.fleet.incidents import IncidentRow
 from runs.models import State
+from runs.queries.halts import Halted
 
 
 class Usage(Shape):
@@ -163,17 +164,6 @@ class AssignedRow(Shape):
     )
 
 
-class HaltedRow(Shape):
-    """The halt that holds the run."""
-
-    kind: Literal["halt", "quarantine", "starts"] = Field(description="halt, quarantine, or starts (new starts only).")
-    scope: Literal["all", "tag", "agent", "version", "tool", "provider"] = Field(description="Type of the scope.")
-    key: str = Field(description="Name within the scope; empty for the whole installation.")
-    by: ActorName
-    why: str = Field(description="Justification for the halt.")
-    since: datetime = Field(description="Time when it was set.")
-
-
 class RunRow(Shape):
     """The current state of a run."""
 
@@ -214,7 +204,7 @@ class RunRow(Shape):
     blocked: str | None = Field(
         description="Why no worker executes it although it is ready: none has its version, or none starts runs of it."
     )
-    halted: HaltedRow | None = Field(description="The halt that holds it; nothing starts until the halt is lifted.")
+    halted: Halted | None = Field(description="The halt that holds it; nothing starts until the halt is lifted.")
     served: bool | None = Field(description="Whether a live worker can execute its version; null: the run has ended.")
     assigned: AssignedRow | None = Field(description="Null: no ramp chose its version.")
     business_key: str | None = Field(

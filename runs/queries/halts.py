@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from django.db.models import JSONField
 from django.db.models.expressions import RawSQL
+from pydantic import Field
 
 from ledger.models import Head
+from ledger.web.fields import ActorName
+from ledger.web.shapes import Shape
 from runs.models import NEVER, Run
 
 
-@dataclass(frozen=True, slots=True)
-class Halted:
-    """A halt that covers a run."""
+class Halted(Shape):
+    """The halt that holds the run."""
 
-    kind: str
-    scope: str
-    key: str
-    by: str
-    why: str
-    since: datetime
+    kind: Literal["halt", "quarantine", "starts"] = Field(description="halt, quarantine, or starts (new starts only).")
+    scope: Literal["all", "tag", "agent", "version", "tool", "provider"] = Field(description="Type of the scope.")
+    key: str = Field(description="Name within the scope; empty for the whole installation.")
+    by: ActorName
+    why: str = Field(description="Justification for the halt.")
+    since: datetime = Field(description="Time when it was set.")
 
     @property
     def what(self) -> str:
@@ -52,7 +53,7 @@ def halt_of(head: Head | None) -> Halted | None:
 
 def of(told: Mapping[str, Any] | None) -> Halted | None:
     """Return a halt from its JSON."""
-    return None if not told else Halted(**{**told, "since": datetime.fromisoformat(told["since"])})
+    return None if not told else Halted.model_construct(**{**told, "since": datetime.fromisoformat(told["since"])})
 
 
 def is_put_aside(run: Run) -> bool:

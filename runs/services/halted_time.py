@@ -4,6 +4,7 @@ halted (runs/sql/hooks.sql)."""
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -18,10 +19,7 @@ MAX_AHEAD = timedelta(minutes=5)
 
 def stood_still(run_id: UUID, since: datetime, until: datetime) -> timedelta:
     """Return how long a run was halted between two moments."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT runs_stood_still(%s, %s, %s)", [run_id, since, until])
-        stood: timedelta = cursor.fetchone()[0]
-    return stood
+    return sum((to - from_ for from_, to in stretches(run_id, since, until)), timedelta())
 
 
 def stretches(run_id: UUID, since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
@@ -33,9 +31,7 @@ def stretches(run_id: UUID, since: datetime, until: datetime) -> list[tuple[date
 
 def ahead_of(wait: Wait) -> datetime | None:
     """Return until when halted time is already counted in a wait's deadline; None if none is."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT runs_counted_until(%s)", [wait.pk])
-        until: datetime | None = cursor.fetchone()[0]
+    until: datetime | None = _call("runs_counted_until(%s)", wait.pk)
     return until
 
 
@@ -55,9 +51,7 @@ def could_be_put_off(wait: Wait) -> timedelta:
 
 def put_off(wait: Wait) -> bool:
     """Defer a due wait whose run was halted; needs all locks. Returns whether it is no longer due."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT runs_put_off(%s, %s, %s, %s)", [wait.id, wait.run_id, wait.opened_at, wait.deadline])
-        (later,) = cursor.fetchone()
+    later = _call("runs_put_off(%s, %s, %s, %s)", wait.id, wait.run_id, wait.opened_at, wait.deadline)
     if later is not None:
         follow_deadline(wait.id)
     return later is not None
@@ -65,22 +59,17 @@ def put_off(wait: Wait) -> bool:
 
 def count_from(wait: Wait, now: datetime) -> None:
     """Count halted time from now on for a wait with a new deadline."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT runs_count_from(%s, %s, %s)", [wait.id, wait.run_id, now])
+    _call("runs_count_from(%s, %s, %s)", wait.id, wait.run_id, now)
 
 
 def is_halted(run_id: UUID) -> bool:
     """Return whether a run is halted as a whole."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT runs_halted_by(%s, NULL) IS NOT NULL", [run_id])
-        return bool(cursor.fetchone()[0])
+    return _call("runs_halted_by(%s, NULL)", run_id) is not None
 
 
 def put_off_time(run: Run) -> bool:
     """Defer the end of a run's time limit by halted time. Returns whether it was deferred."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT runs_count_still(%s, %s, %s)", [run.pk, run.pk, run.counts_from])
-        (later,) = cursor.fetchone()
+    later = _call("runs_count_still(%s, %s, %s)", run.pk, run.pk, run.counts_from)
     if later is None or run.time_up_at is None:
         return False
     run.time_up_at += later
@@ -93,3 +82,9 @@ def follow_deadline(wait_id: UUID) -> None:
     wait = Wait.objects.get(pk=wait_id)
     if (follow := features.handler(lambda each: each.on_wait_moved, wait.kind)) is not None:
         follow(wait)
+
+
+def _call(function: str, *arguments: Any) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {function}", arguments)
+        return cursor.fetchone()[0]

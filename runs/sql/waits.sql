@@ -2,12 +2,6 @@
 
 CREATE TYPE runs_fired AS (wait_id uuid, run_id uuid, seq bigint, is_awake boolean, problem text);
 
--- Return for how long a run was halted between two moments.
-CREATE OR REPLACE FUNCTION runs_stood_still(p_run uuid, p_from timestamptz, p_to timestamptz) RETURNS interval
-LANGUAGE sql STABLE AS $$
-    SELECT coalesce(sum(upper(s) - lower(s)), interval '0') FROM runs_stood_during(p_run, p_from, p_to) AS s;
-$$;
-
 -- Return the new deadline of a wait whose stored one has come, or null if it is due. Head, run and wait are locked.
 CREATE OR REPLACE FUNCTION runs_put_off(p_wait uuid, p_run uuid, p_since timestamptz, p_deadline timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql AS $$

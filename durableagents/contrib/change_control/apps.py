@@ -41,13 +41,16 @@ class ChangeControlConfig(AppConfig):
 
     def ready(self) -> None:
         """Let changes of rules need a second person, and install this app's feature."""
-        from durableagents.contrib.change_control import queries  # noqa: F401 (it counts open changes)
-        from durableagents.contrib.change_control.control import TwoPersonRules
+        from durableagents.contrib.change_control import queries, services, setting
         from durableagents.contrib.change_control.verify import TwoPeople, check_changes
         from ledger import change_control
         from runs import features
 
-        change_control.install(TwoPersonRules())
+        change_control.install(
+            change_control.ChangeControl(
+                is_guarded=setting.is_guarded, hold=setting.hold, propose=services.propose, find=queries.find_change
+            )
+        )
         features.install(
             features.Feature(name="change control", run_checks=(TwoPeople,), record_checks=(check_changes,))
         )

@@ -103,6 +103,11 @@ class GuardsRow(Shape):
     )
 
 
+def find_change(change_id: str) -> RuleChange | None:
+    """Return a change, also one that is over."""
+    return RuleChange.objects.filter(pk=change_id).first()
+
+
 def list_changes(user: Any, *, state: str = "") -> list[RuleChangeRow]:
     """Return the newest open changes, then the newest others, or those of one state."""
     rows, is_open = RuleChange.objects.order_by("-made_at"), Q(state=RuleChange.State.OPEN)

@@ -28,6 +28,12 @@ LANGUAGE sql STABLE AS $$
       AND NOT runs_is_let_through(h.halt, h.share, h.agents, h.tags, r.id, r.agent);
 $$;
 
+-- Return for how long a run was halted between two moments.
+CREATE OR REPLACE FUNCTION runs_stood_still(p_run uuid, p_from timestamptz, p_to timestamptz) RETURNS interval
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(sum(upper(s) - lower(s)), interval '0') FROM runs_stood_during(p_run, p_from, p_to) AS s;
+$$;
+
 -- Return how much later a due wait falls due because its run was halted, and record that this time is counted; null if the run was not halted.
 -- `p_since`: when its deadline began to run. The run is locked.
 CREATE OR REPLACE FUNCTION runs_count_still(p_id uuid, p_run uuid, p_since timestamptz) RETURNS interval

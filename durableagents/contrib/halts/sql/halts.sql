@@ -150,8 +150,17 @@ BEGIN
     RETURN h.halt;
 END $$;
 
--- Put a locked run aside if it is halted, until its halt changes. `ready_at` in a time that never comes hides it from claims, so that the runs
--- behind it are seen; `runs_held` says why.
+-- Put a locked run aside until its halt changes. `ready_at` in a time that never comes hides it from claims, so that the runs behind it are
+-- seen; `runs_held` says why.
+CREATE OR REPLACE FUNCTION runs_put_aside(p_run uuid, h runs_haltnow, p_keys text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO runs_held AS x (run_id, halt, seen, keys, at) VALUES (p_run, h.halt, h.id, p_keys, clock_timestamp())
+    ON CONFLICT (run_id) DO UPDATE SET halt = excluded.halt, seen = excluded.seen, keys = excluded.keys, at = x.at;
+    UPDATE runs_run SET ready_at = timestamptz '9000-01-01 00:00:00+00', updated_at = clock_timestamp() WHERE id = p_run;
+END $$;
+
+-- Put a locked run aside if it is halted, and return whether it was.
 CREATE OR REPLACE FUNCTION runs_hold_back(p_run uuid, p_is_unbegun boolean, p_keys text[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -160,13 +169,10 @@ DECLARE
 BEGIN
     SELECT agent, graph_id INTO r FROM runs_run WHERE id = p_run;
     h := runs_halt_on(p_run, r.agent, r.graph_id, p_is_unbegun, p_keys);
-    IF h.halt IS NULL THEN
-        RETURN false;
+    IF h.halt IS NOT NULL THEN
+        PERFORM runs_put_aside(p_run, h, p_keys);
     END IF;
-    INSERT INTO runs_held AS x (run_id, halt, seen, keys, at) VALUES (p_run, h.halt, h.id, p_keys, clock_timestamp())
-    ON CONFLICT (run_id) DO UPDATE SET halt = excluded.halt, seen = excluded.seen, keys = excluded.keys, at = x.at;
-    UPDATE runs_run SET ready_at = timestamptz '9000-01-01 00:00:00+00', updated_at = clock_timestamp() WHERE id = p_run;
-    RETURN true;
+    RETURN h.halt IS NOT NULL;
 END $$;
 
 -- Release runs that were put aside under a halt that has changed; each is checked once per row of the halt's record. Returns how many were
