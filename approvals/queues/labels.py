@@ -51,11 +51,16 @@ class Wrong:
     words: str
 
 
+def fields_in(form: str) -> Mapping[str, tuple[str, str]]:
+    """Return a form's fields: the position on the page and the label of each."""
+    return FIELDS.get(form) or features.handler(lambda each: each.form_fields, form) or {}
+
+
 def wrong_in(refused: Refused | None) -> list[Wrong]:
     """Return a refused form's wrong fields; empty if any is not the form's: then the message must tell."""
     if refused is None or isinstance(refused.error, Unchanged):
         return []
-    fields = FIELDS.get(refused.act) or features.handler(lambda each: each.form_fields, refused.act) or {}
+    fields = fields_in(refused.act)
     told = refused.at
     return [Wrong(*fields[name], words) for name, words in told.items()] if fields.keys() >= told.keys() else []
 
