@@ -19,17 +19,15 @@ def decide_as_requested(
 ) -> Approval:
     """Decide as the body says; `evidence` is its proof. Raises InvalidInput, and as `services.decide` and the feature
     that gives standing approvals."""
+    given: dict[str, Any] = {
+        "plan_hash": body.plan_hash,
+        "justification": body.justification,
+        "stage": body.stage,
+        "typed": body.typed,
+        "by": by,
+    }
     if again is None:
-        return services.decide(
-            approval_id,
-            verdict=body.verdict,
-            plan_hash=body.plan_hash,
-            justification=body.justification,
-            stage=body.stage,
-            typed=body.typed,
-            by=by,
-            evidence=evidence,
-        )
+        return services.decide(approval_id, verdict=body.verdict, evidence=evidence, **given)
     if body.verdict != APPROVE:
         raise wrong("again", "goes with no other verdict than approve", "approve with it, or leave it out")
     if body.changes_arguments:
@@ -37,12 +35,4 @@ def decide_as_requested(
     approve_again = features.only(lambda each: each.approve_again)
     if approve_again is None:
         raise wrong("again", "needs an app that is not installed", "approve this call only")
-    return approve_again(
-        approval_id,
-        plan_hash=body.plan_hash,
-        justification=body.justification,
-        by=by,
-        again=again,
-        stage=body.stage,
-        typed=body.typed,
-    )
+    return approve_again(approval_id, again=again, **given)

@@ -20,8 +20,8 @@ class PoliciesConfig(AppConfig):
         }
     }
     # Read by durableagents/urls.py and durableagents/urls_console.py.
-    api_urls = "durableagents.contrib.policies.api_urls"
-    console_urls = "durableagents.contrib.policies.console_urls"
+    api_urls = "durableagents.contrib.policies.api"
+    console_urls = "durableagents.contrib.policies.views"
 
     def sections(self) -> list[Any]:
         """Return this app's entry in the navigation (read by durableagents/apps.py)."""
@@ -51,7 +51,7 @@ class PoliciesConfig(AppConfig):
                 policies=features.Policies(statement=in_force.STATEMENT, made_of=in_force.book_of),
                 form_fields=services.FORM_FIELDS,
                 queue_uses=(queries.use_of_queue,),
-                run_checks=(verify.Policed,),
+                run_checks=(verify.PolicyCheck,),
                 record_checks=(verify.every_revision,),
             )
         )

@@ -65,31 +65,31 @@ class Condition:
         return "requester" in self.kinds
 
 
-def typed(text: str, schemas: Iterable[tuple[str, Schema]]) -> Condition:
+def parse_condition(text: str, schemas: Iterable[tuple[str, Schema]]) -> Condition:
     """Parse and type-check a condition against the tools' schemas, each with its owner. Raises Misread."""
     if not text.strip():
         return Condition(None, {})
     expression, known, kinds = read(text), list(schemas), dict[str, str]()
-    for look in looks(expression):
+    for look in find_comparisons(expression):
         kinds[look.name] = _kind_of(look, known)
         _check(look, kinds[look.name])
     return Condition(expression, kinds)
 
 
-def restored(text: str, kinds: Mapping[str, str]) -> Condition:
+def restore_condition(text: str, kinds: Mapping[str, str]) -> Condition:
     """Return the condition of a row, which has the kinds. Raises Misread."""
     return Condition(read(text) if text.strip() else None, dict(kinds))
 
 
-def looks(expression: Expression) -> list[Look]:
+def find_comparisons(expression: Expression) -> list[Look]:
     """Return all comparisons of an expression, in order."""
     match expression:
         case Look():
             return [expression]
         case Not(part):
-            return looks(part)
+            return find_comparisons(part)
         case Both(parts) | Either(parts):
-            return [look for part in parts for look in looks(part)]
+            return [look for part in parts for look in find_comparisons(part)]
 
 
 def fields_of(schema: Schema) -> dict[str, str]:

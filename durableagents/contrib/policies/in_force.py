@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import connection
 
-from durableagents.contrib.policies.conditions import restored
+from durableagents.contrib.policies.conditions import restore_condition
 from durableagents.contrib.policies.judging import Rule, Rulebook
 from durableagents.contrib.policies.models import Policy, digest
 from ledger.rows import row_of
@@ -68,7 +68,7 @@ def rule_of(row: Policy) -> Rule:
         version=row.version,
         agent=row.agent,
         tool=row.tool,
-        condition=restored(row.condition, row.kinds),
+        condition=restore_condition(row.condition, row.kinds),
         effect=str(row.effect),  # type: ignore[arg-type]
         queue=row.queue,
         within=timedelta(seconds=row.within_seconds),

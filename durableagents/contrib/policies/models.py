@@ -66,7 +66,7 @@ class Policy(Coded):
     def is_in_force(self) -> bool:
         return self.ended_at is None
 
-    def said(self) -> dict[str, Any]:
+    def as_record(self) -> dict[str, Any]:
         """Return its values for a record."""
         return ({} if self.proof is None else {"proof": self.proof}) | {
             "name": self.name,

@@ -17,7 +17,7 @@ from approvals.queues.acts import Name, hold
 from approvals.queues.labels import fields_of
 from approvals.queues.who import PERMISSION, Unchanged, as_admin, check_text, wrong
 from approvals.versions import LOOKED_AT, next_version
-from durableagents.contrib.policies.conditions import Schema, typed
+from durableagents.contrib.policies.conditions import Schema, parse_condition
 from durableagents.contrib.policies.in_force import read_policies
 from durableagents.contrib.policies.models import Policy, digest
 from ledger.actors import Actor
@@ -41,12 +41,7 @@ Text = Annotated[str, Field(max_length=LONGEST)]
 
 
 class Rule(Strict):
-    """A policy. `agent` and `tool`: empty is any. `condition` is an expression over the call; empty is
-    none. `effect` is what becomes of a call that matches: let pass, put to the `queue` for a yes (people have
-    `within_hours`), or refused. `rule` says why, to people and to the agent. A yes may have to show more than being
-    said: that its person showed who they are within `proof_minutes` (0: not asked), by a `second_factor`; and the
-    amount or the target, typed. `confirm` is `every call` for one that
-    stops each call of all agents."""
+    """A policy, as its fields describe it."""
 
     agent: Name = Field(default="", description="Agent that it applies to; empty: any agent.")
     tool: Name = Field(default="", description="Tool that it applies to; empty: any tool.")
@@ -195,7 +190,7 @@ def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
     if body.seen is not None and body.seen != last.version:
         raise PolicyChanged(f"The policy {name} is now at version {last.version}, set by {last.set_by}. Read it again.")
     row = _version(name, body, by, _number_after(last, name))
-    if row.said() | {"version": last.version} == last.said() and last.is_authentic:
+    if row.as_record() | {"version": last.version} == last.as_record() and last.is_authentic:
         raise Unchanged("rule", "say what is to be another way")
     return _put("policy_change", row, last, by=by, why=why)
 
@@ -226,7 +221,7 @@ def restore(*, by: Actor, justification: str) -> None:
             Policy.objects.filter(pk=row.pk).update(ended_at=database_now(), ended_by=by.ref, code=None)
     for row in _lost():
         number = _number_after(_newest(row.name), row.name)
-        again = Policy(**row.said() | {"version": number}, kinds=row.kinds, set_by=by.ref)
+        again = Policy(**row.as_record() | {"version": number}, kinds=row.kinds, set_by=by.ref)
         again.made_at = database_now()
         again.seal()
         again.save(force_insert=True)
@@ -276,7 +271,7 @@ def check(body: Rule) -> dict[str, str]:
         raise wrong("tool", f"is no tool{whose}", f"one of {', '.join(sorted(every)) or 'none'}, or empty")
     check_text("rule", body.rule, 500)
     try:
-        kinds = typed(body.condition, schemas_of(body.agent, body.tool) if body.tool else ()).kinds
+        kinds = parse_condition(body.condition, schemas_of(body.agent, body.tool) if body.tool else ()).kinds
     except Misread as error:
         raise wrong("condition", f"{error.problem} (character {error.at})", error.fix) from None
     if body.effect == "require":
@@ -300,7 +295,7 @@ def check(body: Rule) -> dict[str, str]:
     return dict(kinds)
 
 
-def made(name: str, body: Rule, version: int, by: str, at: Any) -> Policy:
+def build_version(name: str, body: Rule, version: int, by: str, at: Any) -> Policy:
     """Return a body as a version that is not in force. Raises InvalidInput."""
     is_require = body.effect == "require"
     return Policy(
@@ -322,7 +317,7 @@ def made(name: str, body: Rule, version: int, by: str, at: Any) -> Policy:
 
 def _version(name: str, body: Rule, by: Actor, version: int) -> Policy:
     hold([body.queue] if body.queue else ())  # serializes with removing the queue
-    row = made(name, body, version, by.ref, database_now())
+    row = build_version(name, body, version, by.ref, database_now())
     row.seal()
     return row
 
@@ -356,7 +351,7 @@ def _put(action: str, new: Policy | None, last: Policy | None, *, by: Actor, why
         raise PoliciesDamaged(
             f"Nothing was changed: {problem}. Look at /policies and confirm which policies are in force."
         )
-    before = {} if last is None else last.said()
+    before = {} if last is None else last.as_record()
     if last is not None:
         _end(last, by)
     if new is not None:
@@ -370,7 +365,7 @@ def _put(action: str, new: Policy | None, last: Policy | None, *, by: Actor, why
         queue=of.queue,
         justification=why,
         before=before,
-        after={} if new is None else new.said(),
+        after={} if new is None else new.as_record(),
     )
     _turn(by)
     return of

@@ -126,21 +126,12 @@ def try_policy(body: TryBody, *, is_setter: bool = False) -> TriedRow:
     if now.problem:
         raise NothingToTry(f"Nothing can be tried: {now.problem}.")
     wanted = body.model_copy(update={"confirm": EVERY_CALL})
-    new = rule_of(services.made(body.name or "tried", wanted, 0, "", datetime.now(UTC)))
+    new = rule_of(services.build_version(body.name or "tried", wanted, 0, "", datetime.now(UTC)))
     then = Rulebook(0, (*(rule for rule in now.rules if rule.name != body.name), new))
-    found = TriedRow(
-        calls=0,
-        since=None,
-        is_cut=False,
-        unsure=0,
-        unreadable=0,
-        gated=TriedChange(calls=0, examples=[]),
-        denied=TriedChange(calls=0, examples=[]),
-        let_through=TriedChange(calls=0, examples=[]),
-        loads=[],
-    )
-    asked = Counter[str]()
-    into = {"deny": found.denied, "require": found.gated, "allow": found.let_through}
+    gated, denied, let_through = (TriedChange(calls=0, examples=[]) for _ in range(3))
+    changes = {"gated": gated, "denied": denied, "let_through": let_through}
+    found = TriedRow(calls=0, since=None, is_cut=False, unsure=0, unreadable=0, loads=[], **changes)
+    asked, into = Counter[str](), {"deny": denied, "require": gated, "allow": let_through}
     for call, asking in _calls(body.calls, found, Rulebook(0, (*now.rules, new))):
         found.calls, found.since = found.calls + 1, call.at
         found.unsure += new.may_match(asking) and new.condition.holds(asking) is None

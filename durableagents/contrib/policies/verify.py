@@ -25,7 +25,7 @@ _READS = (e.ToolRead, e.ToolReadAnew, e.CachedReadTaken)
 
 
 @dataclass
-class _Left:
+class _SentCall:
     """A sent call, and its judgement."""
 
     seq: int
@@ -33,12 +33,12 @@ class _Left:
     judged: e.PolicyApplied | None = None
 
 
-class Policed:
+class PolicyCheck:
     """Check judgements against calls and policies."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
-        self.left: list[_Left] = []
+        self.left: list[_SentCall] = []
         self.said: list[tuple[int, e.PolicyApplied]] = []
         self.asked: dict[str, Question] = {}
         self.decisions: list[e.ApprovalDecided] = []
@@ -70,7 +70,7 @@ class Policed:
             case _:
                 pass
         if isinstance(event, _LEAVES):
-            self.left.append(_Left(line.seq, event.KIND))
+            self.left.append(_SentCall(line.seq, event.KIND))
         self._last = line.seq, event
 
     def _judged(self, seq: int, said: e.PolicyApplied) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import path
 
 from approvals.queues.listed import all_of_them
 from approvals.queues.views import ForAdmins, QueuePage, done, is_on
@@ -33,7 +34,7 @@ class PolicyPage(QueuePage):
             known["typed"] = {}
         agents, tools = queries.agents_and_tools()
         if of is not None and not known["typed"]:
-            known["typed"] = of.said() | {"within_hours": of.within_seconds // 3600 or ""} | _typed(of)
+            known["typed"] = of.as_record() | {"within_hours": of.within_seconds // 3600 or ""} | _typed(of)
         queues = [queue.name for queue in all_of_them() if queue.state == "open"]
         return known | {"agents": agents, "tools": tools, "open_queues": queues, "every_call": EVERY_CALL}
 
@@ -70,6 +71,13 @@ class OnePolicyPage(PolicyPage):
             **self.form(request, refused, newest),
         }
         return self.show(request, shown, status=refused.error.status if refused else 200)
+
+    def act(
+        self, request: HttpRequest, name: str, form: str, act: Callable[[Sent, Actor], None], done_text: str
+    ) -> HttpResponse | None:
+        """Perform an act on the policy; return the page again if it is refused."""
+        services.find(name)
+        return done(request, form, act, done_text, lambda request, refused: self.tell(request, name, refused))
 
 
 class PolicyAdding(ForAdmins, PoliciesPage):
@@ -120,30 +128,20 @@ class PolicyChanging(ForAdmins, OnePolicyPage):
     """Put a new version in force."""
 
     def post(self, request: HttpRequest, policy: str) -> HttpResponse:
-        services.find(policy)
-
         def act(form: Sent, by: Actor) -> None:
             services.change(policy, form.read(PolicyBody, **_READ, seen=_number), by=by)
 
-        def tell(request: HttpRequest, refused: Refused) -> HttpResponse:
-            return self.tell(request, policy, refused)
-
-        return done(request, "change", act, "New version published.", tell) or redirect("policy", policy=policy)
+        return self.act(request, policy, "change", act, "New version published.") or redirect("policy", policy=policy)
 
 
 class PolicyRetiring(ForAdmins, OnePolicyPage):
     """Retire a policy."""
 
     def post(self, request: HttpRequest, policy: str) -> HttpResponse:
-        services.find(policy)
-
         def act(form: Sent, by: Actor) -> None:
             services.retire(policy, by=by, justification=form.read(SteerBody).justification)
 
-        def tell(request: HttpRequest, refused: Refused) -> HttpResponse:
-            return self.tell(request, policy, refused)
-
-        return done(request, "retire", act, "Policy retired.", tell) or redirect("policies")
+        return self.act(request, policy, "retire", act, "Policy retired.") or redirect("policies")
 
 
 def _number(text: str) -> Any:
@@ -165,3 +163,14 @@ def _typed(of: Policy) -> dict[str, Any]:
     boxes = {"second_factor": "factor", "type_amount": "amount", "type_target": "target"}
     ticked = {name: "on" for name, of_row in boxes.items() if asked.get(of_row)}
     return ticked | {"proof_minutes": asked.get("within", 0) // 60 or ""}
+
+
+urlpatterns = [
+    path("policies", PoliciesPage.as_view(), name="policies"),
+    path("policies/new", PolicyAdding.as_view(), name="new_policy"),
+    path("policies/tries", PolicyTrying.as_view(), name="policy_tries"),
+    path("policies/restorations", PolicyRestoring.as_view(), name="policy_restorations"),
+    path("policies/of/<str:policy>", OnePolicyPage.as_view(), name="policy"),
+    path("policies/of/<str:policy>/versions", PolicyChanging.as_view(), name="policy_versions"),
+    path("policies/of/<str:policy>/retirements", PolicyRetiring.as_view(), name="policy_retirements"),
+]

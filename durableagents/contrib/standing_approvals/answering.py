@@ -20,8 +20,8 @@ from approvals.queues.standing import facts_of
 from approvals.services import decide, locked_question
 from approvals.verification import BY_STANDING_APPROVAL
 from durableagents.contrib.standing_approvals.models import StandingUse
-from durableagents.contrib.standing_approvals.reading import Held, held
-from durableagents.contrib.standing_approvals.terms import Asked, asked_of
+from durableagents.contrib.standing_approvals.reading import Held, lock_grant
+from durableagents.contrib.standing_approvals.terms import SameCall, read_same_call
 from ledger.actors import SWEEPER, Actor
 from ledger.errors import DurableAgentsError
 from runs.engine.gating.history import HISTORY
@@ -48,7 +48,7 @@ class LeftToPeople(Exception):
     """The standing approval does not answer this question."""
 
 
-def look(excluding: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
+def answer_questions(excluding: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
     """Answer open questions by standing approvals, except those in `excluding`; cost is proportional to open and same
     ones. Return the failures with run and error."""
     now = time.monotonic()
@@ -81,7 +81,7 @@ def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
     if unlocked.state != ApprovalState.OPEN:
         return
     _, run, wait, approval = locked_question(unlocked, SWEEPER)
-    found = held(grant_id)
+    found = lock_grant(grant_id)
     if found is None:
         return
     asked = _asked(approval, run, wait)
@@ -115,10 +115,10 @@ def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
     use.save(force_insert=True)
 
 
-def _asked(approval: Approval, run: Run, wait: Wait) -> Asked:
+def _asked(approval: Approval, run: Run, wait: Wait) -> SameCall:
     """Return what is asked, if asked for the first time. Raises LeftToPeople."""
     try:
-        asked = asked_of(bytes(approval.plan))
+        asked = read_same_call(bytes(approval.plan))
     except ValueError as error:
         raise LeftToPeople(f"It can't have a standing approval: {error}.") from None
     if not isinstance(approval.evidence, list):
@@ -133,20 +133,20 @@ def _asked(approval: Approval, run: Run, wait: Wait) -> Asked:
     return asked
 
 
-def _was_refused(approval: Approval, asked: Asked) -> bool:
+def _was_refused(approval: Approval, asked: SameCall) -> bool:
     """Return whether the same was rejected or expired in this run before, by each plan."""
     no = [ApprovalState.REJECTED, ApprovalState.EXPIRED]
     before = Approval.objects.filter(run_id=approval.run_id, tool=approval.tool, queue=approval.queue, state__in=no)
     for earlier in before.only("plan"):
         try:
-            if asked_of(bytes(earlier.plan)).same == asked.same:
+            if read_same_call(bytes(earlier.plan)).same == asked.same:
                 return True
         except ValueError:  # it is the same as nothing
             continue
     return False
 
 
-def _not_the_same(found: Held, approval: Approval, asked: Asked) -> str:
+def _not_the_same(found: Held, approval: Approval, asked: SameCall) -> str:
     """Return why the grant doesn't apply, or "". The plan counts: the column that finds grants may be forged."""
     row = found.row
     if not row.is_about(approval.queue, asked):

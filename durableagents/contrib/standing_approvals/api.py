@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.urls import path
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -54,7 +55,7 @@ class GrantEnd(ApiView):
     def post(self, request: Request, grant_id: int) -> Response:
         find_one(grant_id, request.user)
         why = read_body(request, SteerBody).justification
-        services.take_back(grant_id, justification=why, by=self.by, roles=roles(request.user))
+        services.revoke(grant_id, justification=why, by=self.by, roles=roles(request.user))
         return Response(find_one(grant_id, request.user)[0])
 
 
@@ -67,4 +68,12 @@ class QueueGrants(ApiView):
     @described("Set limits of standing approvals", QueueRow, body=BoundsBody)
     def post(self, request: Request, queue: str) -> Response:
         queues.find(queue)
-        return Response(row_of(services.allow(queue, read_body(request, BoundsBody), by=self.by)))
+        return Response(row_of(services.set_limits(queue, read_body(request, BoundsBody), by=self.by)))
+
+
+urlpatterns = [
+    path("queues/<str:queue>/grants", QueueGrants.as_view(), name="api-queue-grants"),
+    path("grants", Grants.as_view(), name="api-grants"),
+    path("grants/<int:grant_id>", OneGrant.as_view(), name="api-grant"),
+    path("grants/<int:grant_id>/end", GrantEnd.as_view(), name="api-grant-end"),
+]

@@ -15,8 +15,8 @@ class StandingApprovalsConfig(AppConfig):
     # Read by durableagents/grants.py.
     append_only_tables = ("approvals_standinggrant", "approvals_standinguse", "approvals_standingend")
     # Read by durableagents/urls.py and durableagents/urls_console.py.
-    api_urls = "durableagents.contrib.standing_approvals.api_urls"
-    console_urls = "durableagents.contrib.standing_approvals.console_urls"
+    api_urls = "durableagents.contrib.standing_approvals.api"
+    console_urls = "durableagents.contrib.standing_approvals.views"
 
     def demo_settings(self, **by: Any) -> Iterator[tuple[str, Callable[[], object]]]:
         """Yield what the demo still lacks, with its name (read by durableagents/demo/oversight.py)."""
@@ -37,7 +37,7 @@ class StandingApprovalsConfig(AppConfig):
         features.install(
             features.Feature(
                 name="standing_approvals",
-                sweeps=(answering.look,),
+                sweeps=(answering.answer_questions,),
                 approve_again=services.approve_again,
                 revoked_approvals=(verify.find_revoked,),
                 approval_panels=(queries.approval_panels,),

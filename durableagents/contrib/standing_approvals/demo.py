@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import partial
 
-from durableagents.contrib.standing_approvals.services import BoundsBody, allow
+from durableagents.contrib.standing_approvals.services import BoundsBody, set_limits
 from ledger.actors import Actor
 from ledger.models import ActRecord
 
@@ -17,4 +17,4 @@ def settings(by: Actor, justification: str) -> Iterator[tuple[str, Callable[[], 
     """Yield the act that sets the limits of the demo's queue, unless somebody ever set them."""
     if not ActRecord.objects.filter(queue=QUEUE, action="queue_grants").exists():
         body = BoundsBody(times=10, days=90, sum=Decimal(2500), justification=justification)
-        yield "limits of standing approvals", partial(allow, QUEUE, body, by=by)
+        yield "limits of standing approvals", partial(set_limits, QUEUE, body, by=by)

@@ -10,7 +10,7 @@ from django.db import models
 from ledger.models import Coded, Json, append_only
 
 if TYPE_CHECKING:
-    from durableagents.contrib.standing_approvals.terms import Asked
+    from durableagents.contrib.standing_approvals.terms import SameCall
 
 
 class StandingGrant(Coded):
@@ -49,7 +49,7 @@ class StandingGrant(Coded):
     def __str__(self) -> str:
         return f"standing grant {self.pk}"
 
-    def is_about(self, queue: str, asked: Asked) -> bool:
+    def is_about(self, queue: str, asked: SameCall) -> bool:
         is_same = self.same in (asked.same, asked.unkeyed)
         return is_same and (self.queue, self.tool, self.agent) == (queue, asked.tool, asked.agent)
 

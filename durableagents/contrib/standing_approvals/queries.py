@@ -20,7 +20,7 @@ from approvals.queue_models import Queue
 from approvals.queues.sight import readable
 from approvals.queues.who import is_admin
 from durableagents.contrib.standing_approvals.reading import MAX_USES, Held, held_in, select_for_list, select_whole
-from durableagents.contrib.standing_approvals.terms import asked_in, bounds_in
+from durableagents.contrib.standing_approvals.terms import bounds_in, same_call_in
 from ledger.errors import NotFound
 from ledger.web.fields import ActorName, RoleName, Rows
 from ledger.web.roles import AUDITOR, OPERATOR, roles
@@ -190,7 +190,7 @@ def approval_panels(opened: Brief) -> list[ApprovalPanel]:
     if bounds is None or opened.wanted.as_json():
         return []
     try:
-        asked = asked_in(opened.plan)
+        asked = same_call_in(opened.plan)
     except ValueError:
         return []
     most = str(Sum(bounds.most, asked.amount.currency)) if asked.amount and bounds.most is not None else ""

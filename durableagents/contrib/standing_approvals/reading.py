@@ -25,29 +25,15 @@ USED = """w.consumed_at IS NOT NULL OR EXISTS (
     SELECT 1 FROM runs_wait x WHERE x.run_id = w.run_id AND x.consumed_by = w.slot AND x.consumed_at > w.resolved_at)"""
 # Columns that are readable whatever was written to the row.
 _READABLE = "(to_jsonb(g) - 'fields' - 'code')::text"
-_READ = f"""SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(g)::text, 'readable', {_READABLE},
-    'uses', (SELECT coalesce(json_agg(to_json(u)::text ORDER BY u.n), '[]') FROM approvals_standinguse u
-             WHERE u.grant_id = g.id),
-    'end', (SELECT to_json(e)::text FROM approvals_standingend e WHERE e.grant_id = g.id),
-    'has_unused', EXISTS (
-        SELECT 1 FROM approvals_standinguse u JOIN approvals_approval a ON a.id = u.approval_id AND a.state = 'approved'
-        JOIN runs_wait w ON w.id = a.wait_id JOIN runs_run r ON r.id = w.run_id
-        WHERE u.grant_id = g.id AND NOT ({USED}) AND r.state NOT IN ('completed', 'cancelled')
-          AND (w.grant_expires_at > clock_timestamp() OR EXISTS (
-              SELECT 1 FROM runs_wait y WHERE y.run_id = w.run_id AND y.slot = w.slot AND y.kind = 'approval'
-              AND y.n > w.n AND y.resolved_at IS NULL))))::text
-    FROM approvals_standinggrant g"""
-
-
-# The same for a list: only the newest uses, and their total count.
-MAX_USES = 50
-_LIST = f"""SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(g)::text, 'readable', {_READABLE},
-    'uses', (SELECT coalesce(json_agg(to_json(u)::text ORDER BY u.n), '[]') FROM (
-                 SELECT * FROM approvals_standinguse u WHERE u.grant_id = g.id ORDER BY u.n DESC LIMIT {MAX_USES}) u),
-    'counted', (SELECT json_build_array(count(*), coalesce(sum(abs(u.amount)), 0)::text) FROM approvals_standinguse u
-                WHERE u.grant_id = g.id),
-    'end', (SELECT to_json(e)::text FROM approvals_standingend e WHERE e.grant_id = g.id), 'has_unused', false)::text
-    FROM approvals_standinggrant g"""
+# Whether an approval that it gave is still unused.
+_HAS_UNUSED = f"""EXISTS (
+    SELECT 1 FROM approvals_standinguse u JOIN approvals_approval a ON a.id = u.approval_id AND a.state = 'approved'
+    JOIN runs_wait w ON w.id = a.wait_id JOIN runs_run r ON r.id = w.run_id
+    WHERE u.grant_id = g.id AND NOT ({USED}) AND r.state NOT IN ('completed', 'cancelled')
+      AND (w.grant_expires_at > clock_timestamp() OR EXISTS (
+          SELECT 1 FROM runs_wait y WHERE y.run_id = w.run_id AND y.slot = w.slot AND y.kind = 'approval'
+          AND y.n > w.n AND y.resolved_at IS NULL)))"""
+MAX_USES = 50  # that a list reads of each
 
 
 @dataclass(frozen=True)
@@ -58,10 +44,9 @@ class Held:
     uses: Sequence[StandingUse]
     end: StandingEnd | None
     now: datetime
-    # Whether an approval that it gave is still unused.
-    has_unused: bool = False
-    # Number and total of the uses, if not all were read.
-    counted: tuple[int, Decimal] | None = None
+    used: int
+    spent: Decimal  # the total of all uses
+    has_unused: bool
 
     @cached_property
     def is_authentic(self) -> bool:
@@ -76,17 +61,7 @@ class Held:
             return f"it was taken back by {self.end.by}"
         if self.now >= self.row.until:
             return f"it expired at {self.row.until:%Y-%m-%d %H:%M} UTC"
-        return "it is used up" if len(self.uses) >= self.row.count else ""
-
-    @property
-    def used(self) -> int:
-        return len(self.uses) if self.counted is None else self.counted[0]
-
-    @property
-    def spent(self) -> Decimal:
-        if self.counted is not None:
-            return self.counted[1]
-        return sum((abs(use.amount) for use in self.uses if use.amount is not None), Decimal(0))
+        return "it is used up" if self.used >= self.row.count else ""
 
     def covers(self, amount: Sum | None) -> str:
         """Return why it doesn't cover this amount; empty if it does."""
@@ -100,7 +75,7 @@ class Held:
         return f"only {Sum(left, self.row.currency)} of it is left" if abs(amount.value) > left else ""
 
 
-def held(grant_id: int) -> Held | None:
+def lock_grant(grant_id: int) -> Held | None:
     """Lock a standing approval and return it."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, grant_id % 2**31])
@@ -121,12 +96,23 @@ def others_of(same: str, person: int | None) -> list[Held]:
 
 def select_whole(condition: str) -> str:
     """Return SQL that reads those of a condition, newest first. The last parameter is the limit, NULL for none."""
-    return f"{_READ} WHERE {condition} {_NEWEST}"
+    return _select(condition, "ALL", _HAS_UNUSED)
 
 
 def select_for_list(condition: str) -> str:
     """Return such SQL for a list, with only the newest uses of each."""
-    return f"{_LIST} WHERE {condition} {_NEWEST}"
+    return _select(condition, str(MAX_USES), "false")
+
+
+def _select(condition: str, uses: str, has_unused: str) -> str:
+    of_it = "approvals_standinguse u WHERE u.grant_id = g.id"
+    return f"""SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(g)::text, 'readable', {_READABLE},
+        'uses', (SELECT coalesce(json_agg(to_json(u)::text ORDER BY u.n), '[]')
+                 FROM (SELECT * FROM {of_it} ORDER BY u.n DESC LIMIT {uses}) u),
+        'used', (SELECT count(*) FROM {of_it}), 'spent', (SELECT coalesce(sum(abs(u.amount)), 0)::text FROM {of_it}),
+        'end', (SELECT to_json(e)::text FROM approvals_standingend e WHERE e.grant_id = g.id),
+        'has_unused', {has_unused})::text
+    FROM approvals_standinggrant g WHERE {condition} {_NEWEST}"""
 
 
 def held_in(told: str) -> Held:
@@ -137,6 +123,7 @@ def held_in(told: str) -> Held:
         [row_of(StandingUse, use) for use in found["uses"]],
         None if found["end"] is None else row_of(StandingEnd, found["end"]),
         datetime.fromisoformat(found["now"]),
+        found["used"],
+        Decimal(found["spent"]),
         found["has_unused"],
-        (counted[0], Decimal(counted[1])) if (counted := found.get("counted")) else None,
     )

@@ -22,8 +22,8 @@ from approvals.queues.standing import facts_of, role_held
 from approvals.queues.who import PERMISSION, Unchanged, as_admin, wrong
 from approvals.services import decide, locked_question, require_standing
 from durableagents.contrib.standing_approvals.models import StandingEnd, StandingGrant
-from durableagents.contrib.standing_approvals.reading import USED, Held, held, others_of
-from durableagents.contrib.standing_approvals.terms import MAX_DAYS, Asked, Bounds, asked_of, bounds_in
+from durableagents.contrib.standing_approvals.reading import USED, Held, lock_grant, others_of
+from durableagents.contrib.standing_approvals.terms import MAX_DAYS, Bounds, SameCall, bounds_in, read_same_call
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.change_control import agreed_to, two_person
@@ -53,7 +53,7 @@ class BoundsBody(SteerBody):
 
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
-def allow(name: str, body: BoundsBody, *, seen: str | None = None, by: Actor) -> Queue:
+def set_limits(name: str, body: BoundsBody, *, seen: str | None = None, by: Actor) -> Queue:
     """Set the bounds of standing approvals at a queue; no times: none. Existing ones stay in force. Raises InvalidInput
     by the wrong field, Moved, NotFound, Forbidden, JustificationRequired."""
     by, why = as_admin(by), justified("queue_grants", body.justification)
@@ -110,7 +110,7 @@ def approve_again(
     if unlocked is None:
         raise NotFound("approval", approval_id)
     try:
-        asked = asked_of(bytes(unlocked.plan))
+        asked = read_same_call(bytes(unlocked.plan))
     except ValueError as error:
         raise wrong("again", f"can't be: {error}", "approve this call only") from None
     sum_ = _sum(asked, again)
@@ -148,19 +148,15 @@ def approve_again(
     return approval
 
 
-def _sum(asked: Asked, again: AgainBody) -> Sum | None:
+def _sum(asked: SameCall, again: AgainBody) -> Sum | None:
     """Return the sum of all together. Raises InvalidInput."""
     if asked.amount is None and again.sum is not None:
         raise wrong("again.sum", "doesn't apply: this call has no amount", "leave it out", _OF_HOW_MUCH)
-    if asked.amount is None or again.sum is None:
-        if asked.amount is not None:
-            raise wrong(
-                "again.sum",
-                "is missing: this call has an amount",
-                "the most that all calls together may amount to",
-                _OF_HOW_MUCH,
-            )
+    if asked.amount is None:
         return None
+    if again.sum is None:
+        fix = "the most that all calls together may amount to"
+        raise wrong("again.sum", "is missing: this call has an amount", fix, _OF_HOW_MUCH)
     return Sum(again.sum, asked.amount.currency)
 
 
@@ -236,7 +232,7 @@ def _check_with_others(facts: Facts, again: AgainBody, sum_: Sum | None, others:
 
 
 def _given(
-    approval: Approval, asked: Asked, again: AgainBody, sum_: Sum | None, why: str, by: Actor, at: datetime | None
+    approval: Approval, asked: SameCall, again: AgainBody, sum_: Sum | None, why: str, by: Actor, at: datetime | None
 ) -> StandingGrant:
     assert by.person is not None and at is not None
     if StandingGrant.objects.filter(approval=approval).exists():
@@ -267,11 +263,11 @@ def _given(
 
 
 @transaction.atomic
-def take_back(grant_id: int, *, justification: str, by: Actor, roles: Iterable[str]) -> Held:
+def revoke(grant_id: int, *, justification: str, by: Actor, roles: Iterable[str]) -> Held:
     """Take back a standing approval, as its giver, a decider of its queue, an operator or an administrator. Its unused
     approvals lapse; calls already sent are unaffected. A forged ending stays, and the unused ones lapse with this act.
     Raises NotFound, Forbidden, GrantOver, JustificationRequired."""
-    found = held(grant_id)
+    found = lock_grant(grant_id)
     if found is None:
         raise NotFound("standing grant", grant_id)
     row, by = found.row, _as(found.row, by, frozenset(roles))

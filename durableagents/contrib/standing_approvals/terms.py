@@ -47,7 +47,7 @@ def bounds_in(told: Any) -> Bounds | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SameCall:
     """A question for a standing approval: the digest and the fields of what must be the same, and any amount."""
 
     same: str
@@ -58,8 +58,8 @@ class Asked:
     amount: Sum | None
 
 
-def asked_in(plan: Any) -> Asked:
-    """Return a plan as Asked. Raises ValueError with the reason why there can be no standing approval for it."""
+def same_call_in(plan: Any) -> SameCall:
+    """Return a plan as SameCall. Raises ValueError with the reason why there can be no standing approval for it."""
     digest = sameness(plan)
     if is_staged(plan):
         raise ValueError("it needs several people")
@@ -72,12 +72,12 @@ def asked_in(plan: Any) -> Asked:
     if isinstance(amount, Amount) and amount.value != round(amount.value, 6):
         raise ValueError("its amount has more than six decimals")
     told = Sum(amount.value, amount.currency) if isinstance(amount, Amount) else None
-    return Asked(keyed(digest), digest, same_fields_in(plan), str(plan["tool"]), agent_of(plan), told)
+    return SameCall(keyed(digest), digest, same_fields_in(plan), str(plan["tool"]), agent_of(plan), told)
 
 
-def asked_of(stored: bytes) -> Asked:
-    """Return a stored plan as Asked, with numbers as written, as in `sameness_of`. Raises ValueError."""
+def read_same_call(stored: bytes) -> SameCall:
+    """Return a stored plan as SameCall, with numbers as written, as in `sameness_of`. Raises ValueError."""
     try:
-        return asked_in(json.loads(stored))
+        return same_call_in(json.loads(stored))
     except RecursionError:
         raise ValueError("its plan can't be read") from None

@@ -14,7 +14,7 @@ from django.db.models import Q
 from approvals.models import Decision
 from approvals.verification import BY_STANDING_APPROVAL
 from durableagents.contrib.standing_approvals.models import StandingEnd, StandingGrant, StandingUse
-from durableagents.contrib.standing_approvals.terms import Asked, asked_of
+from durableagents.contrib.standing_approvals.terms import SameCall, read_same_call
 from ledger import events as e
 from ledger.models import ActRecord
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared
@@ -103,7 +103,7 @@ class StandingApprovals:
     def _use(self, use: StandingUse, seq: int, decided: e.ApprovalDecided, grant_id: int, n: int) -> Iterator[str]:
         what, grant, end = str(use), use.grant, _end_of(use.grant)
         try:
-            asked = asked_of(bytes(use.approval.plan))
+            asked = read_same_call(bytes(use.approval.plan))
         except ValueError as error:
             yield f"{what}: nothing can be the same as what it answered: {error}"
             return
@@ -159,7 +159,7 @@ class StandingApprovals:
             yield f"the decision on approval {id} allows the same again, and there is no standing grant of it"
 
 
-def _not_within(use: StandingUse, grant: StandingGrant, asked: Asked) -> str:
+def _not_within(use: StandingUse, grant: StandingGrant, asked: SameCall) -> str:
     """Return why a use is not within its grant; empty if it is."""
     question = use.approval
     if not grant.is_about(question.queue, asked):

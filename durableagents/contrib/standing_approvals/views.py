@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import path
 
 from approvals.queues.views import QueueAct, QueuePage, most
 from durableagents.contrib.standing_approvals import queries, services
@@ -61,7 +62,7 @@ class GrantEnds(OneGrantPage):
         form, by = Sent(request), actor(request, "")
         try:
             why = form.read(SteerBody).justification
-            held = services.take_back(grant_id, justification=why, by=by, roles=roles(request.user))
+            held = services.revoke(grant_id, justification=why, by=by, roles=roles(request.user))
         except DurableAgentsError as error:
             return self.tell(request, grant_id, Refused("end", error, form.kept))
         words = "Standing approval revoked. Later calls need approval again."
@@ -79,4 +80,12 @@ class QueueGrants(QueueAct):
     def act(self, form: Sent, name: str, by: Actor) -> None:
         seen = form.aside("seen")
         form.texts["sum"] = form.texts.get("sum") or "none"
-        services.allow(name, form.read(BoundsBody, sum=most), seen=seen, by=by)
+        services.set_limits(name, form.read(BoundsBody, sum=most), seen=seen, by=by)
+
+
+urlpatterns = [
+    path("queues/of/<str:queue>/grants", QueueGrants.as_view(), name="queue_grants"),
+    path("queues/grants", GrantsPage.as_view(), name="standing_grants"),
+    path("queues/grants/<int:grant_id>", OneGrantPage.as_view(), name="standing_grant"),
+    path("queues/grants/<int:grant_id>/ends", GrantEnds.as_view(), name="standing_grant_ends"),
+]

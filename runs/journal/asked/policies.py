@@ -47,7 +47,7 @@ def refusal() -> str | None:
                 cursor.execute(_LIVE)
                 if live := cursor.fetchone()[0]:
                     return (
-                        f"{live} policies are in force, but no installed app applies them, so no call could be sent: "
+                        f"policies are in force ({live}), but no installed app applies them, so no call could be sent: "
                         "put durableagents.contrib.policies back into INSTALLED_APPS, or retire the policies with it"
                     )
     finally:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from durableagents.contrib.policies.conditions import restored, typed
+from durableagents.contrib.policies.conditions import parse_condition, restore_condition
 from durableagents.contrib.policies.judging import Rule, Rulebook
 from runs.engine.policy import Asking
 from runs.queries.expressions import Misread
@@ -41,8 +41,8 @@ ASKING = Asking("r", "shop", "1.0.0", "order", "pure", "medium", {}, "model", "k
 
 
 def says(condition: str, arguments: Any = None, **more: Any) -> bool | None:
-    found = typed(condition, SCHEMAS)
-    again = restored(condition, json.loads(json.dumps(dict(found.kinds))))
+    found = parse_condition(condition, SCHEMAS)
+    again = restore_condition(condition, json.loads(json.dumps(dict(found.kinds))))
     asking = replace(ASKING, arguments=arguments or {}, **more)
     assert found.holds(asking) is again.holds(asking), "a row says the same as what was typed"
     return found.holds(asking)
@@ -111,7 +111,7 @@ def test_it_says_exactly_that(condition: str, arguments: dict[str, Any], answer:
 )
 def test_what_is_wrong_is_refused_with_its_place(condition: str, at: int, words: str) -> None:
     with pytest.raises(Misread, match=words) as caught:
-        typed(condition, SCHEMAS)
+        parse_condition(condition, SCHEMAS)
     assert caught.value.at == at
 
 
@@ -120,7 +120,7 @@ def test_a_field_that_two_agents_declare_differently_needs_the_agents_name() -> 
         amount: str
 
     with pytest.raises(Misread, match=r"number in shop@1.0.0 and text in other@1.0.0"):
-        typed("args.amount > 1", [*SCHEMAS, ("other@1.0.0", Other.model_json_schema())])
+        parse_condition("args.amount > 1", [*SCHEMAS, ("other@1.0.0", Other.model_json_schema())])
 
 
 @each_case(
@@ -136,7 +136,7 @@ def test_a_field_that_two_agents_declare_differently_needs_the_agents_name() -> 
 def test_a_sum_that_may_come_as_a_text_is_compared_as_a_number(schema: dict[str, Any], is_number: bool) -> None:
     schemas = [("shop@1.0.0", {"properties": {"usd": schema}})]
     with nullcontext() if is_number else pytest.raises(Misread):
-        condition = typed("args.usd >= 5000.50", schemas)
+        condition = parse_condition("args.usd >= 5000.50", schemas)
         told = [condition.holds(replace(ASKING, arguments={"usd": usd})) for usd in (5001, "5000.5", "5000.49", "many")]
         assert told == [True, True, False, None]
 
@@ -163,7 +163,7 @@ def test_sums_are_compared_as_they_are_written(total: Decimal) -> None:
 @given(st.text(max_size=60))
 def test_no_text_breaks_the_reader(text: str) -> None:
     with suppress(Misread):
-        typed(text, SCHEMAS)
+        parse_condition(text, SCHEMAS)
 
 
 @given(st.lists(st.sampled_from(["allow", "require", "deny"]), max_size=6))

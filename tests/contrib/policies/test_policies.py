@@ -26,7 +26,7 @@ from durableagents import BusinessFailure, Context, End, Handoff, NotSent, Polic
 from durableagents.contrib.change_control import setting as guards
 from durableagents.contrib.change_control.setting import GuardsBody
 from durableagents.contrib.policies import in_force, services, trying
-from durableagents.contrib.policies.conditions import typed
+from durableagents.contrib.policies.conditions import parse_condition
 from durableagents.contrib.policies.judging import Rule
 from durableagents.contrib.policies.models import Policy
 from durableagents.contrib.policies.services import NewPolicyBody, PolicyBody, TryBody
@@ -590,7 +590,7 @@ def test_whoever_cant_be_told_is_somebody(condition: str) -> None:
         cost_micro=None,
     )
     for effect in STRICTEST:
-        rule = Rule("orders", 1, "", "", typed(condition, []), effect, "", timedelta(days=1), "")
+        rule = Rule("orders", 1, "", "", parse_condition(condition, []), effect, "", timedelta(days=1), "")
         assert rule.matches(asking) is (effect != "allow")
 
 

@@ -15,7 +15,7 @@ from approvals.models import Approval, Decision
 from durableagents import Context, End
 from durableagents.contrib.standing_approvals import answering
 from durableagents.contrib.standing_approvals.models import StandingGrant
-from durableagents.contrib.standing_approvals.services import BoundsBody, allow, approve_again
+from durableagents.contrib.standing_approvals.services import BoundsBody, approve_again, set_limits
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.clock import database_now
@@ -32,7 +32,7 @@ from tests.world import Item, Notes, Toolbox, agent_of
 
 def allowed(admin: Actor, times: int = 5, days: int = 30, sum: str | None = None, queue: str = "finance_po") -> None:
     most = None if sum is None else Decimal(sum)
-    allow(queue, BoundsBody(times=times, days=days, sum=most, justification=WHY), by=admin)
+    set_limits(queue, BoundsBody(times=times, days=days, sum=most, justification=WHY), by=admin)
 
 
 def paying(tools: Toolbox, version: str = "1.0.0", name: str = "payer", **gate: Any) -> Agent:
@@ -92,7 +92,7 @@ def swept() -> None:
     answering._left.clear()
     timers._troubled.clear()
     timers.sweep()
-    answering.look([], float("inf"))  # including what was left for another pass
+    answering.answer_questions([], float("inf"))  # including what was left for another pass
 
 
 def refused(case: Approval, grant: StandingGrant) -> Exception:

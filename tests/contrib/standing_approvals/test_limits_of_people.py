@@ -11,7 +11,7 @@ from django.contrib.auth.models import Group, User
 from approvals.models import Approval
 from durableagents import Context, End, Rejected
 from durableagents.contrib.standing_approvals.models import StandingGrant, StandingUse
-from durableagents.contrib.standing_approvals.services import take_back
+from durableagents.contrib.standing_approvals.services import revoke
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput
 from tests.contrib.standing_approvals.granting import allowed, asks, given, paid, paying, refused, state, swept
@@ -78,7 +78,7 @@ def test_several_grants_of_the_same_go_no_further_than_one_may(stage: Stage, too
         given(cases[2], fiona, times=1, sum="1")
     given(other, fiona, times=3, sum="20000")  # about something else
     given(cases[2], frank, times=3, sum="20000")  # someone else's grant
-    take_back(second.pk, justification=WHY, by=fiona, roles=[ROLE])
+    revoke(second.pk, justification=WHY, by=fiona, roles=[ROLE])
     given(cases[3], fiona, times=1, sum="8000")
 
 

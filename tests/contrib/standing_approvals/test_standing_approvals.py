@@ -25,7 +25,7 @@ from durableagents.contrib.standing_approvals import answering
 from durableagents.contrib.standing_approvals import verify as standing_verify
 from durableagents.contrib.standing_approvals.models import StandingEnd, StandingGrant, StandingUse
 from durableagents.contrib.standing_approvals.queries import find_one, find_page
-from durableagents.contrib.standing_approvals.services import GrantOver, take_back
+from durableagents.contrib.standing_approvals.services import GrantOver, revoke
 from durableagents.databases import RUNTIME_ROLE
 from ledger import events as e
 from ledger.actors import Actor
@@ -178,7 +178,7 @@ def test_withdrawn_it_answers_nothing_and_an_unused_yes_lapses(
     swept()
     assert state(case.run) == "approved"
     assert stage.drive() == "completed" and paid(tools) == 2
-    take_back(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
+    revoke(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
     lifecycle.resume(later.run_id, by=Actor("user", "olga", role="operator"), justification=WHY)
     assert stage.drive() == "parked"
     anew = Approval.objects.get(run=later.run, state="open")
@@ -194,7 +194,7 @@ def test_withdrawn_it_answers_nothing_and_an_unused_yes_lapses(
     assert stage.drive() == "completed" and paid(tools) == 3
     sound(later.run)
     with pytest.raises(GrantOver, match="taken back by user:fiona"):
-        take_back(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
+        revoke(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
 
 
 def test_who_may_take_it_back(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
@@ -212,11 +212,11 @@ def test_who_may_take_it_back(stage: Stage, tools: Toolbox, fiona: Actor) -> Non
         for other, held in ((somebody(f"lena{grant.pk}", "approver_legal"), ["approver_legal"]), (admin, ["auditor"])):
             other = replace(other, person=None) if other is admin else other
             with pytest.raises(Forbidden):
-                take_back(grant.pk, justification=WHY, by=other, roles=held)
-        assert take_back(grant.pk, justification=WHY, by=by, roles=roles).end is not None
+                revoke(grant.pk, justification=WHY, by=other, roles=held)
+        assert revoke(grant.pk, justification=WHY, by=by, roles=roles).end is not None
         assert StandingEnd.objects.get(grant=grant).role == role
     with pytest.raises(NotFound):
-        take_back(4711, justification=WHY, by=fiona, roles=[ROLE])
+        revoke(4711, justification=WHY, by=fiona, roles=[ROLE])
 
 
 @pytest.mark.parametrize("what", ["role", "account", "limit", "queue closed", "started it", "proof", "policy"])
@@ -316,7 +316,7 @@ def test_two_sweepers_answer_once_and_never_more_than_allowed(stage: Stage, tool
     assert stage.drive() == "completed"
     cases = [asks(stage, agent) for _ in range(10)]
     troubles: list[Any] = []
-    at_once(*[lambda: troubles.extend(answering.look([], float("inf"))) for _ in range(8)])
+    at_once(*[lambda: troubles.extend(answering.answer_questions([], float("inf"))) for _ in range(8)])
     swept()
     # On a busy machine one of eight may wait too long for a lock; the next sweep answers its question.
     assert all("lock timeout" in str(error) for _, _, error in troubles), troubles
@@ -339,7 +339,7 @@ def test_what_was_tried_before_is_a_persons_to_answer(stage: Stage, tools: Toolb
     case = asks(stage, agent)
     swept()
     assert stage.drive() == "failed"
-    take_back(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
+    revoke(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
     given(asks(stage, agent), fiona)
     lifecycle.retry(case.run_id, by=olga, justification="open again")
     while not Approval.objects.filter(run=case.run, state="open").exists():
@@ -438,7 +438,7 @@ def half_way(stage: Stage, tools: Toolbox, fiona: Actor) -> tuple[Actor, Standin
 
 def test_withdrawn_while_others_are_asked_its_yes_is_void(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
     lena, grant, case, legal = half_way(stage, tools, fiona)
-    take_back(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
+    revoke(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
     yes(legal, lena)
     assert stage.drive() == "parked" and paid(tools) == 1
     anew = Approval.objects.get(run=case.run, state="open")
@@ -460,7 +460,7 @@ def test_what_went_out_with_others_votes_counts_as_used(stage: Stage, tools: Too
     lena, grant, case, legal = half_way(stage, tools, fiona)
     yes(legal, lena)
     assert stage.drive() == "completed" and paid(tools) == 2
-    take_back(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
+    revoke(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
     sound(case.run)
     (act,) = ActRecord.objects.filter(action="standing_revoke")
     assert act.after == {"lapsed": 0}
@@ -482,7 +482,7 @@ def test_the_queue_whose_yes_was_taken_back_is_asked_and_no_other(stage: Stage, 
     assert stage.drive() == "parked"
     third = Approval.objects.get(run=legal.run, state="open")
     assert third.queue == "customer_refunds"
-    take_back(grant.pk, justification=WHY, by=lena, roles=["approver_legal"])
+    revoke(grant.pk, justification=WHY, by=lena, roles=["approver_legal"])
     yes(third, somebody("frank", ROLE))
     assert stage.drive() == "parked" and paid(tools) == 2
     anew = Approval.objects.get(run=legal.run, state="open")
@@ -561,7 +561,7 @@ def test_the_applications_role_gives_uses_and_withdraws(stage: Stage, fiona: Act
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL ROLE {RUNTIME_ROLE}")
         swept()
-        take_back(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
+        revoke(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
     assert state(case.run) == "approved"
 
 
@@ -640,6 +640,6 @@ def test_a_yes_that_lapsed_and_was_set_back_is_found(stage: Stage, tools: Toolbo
     case = asks(stage, agent)
     lifecycle.pause(case.run_id, by=olga, justification=WHY)
     swept()
-    take_back(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
+    revoke(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
     Wait.objects.filter(pk=case.wait_id).update(grant_expires_at=grant.until + timedelta(days=1))
     assert any("its grant does not end when it should" in problem for problem in verify(case.run_id).problems)

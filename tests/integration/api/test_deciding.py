@@ -218,7 +218,7 @@ def test_given_used_read_withdrawn(
     assert (ended["state"], ended["end"]["by"], ended["end"]["role"]) == ("taken_back", "key:operator", "operator")
     assert is_problem(finance.post(end, REASON), 409)
     third = put()
-    answering.look([], float("inf"))
+    answering.answer_questions([], float("inf"))
     assert Approval.objects.get(pk=third.pk).state == "open"
     assert is_problem(finance.get("grants?cursor=x"), 400)
     assert finance.get("grants?queue=finance_po&limit=1").json()["results"]

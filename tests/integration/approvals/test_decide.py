@@ -27,7 +27,7 @@ from approvals.repeats import repeats_of
 from approvals.services import GRANT_LIVES, AlreadyDecided, StalePlan, decide, is_plan_intact
 from durableagents import Amount, Context, End, Evidence
 from durableagents.contrib.standing_approvals.models import StandingUse
-from durableagents.contrib.standing_approvals.terms import asked_of
+from durableagents.contrib.standing_approvals.terms import read_same_call
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.codes import number_text
@@ -347,9 +347,9 @@ def test_of_an_agent(stage: Stage, tools: Toolbox, fiona: Actor, capsys: Any) ->
     assert grant.is_authentic and not grant.most.is_signed()
     assert stage.drive() == "completed"
     case = asks(stage, agent)
-    amount = asked_of(bytes(case.plan)).amount
+    amount = read_same_call(bytes(case.plan)).amount
     assert amount is not None and str(amount) == "$0" and b'"-0' not in bytes(case.plan)
-    before = asked_of(bytes(case.plan).replace(b'"value":"0.00"', b'"value":"-0.00"')).amount
+    before = read_same_call(bytes(case.plan).replace(b'"value":"0.00"', b'"value":"-0.00"')).amount
     assert b'"value":"0.00"' in bytes(case.plan) and str(before) == "$0"
     swept()
     assert state(case.run) == "approved" and stage.drive() == "completed"

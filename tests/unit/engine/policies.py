@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from durableagents.contrib.policies.conditions import restored
+from durableagents.contrib.policies.conditions import restore_condition
 from durableagents.contrib.policies.judging import Rule, Rulebook
 from runs.engine.policy import Asking, Judged
 from tests.unit.engine.story import Story
@@ -24,7 +24,7 @@ def rule(effect: Any = "require", condition: str = "", kinds: dict[str, str] | N
         "within": timedelta(days=1),
         "rule": "the board says so",
     }
-    return Rule(condition=restored(condition, kinds or {}), **(given | more))
+    return Rule(condition=restore_condition(condition, kinds or {}), **(given | more))
 
 
 class Known:

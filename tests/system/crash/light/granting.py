@@ -11,7 +11,7 @@ from approvals.bodies import MAX_TIMES, AgainBody
 from approvals.models import Approval, Queue
 from durableagents.contrib.standing_approvals import answering
 from durableagents.contrib.standing_approvals.models import StandingGrant
-from durableagents.contrib.standing_approvals.services import approve_again, take_back
+from durableagents.contrib.standing_approvals.services import approve_again, revoke
 from durableagents.contrib.standing_approvals.terms import Bounds
 from ledger.actors import Actor
 from ledger.clock import database_now
@@ -42,7 +42,7 @@ class Granting:
         manner = self._left.pop(0) if self._left else "wait"
         assert manner in MANNERS
         first, second = (account(f"{FINANCE}-{n}", FINANCE) for n in (0, 1))
-        yes, look = self._shown.yes(approval, second), partial(answering.look, [], float("inf"))
+        yes, look = self._shown.yes(approval, second), partial(answering.answer_questions, [], float("inf"))
         match manner:
             case "allow":
                 at_once([_allow(approval, first), _allow(approval, second)])
@@ -68,4 +68,4 @@ def _allow(approval: Approval, by: Actor) -> Callable[[], Any]:
 
 def _take_all_back(approval: Approval, by: Actor) -> list[Callable[[], Any]]:
     rows = StandingGrant.objects.filter(run_id=approval.run_id)
-    return [partial(take_back, row.pk, justification=WHY, by=by, roles=[FINANCE]) for row in rows]
+    return [partial(revoke, row.pk, justification=WHY, by=by, roles=[FINANCE]) for row in rows]
