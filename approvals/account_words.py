@@ -9,36 +9,25 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from approvals.deadlines.listed import shifts_in_words
 from approvals.grants import bounds_in
 from approvals.queues.listed import asked_in_words
-from approvals.timing.words import hours_of
 from ledger.models import AccountRecord
 from ledger.web.roles import name_of
+from runs import features
 from runs.engine.errors import DefinitionError
-from runs.engine.gating.calendars import DAYS
 from runs.engine.gating.proof import threshold_in
 
 _LABELS = {
     "again": "standing approvals",
-    "at_once_if_away": "escalate at once if everyone is away",
-    "clock_stops": "pause for questions",
-    "every": "first reminder after",
-    "on_timeout": "if nobody decides",
     "proof": "extra verification",
-    "remind": "reminders",
-    "steps": "escalates to",
     "within_seconds": "within",
-}
-_ON_TIMEOUT = {
-    "reject": "rejected",
-    "escalate": "escalated",
-    "remind": "no deadline, reminders",
 }
 
 
 def label_of(name: str) -> str:
-    return _LABELS.get(name, name.replace("_", " "))
+    """Return the label of a value in the record of a change."""
+    labels = features.handler(lambda each: each.change_labels, name)
+    return labels or _LABELS.get(name, name.replace("_", " "))
 
 
 def was_and_is(name: str, before: Any, after: Any) -> tuple[str, str]:
@@ -49,10 +38,10 @@ def was_and_is(name: str, before: Any, after: Any) -> tuple[str, str]:
 
 def said(name: str, value: Any) -> str:
     """Return a value as text; empty for nothing."""
-    if name in _WORDS:
+    if (describe := _WORDS.get(name) or features.handler(lambda each: each.change_texts, name)) is not None:
         # Recorded acts may contain invalid values: only the current shape is put into words.
         with suppress(DefinitionError, TypeError, ValueError):
-            return _WORDS[name](value)
+            return describe(value)
     return _plainly(value)
 
 
@@ -66,12 +55,19 @@ def _plainly(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _steps(value: Any) -> str:
-    return ", then ".join(f"{to} for {hours_of(minutes)}" for to, minutes in value or [])
+def hours_of(minutes: Any) -> str:
+    """Return hours as text, with minutes if a tenth isn't exact; empty below a minute."""
+    if not isinstance(minutes, int) or not minutes:
+        return ""
+    if minutes >= 60 and minutes % 6 == 0:
+        return f"{hours_typed(minutes)} hour{'' if minutes == 60 else 's'}"
+    counts = [(minutes // 60, "hour"), (minutes % 60, "minute")]
+    return " ".join(f"{n} {unit}{'' if n == 1 else 's'}" for n, unit in counts if n)
 
 
-def _remind(value: Any) -> str:
-    return f"after {' and '.join(f'{share} %' for share in value)} of the time" if value else ""
+def hours_typed(minutes: int) -> str:
+    """Return minutes as a form's hours, exact enough to convert back."""
+    return f"{minutes / 60:.8f}".rstrip("0").rstrip(".")
 
 
 def _proof(value: Any) -> str:
@@ -89,25 +85,9 @@ def _again(value: Any) -> str:
     return f"at most {calls} in {days}{in_all}"
 
 
-def _week(value: Any) -> str:
-    days = zip(DAYS, value or [], strict=False)
-    return "; ".join(f"{day.capitalize()} {shifts_in_words(shifts)}" for day, shifts in days if shifts)
-
-
-def _holidays(value: Any) -> str:
-    return "; ".join(f"{day} {name}" for day, name in value or [])
-
-
 _WORDS: dict[str, Callable[[Any], str]] = {
     "again": _again,
-    "every": hours_of,
-    "clock_stops": hours_of,
-    "holidays": _holidays,
-    "on_timeout": lambda value: _ON_TIMEOUT.get(value, value or ""),
     "proof": _proof,
-    "remind": _remind,
-    "steps": _steps,
-    "week": _week,
     "within_seconds": lambda seconds: hours_of((seconds or 0) // 60),
 }
 

@@ -12,14 +12,13 @@ from django.db.models.expressions import RawSQL
 
 from approvals import votes
 from approvals.authentic import marks_of
+from approvals.deadlines import deadlines
 from approvals.guards import ApprovalPanel, documents_lack_app, feature_annotations
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import CHANGED_FIRST, Facts, No, Standing, Sum, judge, thresholds
 from approvals.proofs import minutes, wanted_for
 from approvals.queues.sight import asked_at, is_shown, reads
 from approvals.queues.standing import FACTS, also, facts_in
-from approvals.timing.words import Missed, missed
-from approvals.timing.words import along as timed
 from approvals.votes import NEXT, NOW, StageShown, nobody_left, stages_of
 from ledger.actors import Actor
 from ledger.erasure import Erasure, erasure_of
@@ -221,10 +220,6 @@ class Brief:
         return there.queue.reasons if there.queue is not None else ()
 
     @property
-    def missed(self) -> Missed | None:
-        return missed(self.approval)
-
-    @property
     def is_open(self) -> bool:
         return bool(self.approval.state == ApprovalState.OPEN)
 
@@ -398,7 +393,9 @@ def _revisions(approval_id: UUID, reader: int | None) -> tuple[list[tuple[Approv
     seq = Subquery(Head.objects.filter(run_id=OuterRef("run_id")).values("seq"))
     facts = RawSQL(f'CASE WHEN "approvals_approval"."id" = %s THEN {_FACTS} END', [approval_id, reader], TextField())
     rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id]))
-    rows = rows.annotate(head_seq=seq, facts=facts, **timed(), **votes.along(), **feature_annotations(is_whole=True))
+    rows = rows.annotate(
+        head_seq=seq, facts=facts, **deadlines().annotations(), **votes.along(), **feature_annotations(is_whole=True)
+    )
     known = {row.id: row for row in rows}
     said = list(Decision.objects.filter(approval_id__in=list(known)).select_related("approval")) if known else []
     decisions = {one.approval_id: one for one in said if one.closes}

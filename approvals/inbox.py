@@ -17,12 +17,11 @@ from django.db.models.functions import Now
 from django.urls import reverse
 
 from approvals.brief import asks_of, cards_by_name, plan_of, title_of
+from approvals.deadlines import DeadlineTexts, deadlines
 from approvals.guards import ApprovalFilter, ApprovalPanel, feature_annotations
 from approvals.models import Approval, ApprovalState
 from approvals.queues.sight import asked_at, readable, shown_of
 from approvals.repeats import Repeat, repeats_of
-from approvals.timing.words import Missed, is_endless, is_halted, missed
-from approvals.timing.words import along as timed
 from approvals.votes import NOW, StageShown, stages_of
 from ledger.web.cursors import Condition, Order, closed, opened
 from ledger.web.roles import OwnCase, OwnLimit, StandsIn, own_cases, own_limits, stand_ins
@@ -108,19 +107,17 @@ class Item:
 
     @property
     def is_overdue(self) -> bool:
-        return self.approval.deadline < datetime.now(UTC) and not self.is_endless and not self.is_halted
+        """Return whether its deadline has passed, though the sweeper hasn't acted on it."""
+        return self.approval.deadline < datetime.now(UTC) and not self.time.is_endless and not self.time.is_halted
 
     @property
-    def is_halted(self) -> bool:
-        return is_halted(self.approval)
+    def time(self) -> DeadlineTexts:
+        """What is said about its time."""
+        return deadlines().texts(self.approval)
 
-    @property
-    def is_endless(self) -> bool:
-        return is_endless(self.approval)
 
-    @property
-    def missed(self) -> Missed | None:
-        return missed(self.approval)
+def _annotations() -> dict[str, Any]:
+    return deadlines().annotations() | feature_annotations(is_whole=False)
 
 
 @cache
@@ -289,11 +286,7 @@ def _went_to(mine: list[str]) -> list[dict[Any, Any]]:
 
 
 def _rows(ids: RawSQL, wanted: Wanted) -> list[Approval]:
-    approvals = (
-        Approval.objects.select_related("run")
-        .filter(id__in=ids)
-        .annotate(**timed(), **feature_annotations(is_whole=False))
-    )
+    approvals = Approval.objects.select_related("run").filter(id__in=ids).annotate(**_annotations())
     return sorted(approvals, key=lambda one: _edge(one, wanted), reverse=wanted.is_decided)
 
 
@@ -321,7 +314,7 @@ def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
         rows = rows.filter(state=ApprovalState.OPEN).order_by("deadline", "id")
     if wanted.is_late:
         rows = rows.filter(Q(escalated_to__isnull=False) | Q(deadline__lt=Now()))
-    approvals = list(rows.filter(*wanted.in_orm).annotate(**timed(), **feature_annotations(is_whole=False)))
+    approvals = list(rows.filter(*wanted.in_orm).annotate(**_annotations()))
     place = opened(wanted.beyond)
     rest = [one for one in approvals if place is None or _is_beyond(one, place, wanted)]
     listed = _listed(rest[: limit + 1], wanted, limit, len(approvals), place is None, held)

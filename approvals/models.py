@@ -9,10 +9,6 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django_fsm import FSMField, transition
 
-from approvals.calendars.models import Absence as Absence
-from approvals.calendars.models import Calendar as Calendar
-from approvals.calendars.models import Escalation as Escalation
-from approvals.calendars.models import Timing as Timing
 from approvals.grants import StandingEnd as StandingEnd
 from approvals.grants import StandingGrant as StandingGrant
 from approvals.grants import StandingUse as StandingUse
@@ -22,6 +18,7 @@ from approvals.outbox import Device as Device
 from approvals.outbox import Notice as Notice
 from approvals.outbox import Preference as Preference
 from approvals.queue_models import Deputy as Deputy
+from approvals.queue_models import Escalation as Escalation
 from approvals.queue_models import Limit as Limit
 from approvals.queue_models import Queue as Queue
 from approvals.rules.rows import Policy as Policy
@@ -113,7 +110,7 @@ class Approval(models.Model):
     case_id = models.UUIDField(
         null=True, help_text="The first stage's question, where several people decide; empty: one yes of one person."
     )
-    # Timing beyond the deadline; the journal's events repeat it. See timing/.
+    # Timing beyond the deadline; the journal's events repeat it. See deadlines.py.
     timing = Json(null=True, help_text="The terms: by which calendar, what then, when people are reminded.")
     look_at = models.DateTimeField(null=True, help_text="When the sweeper looks at it before its deadline.")
     escalated_to = ArrayField(models.TextField(), null=True, help_text="Further queues to which it was escalated.")

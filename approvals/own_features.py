@@ -5,9 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from approvals import offered, services
-from approvals.calendars import asof
-from approvals.deadlines import due
-from approvals.deadlines.listed import absences_of, timing_of
+from approvals.deadlines import deadlines
 from approvals.granting import using
 from approvals.granting.listed import bounds_of
 from approvals.notices import addressing, kinds
@@ -15,7 +13,6 @@ from approvals.notices.courier import ADDRESS, BY_CHAT, BY_MAIL, BY_PUSH, CHAT, 
 from approvals.policies.inforce import STATEMENT, book_of
 from approvals.policies.verification import Policed, every_revision
 from approvals.queues import along, standing
-from approvals.timing import course
 from approvals.verification import Gates
 from runs.background import Duty
 from runs.features import Feature, Policies, Queues
@@ -28,12 +25,13 @@ FEATURES = (
         queues=Queues(
             statement=along.FACTS,
             is_ours=along.is_ours,
-            timings_in=asof.timings,
             role_of=standing.role_held,
             escalated=standing.went_further,
         ),
         on_question=(services.ON_ASK,),
         on_withdraw=(services.WITHDRAW,),
+        on_wait_due={Wait.Kind.APPROVAL: services.on_due},
+        on_wait_moved={Wait.Kind.APPROVAL: lambda wait: deadlines().follow(wait)},
         on_reopen=(services.REOPEN,),
         offers=(offered.decisions,),
         remarks=(offered.how_many_more, offered.who_is_missing),
@@ -46,14 +44,6 @@ FEATURES = (
             "approvals_standinggrant": "run_id",
             "approvals_standinguse": "run_id",
         },
-    ),
-    Feature(
-        name="deadlines",
-        on_wait_due={Wait.Kind.APPROVAL: due.on_due},
-        on_wait_moved={Wait.Kind.APPROVAL: course.follow},
-        sweeps=(due.look,),
-        queue_panels=(lambda queue: {"t": timing_of(queue)},),
-        queue_list_panels=(lambda person: {"absences": absences_of(person)},),
     ),
     Feature(name="standing grants", sweeps=(using.look,), queue_panels=(bounds_of,)),
     Feature(

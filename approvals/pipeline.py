@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from approvals.deadlines import InTime
 from approvals.guards import DecisionGuard, DocumentsNeedApp
 from approvals.proofs import ProofNeedsApp
-from approvals.timing.course import TIMING
 
-GUARDS: tuple[DecisionGuard, ...] = (DocumentsNeedApp(), TIMING, ProofNeedsApp())
+GUARDS: tuple[DecisionGuard, ...] = (DocumentsNeedApp(), InTime(), ProofNeedsApp())

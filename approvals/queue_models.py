@@ -1,4 +1,4 @@
-"""Rows of queues, limits and deputies. They are closed, removed or ended, never deleted. Each row has a code
+"""Rows of queues, limits, deputies and escalations. They are closed, removed or ended, never deleted. Each has a code
 (ledger/codes.py), so forged rows grant no decision."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ import pgtrigger
 from django.db import models
 from django.db.models.functions import Lower
 
-from ledger.models import Coded, Json
+from ledger.models import Coded, Json, append_only
 
 
 class Queue(Coded):
@@ -112,3 +112,24 @@ class Deputy(Coded):
 
     def __str__(self) -> str:
         return f"{self.deputy} for {self.principal}"
+
+
+class Escalation(Coded):
+    """A question was escalated to a further queue, whose deciders may decide it. `n` counts from 1. Append-only."""
+
+    id = models.BigAutoField(primary_key=True)
+    approval = models.ForeignKey("approvals.Approval", on_delete=models.PROTECT, related_name="escalations")
+    n = models.SmallIntegerField()
+    run_id = models.UUIDField()
+    queue = models.TextField()
+    cause = models.TextField(help_text="timeout, or away: everybody who decides there was.")
+    deadline = models.DateTimeField()
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["approval", "n"], name="approvals_escalated_once")]
+        indexes = [models.Index(fields=["run_id"], name="approvals_escalated_of_run")]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"{self.approval_id} to {self.queue}"

@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import transaction
 from psycopg.types.json import Jsonb
 
+from approvals.deadlines import deadlines
 from approvals.guards import DecisionGuard, PendingDecision
 from approvals.models import Approval, ApprovalState, Decision, listed_in_row
 from approvals.pipeline import GUARDS
@@ -439,6 +440,13 @@ def _close(
         role=by.role,
         payload=payload,
     )
+
+
+def on_due(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
+    """Handle a passed deadline. The sweeper has locked head, run and wait."""
+    approval, keeper = Approval.objects.select_for_update().get(wait=wait), deadlines()
+    if not keeper.is_put_right(keeper.course(approval, wait), approval, wait, now):
+        expire(run, wait, now, by)
 
 
 def expire(run: Run, wait: Wait, now: datetime, by: Actor) -> None:

@@ -4,8 +4,6 @@ from django.urls import path
 
 from approvals import views
 from approvals.cases import views as cases
-from approvals.changes import views as changes
-from approvals.deadlines import views as timing
 from approvals.granting import views as granting
 from approvals.notices import views as notices
 from approvals.policies import views as policies
@@ -19,8 +17,6 @@ urlpatterns = [
     path("approvals/<uuid:approval_id>/plan", cases.Plan.as_view(), name="plan"),
     path("queues", queues.QueuesPage.as_view(), name="queues"),
     path("queues/new", queues.Adding.as_view(), name="new_queue"),
-    path("queues/deputies", queues.Appointing.as_view(), name="deputies"),
-    path("queues/deputies/<int:deputy_id>/revocations", queues.Revoking.as_view(), name="deputy_revocations"),
     path("queues/of/<str:queue>", queues.OneQueuePage.as_view(), name="queue"),
     path("queues/of/<str:queue>/changes", queues.QueueChanges.as_view(), name="queue_changes"),
     path("queues/of/<str:queue>/closings", queues.QueueClosings.as_view(), name="queue_closings"),
@@ -41,12 +37,6 @@ urlpatterns = [
     path("policies/of/<str:policy>", policies.OnePolicyPage.as_view(), name="policy"),
     path("policies/of/<str:policy>/versions", policies.PolicyChanging.as_view(), name="policy_versions"),
     path("policies/of/<str:policy>/retirements", policies.PolicyRetiring.as_view(), name="policy_retirements"),
-    path("changes", changes.ChangesPage.as_view(), name="rule_changes"),
-    path("changes/guards", changes.Guards.as_view(), name="four_eyes"),
-    path("changes/<uuid:change_id>", changes.ChangePage.as_view(), name="rule_change"),
-    path("changes/<uuid:change_id>/agreements", changes.Agreements.as_view(), name="rule_change_agreements"),
-    path("changes/<uuid:change_id>/refusals", changes.Refusals.as_view(), name="rule_change_refusals"),
-    path("changes/<uuid:change_id>/withdrawals", changes.Withdrawals.as_view(), name="rule_change_withdrawals"),
     path("notifications", notices.Mine.as_view(), name="notifications"),
     path("notifications/settings", notices.Settings.as_view(), name="notice_settings"),
     path("notifications/tests", notices.Tests.as_view(), name="notice_tests"),
@@ -58,13 +48,5 @@ urlpatterns = [
     path("notifications/channels/<int:channel_id>/changes", notices.ChannelChanges.as_view(), name="channel_changes"),
     path("notifications/channels/<int:channel_id>/ends", notices.ChannelEnds.as_view(), name="channel_ends"),
     path("notifications/channels/<int:channel_id>/tests", notices.ChannelTests.as_view(), name="channel_tests"),
-    path("queues/of/<str:queue>/timings", timing.QueueTimings.as_view(), name="queue_timings"),
-    path("queues/calendars", timing.CalendarsPage.as_view(), name="calendars"),
-    path("queues/calendars/new", timing.AddingCalendar.as_view(), name="new_calendar"),
-    path("queues/calendars/of/<str:calendar>", timing.OneCalendarPage.as_view(), name="calendar"),
-    path("queues/calendars/of/<str:calendar>/changes", timing.CalendarChanges.as_view(), name="calendar_changes"),
-    path("queues/calendars/of/<str:calendar>/removals", timing.CalendarRemovals.as_view(), name="calendar_removals"),
-    path("queues/absences", timing.Leaving.as_view(), name="absences"),
-    path("queues/absences/<int:absence_id>/endings", timing.ComingBack.as_view(), name="absence_endings"),
     path("audit", views.AuditPage.as_view(), name="audit"),
 ]

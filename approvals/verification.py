@@ -11,6 +11,7 @@ from uuid import UUID
 
 from approvals.cases.talks import Talks
 from approvals.cases.verified import amendment_problems, as_decision
+from approvals.deadlines import deadlines
 from approvals.granting.verification import AUTH, Standing
 from approvals.models import Approval, Decision, Seat
 from approvals.policy import VERDICTS
@@ -18,7 +19,6 @@ from approvals.queue_models import Deputy, Queue
 from approvals.queues.acts import snapshot
 from approvals.sameness import amount_of, call_of, same_of
 from approvals.services import GRANT_LIVES
-from approvals.timing.verification import Times
 from ledger import events as e
 from ledger.models import ActRecord
 from ledger.verification.accounts import rights_problems
@@ -46,7 +46,7 @@ class Gates:
         self.requested: dict[str, tuple[int, e.ApprovalRequested]] = {}
         self.decided: dict[str, tuple[int, e.ApprovalDecided]] = {}
         self.votes: dict[tuple[str, int | None], tuple[int, e.ApprovalVoted]] = {}
-        self.times, self.talks, self.standing = Times(journal), Talks(journal), Standing(journal)
+        self.times, self.talks, self.standing = deadlines().checks(journal), Talks(journal), Standing(journal)
         self.amended: dict[str, e.PlanAmended] = {}
         self.answered: dict[str, e.ApprovalRequested] = {}  # by slot: the question answered there last
         self.misused: list[str] = []

@@ -20,7 +20,7 @@ from django.http import Http404, HttpRequest
 from durableagents.identity.password_check import hashed
 from durableagents.identity.rights import is_protected, one_is_left
 from durableagents.identity.signals import password_set
-from ledger.four_eyes.known import hold, is_guarded
+from ledger.change_control import hold, is_guarded
 
 ROLES = ("groups", "is_staff", "is_superuser", "user_permissions")
 
@@ -36,7 +36,7 @@ class NewPassword(AdminPasswordChangeForm):
         """Save the password. Raises Http404, PermissionDenied, Busy."""
         given = self.cleaned_data
         kept = hashed(given["password1"]) if given["set_usable_password"] else make_password(None)
-        hold(is_alone=False)
+        hold()
         user = User.objects.select_for_update().filter(pk=self.user.pk).first()
         if user is None:
             raise Http404
@@ -65,7 +65,7 @@ class Accounts(UserAdmin):
         if not change:
             super().save_model(request, obj, form, change)
             return
-        hold(is_alone=False)
+        hold()
         row = User.objects.select_for_update().filter(pk=obj.pk).first()
         if row is None:
             raise Http404

@@ -23,16 +23,18 @@ class DurableAgentsConfig(AppConfig):
         from durableagents.identity import names
         from durableagents.identity.demo_accounts import demo_accounts
         from durableagents.identity.session_rows import every_session
-        from durableagents.navigation import SECTIONS, halted
+        from durableagents.navigation import SECTIONS
         from ledger import privileges
         from ledger.verification import registers
         from ledger.web import navigation
 
         names.guard_user_names()
         registers.register(every_session)
-        # An app outside the core adds its own by a method of its config.
-        more = [each for app in registry.get_app_configs() for each in getattr(app, "sections", list)()]
-        navigation.declare((*SECTIONS, *more), accounts=demo_accounts, notices=halted)
+        # An app outside the core adds its own by methods of its config.
+        configs = registry.get_app_configs()
+        more = [each for app in configs for each in getattr(app, "sections", list)()]
+        notices = [app.notices for app in configs if hasattr(app, "notices")]
+        navigation.declare((*SECTIONS, *more), accounts=demo_accounts, notices=notices)
         if keys.refusal not in privileges.others:
             privileges.others.append(keys.refusal)
 

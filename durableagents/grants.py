@@ -21,10 +21,7 @@ APPEND_ONLY = frozenset(
         "ledger_ledgerentry",
         "ledger_overriderecord",
         "ledger_actrecord",
-        "ledger_foureyes",
         "approvals_decision",
-        "approvals_calendar",
-        "approvals_timing",
         "approvals_escalation",
         "approvals_standinggrant",
         "approvals_standinguse",
@@ -34,7 +31,6 @@ APPEND_ONLY = frozenset(
         "runs_incident",
         "runs_price",
         "runs_policyrevision",
-        "runs_halt",
         "durableagents_masterkey",
         "durableagents_document",
         "django_admin_log",  # who changed what under /admin/
@@ -45,20 +41,6 @@ APPEND_ONLY = frozenset(
 FROZEN = {
     "ledger_head": {"run_id"},
     "ledger_rowcode": {"table_name", "key"},
-    "ledger_rulechange": {
-        "id",
-        "family",
-        "act",
-        "given",
-        "told",
-        "why",
-        "by",
-        "person",
-        "role",
-        "auth",
-        "address",
-        "made_at",
-    },
     "runs_run": {
         "id",
         "agent",
@@ -118,7 +100,6 @@ FROZEN = {
         "made_at",
         "code",
     },
-    "approvals_absence": {"id", "person", "deputy_id", "starts_at", "ends_at", "reason", "set_by", "made_at"},
     "approvals_inquiry": {
         "id",
         "approval_id",
@@ -158,7 +139,6 @@ READ_ONLY = frozenset(
         "runs_attribute",  # written by a trigger as the owner
         "runs_runtag",  # likewise
         "approvals_seat",  # likewise
-        "runs_haltnow",  # likewise
         "ledger_accountrecord",
         "ledger_register",
         "durableagents_endedsession",  # likewise

@@ -25,12 +25,12 @@ _NAMES = {
     "approvals.api.policies.VersionRow": "PolicyVersionRow",
     "approvals.api.queues.LimitRow": "QueueLimitRow",
     "durableagents.contrib.casework.common.AnswerBody": "InquiryAnswerBody",
+    "durableagents.contrib.halts.services.LiftBody": "HaltLiftBody",
     "approvals.queues.acts.LiftBody": "QueueLiftBody",
     "approvals.queues.acts.LimitBody": "QueueLimitBody",
     "runs.api.injecting.ChangeRow": "ContextChangeRow",
     "runs.api.versions.ChangeRow": "AgentChangeRow",
     "runs.models.run.State": "RunState",
-    "runs.services.halts.acts.LiftBody": "HaltLiftBody",
 }
 
 # Operation ids of acts whose address says what is acted on, not what is done.

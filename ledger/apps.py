@@ -10,14 +10,12 @@ class LedgerConfig(AppConfig):
         """Register the ledger's own verification checks (other apps add theirs) and the time loaders."""
         from ledger import accounts  # noqa: F401 (it listens to changes of accounts)
         from ledger.clock import read_every_time
-        from ledger.four_eyes.settling import TwoPeople
-        from ledger.four_eyes.verification import every_change
         from ledger.verification import registers
         from ledger.verification.accounts import every_account
         from ledger.verification.checks import Acts, HeadCheck, Overrides
         from ledger.verification.protected import protected_rows
         from ledger.verification.runs import register
 
-        register(Overrides, Acts, HeadCheck, TwoPeople)
-        registers.register(protected_rows, every_account, every_change)
+        register(Overrides, Acts, HeadCheck)
+        registers.register(protected_rows, every_account)
         connection_created.connect(read_every_time, dispatch_uid="ledger.clock.read_every_time")

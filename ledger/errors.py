@@ -161,7 +161,7 @@ def first_line(error: BaseException) -> str:
 
 
 class Proposed(Exception):
-    """Not an error: the change waits for a second person (ledger/four_eyes). Each interface reports it its own way."""
+    """Not an error: the change waits for a second person (change_control.py). Each interface reports it its own way."""
 
     def __init__(self, change: UUID) -> None:
         super().__init__(f"proposed as change {change}")

@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID
 
 import pgtrigger
-from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
@@ -400,54 +399,3 @@ class VerificationJob(models.Model):
                 fields=["is_open"], name="ledger_one_verification_at_a_time", condition=models.Q(is_open=True)
             ),
         )
-
-
-class FourEyes(Coded):
-    """The families of rules that need two people. The newest row counts; none if never set."""
-
-    n = models.BigIntegerField(primary_key=True)
-    families = ArrayField(models.TextField())
-    set_by = models.TextField()
-    at = models.DateTimeField()
-
-    class Meta:
-        triggers = append_only()
-
-
-class RuleChange(Coded):
-    """A proposed rule change: the act, its arguments, and what it would have done at that time."""
-
-    class State(models.TextChoices):
-        OPEN = "open"
-        APPLIED = "applied"
-        REFUSED = "refused"
-        WITHDRAWN = "withdrawn"
-
-    id = models.UUIDField(primary_key=True)
-    family = models.TextField()
-    act = models.TextField(help_text="The service, by the name of its function.")
-    given = Json(help_text="What it is given.")
-    told = Json(help_text="What its records would have said: action, subject, queue, before, after.")
-    why = models.TextField()
-    by = models.TextField()
-    person = models.BigIntegerField()
-    role = models.TextField(blank=True)
-    auth = models.TextField(blank=True)
-    address = models.TextField(blank=True)
-    made_at = models.DateTimeField()
-    state = models.TextField(choices=State.choices, default=State.OPEN)
-    ended_by = models.TextField(blank=True, default="")
-    ended_at = models.DateTimeField(null=True)
-    ended_why = models.TextField(blank=True, default="")
-
-    class Meta:
-        indexes = [
-            models.Index(fields=["-made_at"], name="ledger_rulechange_newest"),
-            models.Index(fields=["-made_at"], condition=models.Q(state="open"), name="ledger_rulechange_open"),
-        ]
-        triggers = [
-            pgtrigger.Protect(name="kept", operation=pgtrigger.Delete),
-            pgtrigger.Protect(
-                name="ends_once", operation=pgtrigger.Update, condition=pgtrigger.Condition("OLD.state <> 'open'")
-            ),
-        ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from importlib import import_module
+from importlib.util import find_spec
 from pkgutil import iter_modules
 
 from django.db import DEFAULT_DB_ALIAS, ProgrammingError, connection, connections
@@ -106,39 +107,42 @@ def _lacking(loader: MigrationLoader) -> list[Migration]:
 
 def _unknown(loader: MigrationLoader) -> list[Migration]:
     known = loader.disk_migrations.keys() | {old for m in loader.disk_migrations.values() for old in m.replaces}
-    unknown = [key for key in loader.applied_migrations if key not in known and _is_removable(*key) is not True]
+    unknown = [key for key in loader.applied_migrations if key not in known and _need(loader, *key) != ""]
     brought = _brought() if unknown else set()
     return [key for key in unknown if key[0] not in brought]
 
 
 def _brought() -> set[str]:
     """Return the apps of libraries that removable apps bring along, as the first of their migrations says."""
-    labels = [each.name for each in iter_modules(import_module(_CONTRIB).__path__)]
-    found = [
-        import_module(f"{_CONTRIB}.{label}.migrations.0001_initial")
-        for label in labels
-        if _is_removable(label, "0001_initial")
-    ]
-    return {app for each in found for app in getattr(each.Migration, "brings", ())}
+    folders = [f"{_CONTRIB}.{each.name}.migrations" for each in iter_modules(import_module(_CONTRIB).__path__)]
+    first = [import_module(f"{each}.0001_initial").Migration for each in folders if find_spec(each)]
+    return {app for migration in first for app in getattr(migration, "brings", ())}
 
 
-def _is_removable(label: str, name: str) -> bool | None:
-    """Return whether an app that was taken out of INSTALLED_APPS may leave its tables behind, as the first of its
-    migrations says; None if the migration isn't of an app that comes with this code."""
+def _need(loader: MigrationLoader, label: str, name: str) -> str | None:
+    """Return why an app that was taken out of INSTALLED_APPS can't leave its tables behind, as the first of its
+    migrations says; empty if it can, None if the migration isn't of an app that comes with this code."""
     folder = f"{_CONTRIB}.{label}.migrations"
     try:
         import_module(f"{folder}.{name}")
-        return getattr(import_module(f"{folder}.0001_initial").Migration, "is_removable", False)
+        first = import_module(f"{folder}.0001_initial").Migration
     except ModuleNotFoundError:
         return None
+    if not getattr(first, "is_removable", False):
+        return "the database was made with it"
+    condition, reason = getattr(first, "needed_while", ("false", ""))
+    assert loader.connection is not None
+    with loader.connection.cursor() as cursor:
+        cursor.execute(f"SELECT {condition}")
+        return reason if cursor.fetchone()[0] else ""
 
 
 def _unfit(unknown: Collection[Migration], alias: str) -> str:
-    if removed := sorted({label for label, name in unknown if _is_removable(label, name) is False}):
-        return (
-            f"INSTALLED_APPS lacks {_first([f'{_CONTRIB}.{label}' for label in removed])}, which the database was made "
-            "with and can't be used without: put it back"
-        )
+    loader = MigrationLoader(connections[alias])
+    needs = {f"{_CONTRIB}.{label}": why for label, name in unknown if (why := _need(loader, label, name))}
+    if needs:
+        named = [f"{app} ({why})" for app, why in sorted(needs.items())]
+        return f"INSTALLED_APPS lacks {_first(named)}, which the database can't be used without: put it back"
     with connections[alias].cursor() as cursor:
         cursor.execute("SELECT to_regclass('ledger_definition') IS NULL")
         (is_older,) = cursor.fetchone()

@@ -1,5 +1,4 @@
-"""Registry of the features that apps add; the core imports none. An app installs its own as Django starts. The
-guards of calls are in runs/engine/pipeline.py."""
+"""Registry of the features that apps add; the core imports none. An app installs its own as Django starts."""
 
 from __future__ import annotations
 
@@ -12,7 +11,6 @@ from uuid import UUID
 from django.conf import settings
 
 from ledger import observers
-from ledger.four_eyes import changes
 from ledger.verification import registers, runs
 from runs.engine.certification import Certificates
 
@@ -25,11 +23,13 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from approvals.brief import Brief
+    from approvals.deadlines import Deadlines
     from approvals.guards import ApprovalFilter, ApprovalPanel, DecisionGuard
     from approvals.models import Approval
     from ledger.actors import Actor
+    from ledger.change_control import ProposedChange
     from ledger.events import VersionAssigned, WaitOpened
-    from ledger.models import Head, RuleChange
+    from ledger.models import Head
     from ledger.observers import Observer
     from ledger.verification.registers import Listed
     from ledger.verification.runs import Check, ReadJournal
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from runs.engine.certification import Certificate, CertificateReader
     from runs.engine.gating.proof import Wanted
     from runs.engine.gating.timing import QueueTiming
+    from runs.engine.guards import Guard
+    from runs.engine.halts import Halts
     from runs.engine.journal import GateOpening, WaitSpec
     from runs.engine.limits import Limits
     from runs.engine.secrets import SecretStore
@@ -56,16 +58,25 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Queues:
-    """The queues that are asked. `statement` selects all queues as one JSON document, of which `is_ours` checks a row
-    and `timings_in` reads the times. `role_of` returns the role in charge of a queue, from its row, which it locks: the
+    """The queues that are asked. `statement` is an SQL expression of all queues as one JSON document (jsonb), of which
+    `is_ours` checks a row. `role_of` returns the role in charge of a queue, from its row, which it locks: the
     authority for what a queue allows; None if there is no such queue. Raises Forbidden if the row was not written by
     our processes. `escalated` returns the queues to which questions of these runs were escalated."""
 
     statement: str
     is_ours: Callable[[str], bool]
-    timings_in: Callable[[Any], Mapping[str, QueueTiming]]
     role_of: Callable[[str], str | None]
     escalated: Callable[[Collection[UUID]], Mapping[UUID, Collection[str]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueTimings:
+    """Rules of queues about time. `statement` is an SQL expression of all of them as one JSON document, which `read`
+    turns into rules by queue; `default` are those of any other queue."""
+
+    statement: str
+    read: Callable[[Any], Mapping[str, QueueTiming]]
+    default: QueueTiming
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,11 +153,18 @@ class Feature:
     # Returns WITH clauses that store a gate's documents, by digest, before the statement that opens the gate.
     store_documents: Callable[[Mapping[str, bytes]], Statement] | None = None
     queues: Queues | None = None
+    queue_timings: QueueTimings | None = None
+    # Keeps the deadlines of approvals, in place of the core's plain ones.
+    deadlines: Deadlines | None = None
     policies: Policies | None = None
     secrets: SecretStore | None = None
     start_rules: StartRules | None = None
+    # Parts in tool calls, after the core's own (runs/engine/pipeline.py).
+    guards: Sequence[Guard] = ()
     # Returns the limits of calls that a worker observes, by its incarnation.
     limits: Callable[[UUID], Limits] | None = None
+    # Returns the halts that a worker observes, by its incarnation.
+    halts: Callable[[UUID], Halts] | None = None
     certification: Certification | None = None
     step_up: StepUp | None = None
 
@@ -174,6 +192,8 @@ class Feature:
     # Called as a process is about to serve, with its kind (web, worker): the reason why it must not, or None. Raises
     # django.db.OperationalError during an outage, and is called again.
     on_serving: Sequence[Callable[[str], str | None]] = ()
+    # Called by `up` as it has started: lines that say what keeps runs from being executed.
+    start_notices: Sequence[Callable[[], list[str]]] = ()
     # Called with each new connection of a worker's event loop, before its first use. Raising keeps it from being used.
     on_connection: Sequence[Callable[[Connection], Awaitable[None]]] = ()
     # Called in a worker's event loop, every few seconds at least, before it reads what happened.
@@ -209,7 +229,7 @@ class Feature:
     # Called when an outcome is proposed that a second person must confirm, with the number of the proposal.
     on_outcome_proposed: Sequence[Callable[[Run, Wait, int], None]] = ()
     # Called when a change of rules is proposed that a second person must confirm.
-    on_change_proposed: Sequence[Callable[[RuleChange], None]] = ()
+    on_change_proposed: Sequence[Callable[[ProposedChange], None]] = ()
     # Called before a run's content is removed, by erasure or by age: the reason why it must be kept, or None.
     removal_refusals: Sequence[Callable[[UUID], str | None]] = ()
     # Called with the ids of runs whose content was erased, to let copies elsewhere go. Raising refuses the erasure.
@@ -254,9 +274,20 @@ class Feature:
     run_list_links: Sequence[tuple[str, str]] = ()
     # Those of the page of an archived run.
     archived_run_links: Sequence[tuple[str, str]] = ()
-    # Extra template values: of a queue's page; of the page of all queues, by account.
+    # Called before a queue is removed, with its name: what still needs it, as a sentence without its end, or "".
+    queue_uses: Sequence[Callable[[str], str]] = ()
+    # Extra template values: of a queue's page; of the page of all queues, by account. And the templates that show them.
     queue_panels: Sequence[Callable[[Any], dict[str, Any]]] = ()
     queue_list_panels: Sequence[Callable[[int | None], dict[str, Any]]] = ()
+    queue_templates: Sequence[str] = ()
+    queue_list_templates: Sequence[str] = ()
+    # Links of the page of all queues: text and the name of the address.
+    queue_list_links: Sequence[tuple[str, str]] = ()
+    # Fields of forms, by form: the place on the page and the label of each, for links from errors.
+    form_fields: Mapping[str, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
+    # Labels of values in records of changes, and functions that put a value into words, by its name.
+    change_labels: Mapping[str, str] = field(default_factory=dict)
+    change_texts: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
 
     # Checks of a run's record; tables of runs, with the column of the run's id; checks of records without a run.
     run_checks: Sequence[Callable[[ReadJournal], Check]] = ()
@@ -268,13 +299,12 @@ installed: dict[str, Feature] = {}
 
 
 def install(*features: Feature) -> None:
-    """Add features to this process, or replace those of the same name, whose checks and change hooks stay."""
+    """Add features to this process, or replace those of the same name, whose checks stay."""
     for each in features:
         installed.pop(each.name, None)  # so that it comes last
         installed[each.name] = each
         runs.register(*each.run_checks, **each.run_tables)
         registers.register(*each.record_checks)
-        changes.subscribe(*each.on_change_proposed)
         observers.register(each.observers)
 
 

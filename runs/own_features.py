@@ -13,7 +13,6 @@ from runs.services.starts import turns
 from runs.verification.attributes import Attributes, SeenBy
 from runs.verification.continuation import Continuation
 from runs.verification.effects import Effects, Undoing
-from runs.verification.halts import every_halt
 from runs.verification.messages import CachedReads, Messages, Screened
 from runs.verification.rows import RunFields
 from runs.verification.snapshots import Checkpoints, Incidents, Signals
@@ -42,7 +41,6 @@ FEATURES = (
         run_tables={"runs_message": "run_id"},
     ),
     Feature(name="budgets", on_wait_due={Wait.Kind.BUDGET: raising.give_up}),
-    Feature(name="halts", record_checks=(every_halt,)),
     Feature(name="attributes", run_checks=(Attributes, SeenBy), run_tables={"runs_attribute": "run_id"}),
     Feature(name="read cache", run_checks=(CachedReads,), run_tables={"runs_cachedread": "run_id"}),
     Feature(name="screening", run_checks=(Screened,)),

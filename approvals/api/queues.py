@@ -1,4 +1,4 @@
-"""Queues over HTTP: reading them, setting them up, and naming deputies."""
+"""Queues over HTTP: reading them and setting them up."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rest_framework.response import Response
 
 from approvals.grants import bounds_in
 from approvals.queue_models import Deputy, Queue
-from approvals.queues import acts, deputies, listed
-from approvals.queues.acts import DeputyBody, LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody, ReasonsBody
+from approvals.queues import acts, listed
+from approvals.queues.acts import LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody, ReasonsBody
 from approvals.queues.who import ADMIN, is_admin
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.fields import ActorName, IsAuthentic, Rows
-from ledger.web.roles import EVERY, HasRole, roles
+from ledger.web.roles import HasRole, roles
 from ledger.web.shapes import Page, Shape
 from ledger.web.tally import Tally
 from runs.services.bodies import SteerBody
@@ -257,30 +257,6 @@ class QueueReasons(ApiView):
     def post(self, request: Request, queue: str) -> Response:
         acts.find(queue)
         return Response(row_of(acts.offer(queue, read_body(request, ReasonsBody), by=self.by)))
-
-
-class Deputies(ApiView):
-    """Name a deputy: the caller's own or, as an administrator, another person's."""
-
-    permission_classes = [SetsUp]
-    roles = {"POST": EVERY}
-
-    @described("Name a deputy", DeputyRow, status=201, body=DeputyBody)
-    def post(self, request: Request) -> Response:
-        return Response(deputy_row(deputies.appoint(read_body(request, DeputyBody), by=self.by)), status=201)
-
-
-class DeputyRevoke(ApiView):
-    """End a deputyship now. The person represented, the deputy and administrators may do so."""
-
-    permission_classes = [SetsUp]
-    roles = {"POST": EVERY}
-
-    @described("End a deputyship", DeputyRow, body=SteerBody)
-    def post(self, request: Request, deputy_id: int) -> Response:
-        deputies.find(deputy_id)
-        why = read_body(request, SteerBody).justification
-        return Response(deputy_row(deputies.revoke(deputy_id, by=self.by, justification=why)))
 
 
 def row_of(queue: Queue) -> QueueRow:

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from approvals.api import cases, changes, grants, notices, policies, queues, timing, views
+from approvals.api import cases, grants, notices, policies, queues, views
 
 urlpatterns = [
     path("audit", cases.Audit.as_view(), name="api-audit"),
@@ -22,20 +22,6 @@ urlpatterns = [
     path("policies/try", policies.PoliciesTry.as_view(), name="api-policies-try"),
     path("policies/<str:policy>", policies.OnePolicy.as_view(), name="api-policy"),
     path("policies/<str:policy>/retire", policies.PolicyRetire.as_view(), name="api-policy-retire"),
-    path("changes", changes.Changes.as_view(), name="api-changes"),
-    path("changes/<uuid:change_id>", changes.OneChange.as_view(), name="api-change"),
-    path("changes/<uuid:change_id>/apply", changes.ChangeAct.as_view(action="apply"), name="api-change-apply"),
-    path("changes/<uuid:change_id>/refuse", changes.ChangeAct.as_view(action="refuse"), name="api-change-refuse"),
-    path("changes/<uuid:change_id>/withdraw", changes.ChangeAct.as_view(action="withdraw"), name="api-change-withdraw"),
-    path("four-eyes", changes.FourEyesRules.as_view(), name="api-four-eyes"),
-    path("queues/<str:queue>/timing", timing.QueueTiming.as_view(), name="api-queue-timing"),
-    path("calendars", timing.Calendars.as_view(), name="api-calendars"),
-    path("calendars/<str:calendar>", timing.OneCalendar.as_view(), name="api-calendar"),
-    path("calendars/<str:calendar>/remove", timing.CalendarRemove.as_view(), name="api-calendar-remove"),
-    path("absences", timing.Absences.as_view(), name="api-absences"),
-    path("absences/<int:absence_id>/end", timing.AbsenceEnd.as_view(), name="api-absence-end"),
-    path("deputies", queues.Deputies.as_view(), name="api-deputies"),
-    path("deputies/<int:deputy_id>/revoke", queues.DeputyRevoke.as_view(), name="api-deputy-revoke"),
     path("notifications/settings", notices.Settings.as_view(), name="api-notice-settings"),
     path("notifications/test", notices.Test.as_view(), name="api-notice-test"),
     path("notifications/deliveries", notices.Deliveries.as_view(), name="api-deliveries"),

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.db import transaction
 from pydantic import ValidationError
 
-from approvals.calendars import asof
+from approvals.deadlines import deadlines
 from approvals.models import Approval, ApprovalState
 from approvals.policy import CHANGED_FIRST, No, judge
 from approvals.proofs import KeyCannotProve, NothingProves, ProofNeeded
@@ -30,7 +30,6 @@ from approvals.services import (
     locked_question,
     require_standing,
 )
-from approvals.timing.course import Read, later, read, resumed, shifted, stood, went_to
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import justified
@@ -46,7 +45,7 @@ from runs.engine.gate import Question, amend_question
 from runs.engine.gating.documents import DOCUMENTS
 from runs.engine.gating.fields import closed, editable_in
 from runs.engine.gating.stages import is_staged, required_by
-from runs.engine.gating.timing import first_look, reminders
+from runs.engine.gating.timing import Terms
 from runs.engine.tools import Tool
 from runs.journal.digests import hasher
 from runs.models import Run, Wait
@@ -186,8 +185,8 @@ def amend(
     check_stage(approval, wait, stage)
     wanted = look(approval, arguments)
     question, terms = _question(approval, wait), told(standing, facts.asked)
-    known = read(approval, wait)
-    said, deadline = _next_terms(approval, wanted, known, wait, now)
+    first = required_by(wanted.plan, approval.queue).stages[0].queue  # the next revision starts there again
+    revision = deadlines().revise(approval, wait, first, now)
     amended, new = amend_question(
         str(run.id),
         question,
@@ -197,16 +196,15 @@ def amend(
         by=by.ref,
         role=by.role,
         justification=text,
-        deadline=deadline,
+        deadline=revision.terms.deadline,
         standing=terms,
-        terms=said,
+        terms=revision.terms.said,
     )
     before = snapshot(run, head)
     _close(approval, wait, by, now)
     open_wait(run, new.wait, now=now)
-    following = _following(approval, new, said, now=now)
-    carried = _carried_on(following, new, known, now=now) if following.queue == approval.queue else []
-    journal(run.id, amended, *new.events, *carried, by=by)
+    following = _following(approval, new, revision.terms, now=now)
+    journal(run.id, amended, *new.events, *revision.carry(following, new.wait.id), by=by)
     decision = decision_row(approval, "amend", head, before, by=by, justification=text, standing=terms, at=now)
     decision.closes, decision.after = True, snapshot(run, head)
     decision.store()
@@ -232,55 +230,7 @@ def _question(approval: Approval, wait: Wait) -> e.ApprovalRequested:
     raise RecordDamaged(approval.run_id, "the question as it was put")
 
 
-def _next_terms(
-    approval: Approval, wanted: Wanted, known: Read, wait: Wait, now: datetime
-) -> tuple[dict[str, Any] | None, datetime]:
-    """Return terms and deadline of the next revision, which starts at the first stage again."""
-    said, deadline = _terms(approval, known, wait, now)
-    queue = required_by(wanted.plan, approval.queue).stages[0].queue
-    if queue != approval.queue and not known.course.is_endless:  # an endless one has no remaining time to pass on
-        said = _terms_of_the_first(approval, wait, queue, now, deadline)
-    return said, deadline
-
-
-def _terms(approval: Approval, known: Read, wait: Wait, now: datetime) -> tuple[dict[str, Any] | None, datetime]:
-    """Return the next revision's terms: this one's, minus reminders already sent and time its clock was stopped. A
-    clock that is stopped for an inquiry resumes."""
-    course, still = known.course, stood(known.course, wait, now)
-    due, deadline = shifted(known.due, course, still), later(course, course.deadline, still)
-    if course.terms is None:
-        return None, deadline
-    if course.stop is not None:
-        moved, _ = resumed(course, approval.run_id, now)
-        course, due, deadline = moved.course, moved.due, moved.deadline
-    said = dict(known.course.terms or {}) | {"remind_at": due}
-    if said.pop("clock_stops", 0) and (left := course.may_stand // timedelta(minutes=1)) > 0:
-        said["clock_stops"] = left
-    return said | {"look_at": now.isoformat()} if said["at_once_if_away"] else said, deadline
-
-
-def _terms_of_the_first(
-    approval: Approval, wait: Wait, queue: str, now: datetime, deadline: datetime
-) -> dict[str, Any] | None:
-    """Return the terms at the first stage, if the next revision goes to another queue: its recorded ones, with
-    reminders in the remaining time. If unknown, the strictest: denied at the deadline, without escalation."""
-    of_run = Approval.objects.select_related("wait").filter(run_id=approval.run_id)
-    first = of_run.filter(pk=approval.case_id or approval.pk).first()
-    if first is None or (first.wait.slot, first.queue) != (wait.slot, queue):
-        return None
-    course = read(first, first.wait).course
-    if (terms := course.terms) is None:
-        return None
-    calendar = asof.recorded(terms) if terms.get("is_working") else None
-    span = max(timedelta(), deadline - now if calendar is None else calendar.between(now, deadline))
-    said = {name: value for name, value in terms.items() if name not in ("clock_stops", "look_at")}
-    said["remind_at"] = reminders(terms, calendar, now, span)
-    if (left := course.may_stand // timedelta(minutes=1)) > 0:
-        said["clock_stops"] = left
-    return said | {"look_at": now.isoformat()} if said["at_once_if_away"] else said
-
-
-def _following(approval: Approval, new: Question, said: dict[str, Any] | None, *, now: datetime) -> Approval:
+def _following(approval: Approval, new: Question, said: Terms, *, now: datetime) -> Approval:
     plan = canonical(new.plan)
     return Approval.objects.create(
         id=UUID(new.asked.approval_id),
@@ -305,33 +255,9 @@ def _following(approval: Approval, new: Question, said: dict[str, Any] | None, *
         opened_at=now,
         deadline=new.wait.deadline,
         case_id=new.asked.approval_id if is_staged(new.plan) else None,
-        timing=said,
-        look_at=None if said is None else first_look(said),
+        timing=said.said,
+        look_at=said.look_at,
     )
-
-
-def _carried_on(following: Approval, new: Question, known: Read, *, now: datetime) -> list[e.ApprovalEscalated]:
-    """Escalate the next revision to the queues already asked, until the same time: a change takes it from nobody."""
-    steps = [each["to"] for each in (known.course.terms or {}).get("steps", [])]
-    for n, to in enumerate(known.went, 1):
-        went_to(following, n, to, "amended", following.deadline, now)
-    if known.went:
-        following.escalated_to = list(known.went)
-        following.save(update_fields=["escalated_to"])
-        Wait.objects.filter(pk=new.wait.id).update(also=following.escalated_to)
-    due = [] if following.timing is None else following.timing["remind_at"]
-    return [
-        e.ApprovalEscalated(
-            slot=new.asked.slot,
-            approval_id=str(following.pk),
-            to=to,
-            cause="amended",
-            deadline=following.deadline.isoformat(),
-            n=known.escalations + i,
-            payload={"step": steps.index(to), "remind_at": due, "at": now.isoformat()},
-        )
-        for i, to in enumerate(known.went)
-    ]
 
 
 def _say_yes(following: Approval, run: Run, typed: Mapping[str, str] | None, *, by: Actor, text: str) -> Amended:

@@ -25,9 +25,8 @@ from approvals.queues.who import PERMISSION, Unchanged, as_admin, wrong
 from approvals.services import decide, locked_question, require_standing
 from ledger.actors import Actor
 from ledger.append import acted, justified
+from ledger.change_control import agreed_to, two_person
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
-from ledger.four_eyes.guards import second
-from ledger.four_eyes.known import agreed_to
 from ledger.models import ActRecord
 from ledger.web.bodies import NoFlag
 from ledger.web.roles import OPERATOR
@@ -51,7 +50,7 @@ class BoundsBody(SteerBody):
     )
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def allow(name: str, body: BoundsBody, *, seen: str | None = None, by: Actor) -> Queue:
     """Set the bounds of standing approvals at a queue; no times: none. Existing ones stay in force. Raises InvalidInput
@@ -205,8 +204,7 @@ def _check_who_set_them(approval: Approval, by: Actor) -> None:
     own = ActRecord.objects.filter(
         action="queue_grants", queue=approval.queue, person=by.person, at__gte=approval.opened_at
     )
-    agreed = [(each.get("action"), each.get("queue")) for each in agreed_to(by.person, approval.opened_at)]
-    if own.exists() or ("queue_grants", approval.queue) in agreed:
+    if own.exists() or ("queue_grants", approval.queue) in agreed_to(by.person, approval.opened_at):
         why = f"You changed the limits of standing approvals in {approval.queue} after this was requested"
         raise Forbidden(f"{why}. Approve only this call, or ask another person to give a standing approval.")
 

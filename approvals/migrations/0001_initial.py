@@ -189,27 +189,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='Absence',
-            fields=[
-                ('code', models.BinaryField(null=True)),
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('person', models.BigIntegerField(help_text='The account.')),
-                ('starts_at', models.DateTimeField()),
-                ('ends_at', models.DateTimeField()),
-                ('reason', models.TextField()),
-                ('set_by', models.TextField()),
-                ('made_at', models.DateTimeField()),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('ended_by', models.TextField(blank=True, default='')),
-                ('deputy', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='absences', to='approvals.deputy')),
-            ],
-            options={
-                'indexes': [models.Index(condition=models.Q(('ended_at__isnull', True)), fields=['person', 'ends_at'], name='approvals_absence_of')],
-                'constraints': [models.UniqueConstraint(fields=('person', 'made_at'), name='approvals_absence_once')],
-                'triggers': [pgtrigger.compiler.Trigger(name='stays_ended', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (OLD."ended_at" IS NOT NULL)', func="RAISE EXCEPTION 'pgtrigger: Cannot update rows from % table', TG_TABLE_NAME;", hash='a82d28ab581c521da445e6da9263ecfa3e134817', operation='UPDATE', pgid='pgtrigger_stays_ended_72010', table='approvals_absence', when='BEFORE'))],
-            },
-        ),
-        migrations.CreateModel(
             name='Limit',
             fields=[
                 ('code', models.BinaryField(null=True)),
@@ -226,28 +205,6 @@ class Migration(migrations.Migration):
             options={
                 'constraints': [models.UniqueConstraint(condition=models.Q(('ended_at__isnull', True)), fields=('queue', 'person'), name='approvals_limit_one_of_person', nulls_distinct=False), models.UniqueConstraint(fields=('queue', 'person', 'set_at'), name='approvals_limit_once', nulls_distinct=False)],
                 'triggers': [pgtrigger.compiler.Trigger(name='stays_ended', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (OLD."ended_at" IS NOT NULL)', func="RAISE EXCEPTION 'pgtrigger: Cannot update rows from % table', TG_TABLE_NAME;", hash='cef21487ee599217847b2281e64ab91d0814a370', operation='UPDATE', pgid='pgtrigger_stays_ended_3bfa2', table='approvals_limit', when='BEFORE'))],
-            },
-        ),
-        migrations.CreateModel(
-            name='Timing',
-            fields=[
-                ('code', models.BinaryField(null=True)),
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('version', models.IntegerField()),
-                ('calendar', models.TextField(blank=True, help_text='Empty: around the clock.')),
-                ('on_timeout', models.TextField(blank=True, help_text='Empty: as the gate says, and a no where it says nothing.')),
-                ('steps', models.JSONField(default=list)),
-                ('remind', models.JSONField(default=list)),
-                ('every', models.IntegerField(default=0)),
-                ('at_once_if_away', models.BooleanField(default=False)),
-                ('set_by', models.TextField()),
-                ('set_at', models.DateTimeField()),
-                ('queue', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='timings', to='approvals.queue')),
-                ('clock_stops', models.IntegerField(db_default=0, default=0, help_text='For so many minutes at most, while someone named is asked.')),
-            ],
-            options={
-                'constraints': [models.UniqueConstraint(fields=('queue', 'version'), name='approvals_timing_once')],
-                'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='a589af19fc2a7a6829a6283a4b60a734769b34cc', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_c99e0', table='approvals_timing', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='e71b60a0818160bf674ba3b53a5bbb9570cd7fc2', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_9fe08', table='approvals_timing', when='BEFORE'))],
             },
         ),
         migrations.CreateModel(
@@ -444,25 +401,6 @@ class Migration(migrations.Migration):
                 'indexes': [models.Index(fields=['run_id'], name='approvals_use_of_run')],
                 'constraints': [models.UniqueConstraint(fields=('grant', 'n'), name='approvals_use_once')],
                 'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='e90986f6d49e459afe7463ff919ed38764264bc5', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_b26d4', table='approvals_standinguse', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='0bbdf79e302498feb883123e322594b97f42abad', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_b4bc4', table='approvals_standinguse', when='BEFORE'))],
-            },
-        ),
-        migrations.CreateModel(
-            name='Calendar',
-            fields=[
-                ('code', models.BinaryField(null=True)),
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('name', models.TextField()),
-                ('version', models.IntegerField()),
-                ('zone', models.TextField(help_text='By its IANA name.')),
-                ('week', models.JSONField()),
-                ('holidays', models.JSONField(default=list)),
-                ('is_removed', models.BooleanField(default=False)),
-                ('set_by', models.TextField()),
-                ('set_at', models.DateTimeField()),
-            ],
-            options={
-                'constraints': [models.UniqueConstraint(fields=('name', 'version'), name='approvals_calendar_once')],
-                'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='b6019bdb6e62c0684c78419902c1185f83f52f96', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_adbd7', table='approvals_calendar', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='b0d55cb9653d092dcb1366f4120d6d013b02a1dc', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_74485', table='approvals_calendar', when='BEFORE'))],
             },
         ),
         migrations.CreateModel(

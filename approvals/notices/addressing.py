@@ -15,17 +15,16 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from approvals import push
+from approvals.deadlines import deadlines
 from approvals.notices import mail, phones
 from approvals.notices.kinds import KINDS, OF_OPERATORS, OF_QUEUES, TEST, Way, tell
 from approvals.notices.recipients import Case, case_of, recipients
 from approvals.outbox import Channel, Delivery, Device, Notice, Preference
-from approvals.timing.course import read, until
-from approvals.timing.words import is_endless
 from ledger.clock import database_now
 from ledger.errors import first_line
 from runs.backoff import pause_seconds
 from runs.journal.database_errors import is_transient
-from runs.services.halts import standing
+from runs.services import halted_time
 
 MAX_TRIES = 16  # about ten hours
 FIRST_SECONDS, MAX_SECONDS = 30.0, 3600.0
@@ -202,12 +201,10 @@ def _look_ahead(case: Case) -> None:
 def _near(case: Case) -> datetime | None:
     """Return when its deadline becomes near; None without deadline, or if it always is."""
     approval = case.approval
-    if approval is None or is_endless(approval):
+    if approval is None or deadlines().texts(approval).is_endless:
         return None
     went = approval.escalations.order_by("-n").first()
-    course = read(approval, approval.wait).course
-    ends = until(course, approval, approval.wait, database_now())
-    later = ends - min(approval.deadline, course.deadline)  # time under a halt was no time for people
+    ends, later = deadlines().effective(approval, approval.wait, database_now())  # a halt was no time for people
     return near_from((approval.opened_at if went is None else went.at) + later, ends)
 
 
@@ -216,7 +213,7 @@ def _not_near_yet(case: Case, now: datetime) -> datetime | None:
     near = _near(case)
     if near is not None and near > now:
         return near
-    is_standing = case.approval is not None and standing.is_halted(case.approval.run_id)
+    is_standing = case.approval is not None and halted_time.is_halted(case.approval.run_id)
     return now + WHILE_HALTED if is_standing else None
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from ledger.models import RuleChange
+from ledger.change_control import ProposedChange
 from runs.models import Run, Wait
 
 
@@ -131,7 +131,7 @@ def versions_missing(graph_ids: Sequence[str]) -> None:
         cursor.execute(_MISSING, [list(graph_ids)])
 
 
-def change_proposed(row: RuleChange) -> None:
+def change_proposed(row: ProposedChange) -> None:
     tell("rule_change", str(row.pk), about=str(row.pk))
 
 

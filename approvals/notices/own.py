@@ -22,7 +22,7 @@ from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
 from ledger.errors import Forbidden, first_line
-from runs.engine.gating import calendars
+from ledger.zones import zones as known_zones
 from runs.journal.database_errors import is_transient
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def prefer(body: PreferenceBody, *, by: Actor) -> dict[str, Any]:
         raise wrong(
             "ways", f"names {unknown[0][:40]}, which is not a kind of notification", f"some of {', '.join(_names())}"
         )
-    if body.zone not in calendars.zones():
+    if body.zone not in known_zones():
         raise wrong("zone", "is no time zone", "a name such as Europe/Berlin")
     if (body.quiet_from is None) != (body.quiet_until is None):
         raise wrong("quiet_until", "and quiet_from belong together", "both times, or none")
@@ -121,7 +121,7 @@ def _told(row: Delivery, user: User, now: datetime) -> tuple[str, dict[str, str]
 
 @cache
 def zones() -> tuple[str, ...]:
-    return tuple(sorted(calendars.zones()))
+    return tuple(sorted(known_zones()))
 
 
 def _names() -> list[str]:

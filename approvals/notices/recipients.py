@@ -21,8 +21,7 @@ from approvals.queues.sight import authentic_places
 from approvals.queues.standing import facts_of
 from ledger.accounts import PROOF, is_authentic_account
 from ledger.actors import Actor
-from ledger.four_eyes.changes import can_be_agreed, may_second
-from ledger.models import RuleChange
+from ledger.change_control import ProposedChange, find_proposal
 from ledger.web.roles import AUDITOR, OPERATOR, roles
 from ledger.web.seeing.viewers import viewer_of
 from runs import seen
@@ -45,7 +44,7 @@ class Case:
     run: Run | None
     approval: Approval | None
     wait: Wait | None
-    change: RuleChange | None = None
+    change: ProposedChange | None = None
     inquiry: Inquiry | None = None
     said: Proposal | None = None
 
@@ -90,7 +89,7 @@ class Case:
             return "the run was begun again"
         if self.notice.kind == "version_missing" and self.notice.about not in agent_versions.unserved():
             return "a worker has it"
-        if self.change is not None and not can_be_agreed(self.change):
+        if self.change is not None and not self.change.can_be_applied:
             return "nobody can put it in force any more"
         if self._is_gone:
             return "it is gone"
@@ -125,7 +124,7 @@ def case_of(notice: Notice) -> Case:
     if notice.kind in INQUIRIES and notice.about.isdecimal():
         inquiry = Inquiry.objects.filter(approval=notice.approval_id, n=int(notice.about)).first()
     if (change_id := _change_id(notice)) is not None:
-        change = RuleChange.objects.filter(pk=change_id).first()
+        change = find_proposal(change_id)
     return Case(notice, run, approval, wait, change, inquiry, said)
 
 
@@ -162,7 +161,7 @@ def may_be_told(case: Case, user: User | None) -> bool:
     if case.whom == Whom.NAMED:
         return case.notice.person == user.pk and (case.notice.kind not in INQUIRIES or bool(held - {AUDITOR}))
     if case.whom == Whom.SECONDS:
-        return case.change is not None and may_second(user, case.change)
+        return case.change is not None and case.change.may_second(user)
     if case.approval is not None:
         by = Actor("user", user.get_username(), person=user.pk)
         return isinstance(judge(facts_of(case.approval, case.run, by, held), approves=False), Standing)

@@ -13,13 +13,12 @@ from django.conf import settings
 from django.urls import reverse
 
 from approvals.brief import asks_of, cards_by_name, plan_of, title_of
-from approvals.changes.listed import title_of as title_of_change
+from approvals.deadlines import deadlines
 from approvals.notices.addressing import zone_of
 from approvals.notices.kinds import KINDS
 from approvals.notices.recipients import INQUIRIES, Case
 from approvals.policy import Sum
 from approvals.queues.standing import asked_in
-from approvals.timing.words import is_endless
 from ledger.web.text_safety import line
 from runs.models import Wait
 
@@ -71,7 +70,7 @@ def _about(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
     if case.notice.kind == "endpoint_stopped":
         return inert(case.notice.about), [("What", "a webhook gets no messages any more: see its delivery log")]
     if case.change is not None:
-        title = inert(title_of_change(case.change))
+        title = inert(case.change.title)
         return title, [("What", title), ("Why", inert(case.change.why)), ("Proposed by", inert(case.change.by))]
     if case.notice.kind == "test":
         return "test", [("What", "a test notification")]
@@ -92,7 +91,7 @@ def _of_inquiry(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
     title = inert(title_of(approval, tool))
     lines = [("What", title), ("Asked", inert(row.question)), ("By", inert(row.by))]
     lines += [("Answer", inert(row.answer)), ("From", inert(row.ended_by))] if row.outcome == "answered" else []
-    until = "no deadline" if is_endless(approval) else _moment(approval.deadline, zone)
+    until = "no deadline" if deadlines().texts(approval).is_endless else _moment(approval.deadline, zone)
     return title, [*lines, ("Deadline", until)]
 
 
@@ -107,7 +106,7 @@ def _of_approval(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
     lines += [("Amount", inert(amount))] if isinstance(amount, Sum) else []
     lines += [
         ("Queue", ", ".join(case.queues)),
-        ("Until", "no deadline" if is_endless(approval) else _moment(approval.deadline, zone)),
+        ("Until", "no deadline" if deadlines().texts(approval).is_endless else _moment(approval.deadline, zone)),
         ("Requested by", inert(approval.requested_by)),
     ]
     lines += [("Revision", str(approval.revision))] if approval.revision > 1 else []

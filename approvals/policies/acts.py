@@ -12,18 +12,18 @@ from django.db.models.functions import Lower
 from django.db.models.lookups import IsNull
 from pydantic import Field
 
-from approvals.calendars.asof import LOOKED_AT, next_version
 from approvals.policies.inforce import now as in_force_now
 from approvals.queue_models import Queue
 from approvals.queues.acts import Name, hold
 from approvals.queues.who import PERMISSION, Unchanged, as_admin, check_text, wrong
 from approvals.rules.meaning import Schema, typed
 from approvals.rules.rows import Policy, digest
+from approvals.versions import LOOKED_AT, next_version
 from ledger.actors import Actor
 from ledger.append import acted, justified
+from ledger.change_control import two_person
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound
-from ledger.four_eyes.guards import second
 from ledger.web.bodies import NoFlag, Strict
 from runs.engine.agents import registry
 from runs.engine.fingerprint.described import json_schema
@@ -143,7 +143,7 @@ def _number_after(last: Policy | None, name: str) -> int:
     return number
 
 
-@second("policies", needs=PERMISSION)
+@two_person("policies", needs=PERMISSION)
 @transaction.atomic
 def create(body: NewPolicyBody, *, by: Actor) -> Policy:
     """Put a new policy in force. Raises InvalidInput by the wrong field, Forbidden, JustificationRequired."""
@@ -160,7 +160,7 @@ def create(body: NewPolicyBody, *, by: Actor) -> Policy:
     return _put("policy", row, None, by=by, why=why)
 
 
-@second("policies", needs=PERMISSION)
+@two_person("policies", needs=PERMISSION)
 @transaction.atomic
 def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
     """Replace the version in force. Raises PolicyChanged if it isn't the one seen; else as `create`, and NotFound."""
@@ -175,7 +175,7 @@ def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
     return _put("policy_change", row, last, by=by, why=why)
 
 
-@second("policies", needs=PERMISSION)
+@two_person("policies", needs=PERMISSION)
 @transaction.atomic
 def retire(name: str, *, by: Actor, justification: str) -> Policy:
     """Retire a policy. Raises PolicyChanged if already retired, NotFound, Forbidden, JustificationRequired."""
@@ -185,7 +185,7 @@ def retire(name: str, *, by: Actor, justification: str) -> Policy:
     return _put("policy_retire", None, last, by=by, why=why)
 
 
-@second("policies", needs=PERMISSION)
+@two_person("policies", needs=PERMISSION)
 @transaction.atomic
 def restore(*, by: Actor, justification: str) -> None:
     """Repair forged policies, for which all calls stop: end additions, and restore forged endings as new versions.

@@ -13,25 +13,25 @@ from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, connection, transaction
 from pydantic import Field
 
-from approvals.calendars.asof import escalating_to
 from approvals.models import Approval, Policy
 from approvals.queue_models import Limit, Queue
 from approvals.queues.who import PERMISSION, Unchanged, account, as_admin, check_text, wrong
 from ledger.actors import Actor
 from ledger.append import acted, is_moved, is_said, justified
+from ledger.change_control import two_person
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Moved, NotFound
-from ledger.four_eyes.guards import second
 from ledger.models import ActRecord
 from ledger.web.bodies import NoFlag, PlainZero
 from ledger.web.roles import is_approver, is_role
+from runs import features
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.fields import CURRENCY
 from runs.engine.gating.proof import Proof, Threshold
 from runs.engine.gating.stages import required_by
 from runs.models import ENDED, Wait
-from runs.services.bodies import Moment, SteerBody
+from runs.services.bodies import SteerBody
 
 Name = Annotated[str, Field(max_length=200)]
 Currency = Annotated[str, Field(max_length=10)]
@@ -110,17 +110,6 @@ class LiftBody(SteerBody):
     person: Name = Field(default="", description="User name; empty: the limit of the role.")
 
 
-class DeputyBody(SteerBody):
-    """A deputyship. Without a principal it is for the caller, without a queue for all queues, and without `from` it
-    starts now."""
-
-    deputy: Name = Field(description="User name of the deputy.")
-    principal: Name = Field(default="", description="User name of the person they stand in for; empty: the caller.")
-    queue: Name = Field(default="", description="Queue where they may decide; empty: everywhere.")
-    starts_at: Moment | None = Field(default=None, description="Time when it starts; default: now.")
-    ends_at: Moment = Field(description="Time when it ends.")
-
-
 MOST = 200  # at most
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 
@@ -171,7 +160,7 @@ def find(name: str) -> Queue:
     return found
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def create(body: QueueBody, *, by: Actor) -> Queue:
     """Add a queue, or restore a removed one. Raises InvalidInput by the field, Forbidden, JustificationRequired."""
@@ -199,7 +188,7 @@ def create(body: QueueBody, *, by: Actor) -> Queue:
         raise wrong("name", "is that of another queue by now", "reload the list of queues") from None
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def change(name: str, body: QueueChangeBody, *, seen: str | None = None, by: Actor) -> Queue:
     """Set title, role, currency or whether amounts are needed. Raises as `create` does, Moved and NotFound."""
@@ -228,7 +217,7 @@ def change(name: str, body: QueueChangeBody, *, seen: str | None = None, by: Act
     return store("queue_change", queue, by=by, before=before, why=why)
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def close(name: str, *, by: Actor, justification: str) -> Queue:
     """Close a queue: nothing new is asked or decided; open questions stay open until their deadline. Raises QueueState,
@@ -236,14 +225,14 @@ def close(name: str, *, by: Actor, justification: str) -> Queue:
     return _move("queue_close", name, Queue.State.OPEN, Queue.State.CLOSED, by, justification)
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def open_again(name: str, *, by: Actor, justification: str) -> Queue:
     """Open a closed queue. Raises as `close` does."""
     return _move("queue_open", name, Queue.State.CLOSED, Queue.State.OPEN, by, justification)
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def remove(name: str, *, by: Actor, justification: str) -> Queue:
     """Remove a queue. Its name stays known, so that seeding doesn't restore it. Raises QueueInUse if it has open
@@ -257,7 +246,7 @@ def remove(name: str, *, by: Actor, justification: str) -> Queue:
     return store("queue_remove", queue, by=by, before=before, why=why)
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def limit(name: str, body: LimitBody, *, seen: str | None = None, by: Actor) -> Queue:
     """Set the limit of a person or the role. Raises InvalidInput by the wrong field, Moved, NotFound, Forbidden,
@@ -278,7 +267,7 @@ def limit(name: str, body: LimitBody, *, seen: str | None = None, by: Actor) -> 
     return queue
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def lift(name: str, body: LiftBody, *, seen: str | None = None, by: Actor) -> Queue:
     """End a limit: the role's then applies to the person, and none to the role. Raises InvalidInput if there is none,
@@ -296,7 +285,7 @@ def lift(name: str, body: LiftBody, *, seen: str | None = None, by: Actor) -> Qu
     return queue
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def prove(name: str, body: ProofBody, *, seen: str | None = None, by: Actor) -> Queue:
     """Set what an approval must prove there, and its threshold. Raises InvalidInput by the wrong field, Moved,
@@ -316,7 +305,7 @@ def prove(name: str, body: ProofBody, *, seen: str | None = None, by: Actor) -> 
     return store("queue_proof", queue, by=by, before=before, why=why)
 
 
-@second("queues", needs=PERMISSION)
+@two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def offer(name: str, body: ReasonsBody, *, seen: str | None = None, by: Actor) -> Queue:
     """Replace the reasons offered to deciders. Raises InvalidInput by the wrong field, Moved, NotFound, Forbidden,
@@ -477,8 +466,8 @@ def _needed_by(queue: Queue) -> str:
     waits = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True, detail__of=queue.name)
     if waits.exclude(run__state__in=ENDED).exists():
         return "a question is open there"
-    if others := escalating_to(queue.name):
-        return f"what nobody answers in {', '.join(others)} goes there"
+    if use := next((use for ask in features.every(lambda each: each.queue_uses) if (use := ask(queue.name))), ""):
+        return use
     if settings.DURABLEAGENTS.budget_queue == queue.name:
         return "DURABLEAGENTS_BUDGET_QUEUE names it"
     if policy := Policy.objects.filter(queue=queue.name, ended_at__isnull=True).first():

@@ -9,9 +9,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from approvals.calendars.asof import LOOKED_AT
-from approvals.calendars.models import Escalation
-from approvals.queue_models import Deputy, Queue
+from approvals.queue_models import Deputy, Escalation, Queue
 from approvals.talk_models import Delegation, Inquiry
 from ledger.keys import code_key
 from ledger.rows import row_of
@@ -20,23 +18,8 @@ from runs.journal.asked.queues import QUEUES
 
 # SQL value: the queues, with the deputyships, cases and limits of the account named by `user` (sql/along.sql).
 ALONG = "approvals_along({user})::text"
-# SQL value: each queue's newest timings, and the newest versions of the calendars they name. Their codes decide which
-# count.
-_TIMINGS = f"""json_build_object(
-    'queues', (SELECT coalesce(json_agg(json_build_array(q.name, t.told)), '[]')
-        FROM approvals_queue q CROSS JOIN LATERAL (
-            SELECT json_agg(to_json(t)::text ORDER BY t.version DESC) AS told FROM (
-                SELECT * FROM approvals_timing t WHERE t.queue_id = q.id
-                ORDER BY t.version DESC LIMIT {LOOKED_AT}) t) t
-        WHERE q.state <> 'removed' AND t.told IS NOT NULL),
-    'calendars', (SELECT coalesce(json_agg(json_build_array(n.calendar, c.told)), '[]')
-        FROM (SELECT DISTINCT calendar FROM approvals_timing WHERE calendar <> '') n CROSS JOIN LATERAL (
-            SELECT json_agg(to_json(c)::text ORDER BY c.version DESC) AS told FROM (
-                SELECT * FROM approvals_calendar c WHERE c.name = n.calendar
-                ORDER BY c.version DESC LIMIT {LOOKED_AT}) c) c
-        WHERE c.told IS NOT NULL))"""
-# The queues with their timings: only for workers, which open questions; pages don't read the timings.
-FACTS = f"SELECT (approvals_along(NULL)::jsonb || jsonb_build_object('timing', {_TIMINGS}))::text"
+# The same without an account, for workers.
+FACTS = "approvals_along(NULL)::jsonb"
 
 
 def is_ours(row: str) -> bool:

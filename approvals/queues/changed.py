@@ -27,14 +27,8 @@ CHANGED = f"""(SELECT min(did.at)
         WHERE r.person = me.id AND r.at >= question.opened_at
             AND r.action = ANY (ARRAY[{_OF_QUEUES}, {_OF_POLICIES}, 'deputy'])
         UNION ALL
-        SELECT t.told ->> 'action', t.told ->> 'queue', t.told -> 'before', t.told -> 'after', r.at,
-            n.given ->> 'user_id'
-        FROM ledger_actrecord r JOIN ledger_rulechange n ON n.id = CASE
-            WHEN r.subject ~ '^change [0-9a-f]{{{{8}}}}(-[0-9a-f]{{{{4}}}}){{{{3}}}}-[0-9a-f]{{{{12}}}}$'
-            THEN substr(r.subject, 8)::uuid END
-        CROSS JOIN LATERAL jsonb_array_elements(
-            CASE jsonb_typeof(n.told) WHEN 'array' THEN n.told ELSE '[]' END) AS t(told)
-        WHERE r.person = me.id AND r.at >= question.opened_at AND r.action = 'rule_change_apply'
+        SELECT c.action, c.queue, c.before, c.after, c.at, c.whose
+        FROM ledger_agreed_changes(me.id, question.opened_at) c
         UNION ALL
         SELECT 'roles', '', NULL, jsonb_build_object('roles', jsonb_build_array(a.after -> 'role')), a.at,
             a.subject_person::text

@@ -1,4 +1,4 @@
-"""Labels and positions of form fields on queues, calendars and policies, for links from errors to fields."""
+"""Labels and positions of form fields on queues and policies, for links from errors to fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from approvals.queue_models import Queue
 from approvals.queues.who import Unchanged
 from ledger.clock import database_now
 from ledger.web.page_forms import Refused
-from runs.engine.gating.calendars import DAYS
+from runs import features
 
 BY = "system:settings"
 _COLUMNS = "SELECT column_name FROM information_schema.columns WHERE table_name = 'approvals_queue'"
@@ -50,28 +50,28 @@ class Wrong:
     words: str
 
 
+def fields_in(form: str) -> Mapping[str, tuple[str, str]]:
+    """Return a form's fields: the position on the page and the label of each."""
+    return FIELDS.get(form) or features.handler(lambda each: each.form_fields, form) or {}
+
+
 def wrong_in(refused: Refused | None) -> list[Wrong]:
     """Return a refused form's wrong fields; empty if any is not the form's: then the message must tell."""
     if refused is None or isinstance(refused.error, Unchanged):
         return []
-    fields = FIELDS.get(refused.act, {})
+    fields = fields_in(refused.act)
     told = refused.at
     return [Wrong(*fields[name], words) for name, words in told.items()] if fields.keys() >= told.keys() else []
 
 
-def _of(form: str, **labels: str) -> Fields:
+def fields_of(form: str, **labels: str) -> Fields:
     """Return fields at the positions of their names, under the form's letter."""
     return {name: (f"{form}-{name}", label) for name, label in labels.items()} | {
         "justification": (f"{form}-why", "Why")
     }
 
 
-_CALENDAR = (
-    _of("k", name="Name", zone="Time zone", holidays="Holidays")
-    | {day: (f"k-{day}", day.capitalize()) for day in DAYS}
-    | {"week": ("k-mon", "Working hours")}
-)
-_POLICY = _of(
+_POLICY = fields_of(
     "p",
     name="Name",
     agent="Agent",
@@ -87,41 +87,19 @@ _POLICY = _of(
 }
 
 FIELDS: Mapping[str, Fields] = {
-    "QueueLimits": _of("l", person="Person", most="Limit"),
-    "QueueLifts": _of("f", person="Person"),
-    "QueueProofs": _of("p", above="Above", risk="From risk level", minutes="Re-authenticate within (min)"),
-    "QueueChanges": _of("c", title="Title", role="Approver group", currency="Currency"),
-    "QueueClosings": _of("s"),
-    "QueueOpenings": _of("s"),
-    "QueueRemovals": _of("x"),
-    "QueueReasons": _of("r", reasons="One per line"),
-    "QueueGrants": _of("g", times="Max. calls", days="Max. days", sum="Max. total"),
-    "QueueTimings": _of("t", calendar="Business calendar")
-    | {
-        "on_timeout": ("t-then", "If nobody decides"),
-        "steps": ("t-to1", "Escalate to"),
-        "at_once_if_away": ("t-away", "Escalate at once if everyone is away"),
-        "remind": ("t-remind", "Remind after (% of the time)"),
-        "every_hours": ("t-every", "First reminder after (hours)"),
-        "clock_stops_hours": ("t-stops", "Pause for questions (max. hours)"),
-    },
-    "add_queue": _of("q", name="Name", title="Title", role="Approver group", currency="Currency"),
-    "absence": _of("o", person="Person", deputy="Deputy")
-    | {
-        "starts_at": ("o-from", "From"),
-        "ends_at": ("o-until", "Until"),
-    },
-    "deputy": _of("d", principal="Person", deputy="Deputy", queue="Queue")
-    | {
-        "starts_at": ("d-from", "From"),
-        "ends_at": ("d-until", "Until"),
-    },
-    "add_calendar": _CALENDAR,
-    "CalendarChanges": {name: field for name, field in _CALENDAR.items() if name != "name"},
-    "CalendarRemovals": _of("x"),
+    "QueueLimits": fields_of("l", person="Person", most="Limit"),
+    "QueueLifts": fields_of("f", person="Person"),
+    "QueueProofs": fields_of("p", above="Above", risk="From risk level", minutes="Re-authenticate within (min)"),
+    "QueueChanges": fields_of("c", title="Title", role="Approver group", currency="Currency"),
+    "QueueClosings": fields_of("s"),
+    "QueueOpenings": fields_of("s"),
+    "QueueRemovals": fields_of("x"),
+    "QueueReasons": fields_of("r", reasons="One per line"),
+    "QueueGrants": fields_of("g", times="Max. calls", days="Max. days", sum="Max. total"),
+    "add_queue": fields_of("q", name="Name", title="Title", role="Approver group", currency="Currency"),
     "add": _POLICY,
     "try": _POLICY,
     "change": {name: field for name, field in _POLICY.items() if name != "name"},
-    "retire": _of("x"),
-    "restore": _of("r"),
+    "retire": fields_of("x"),
+    "restore": fields_of("r"),
 }

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from uuid import UUID
 
-from approvals.calendars.models import Escalation
-from approvals.models import Approval
+from approvals.models import Approval, Escalation
 from ledger.erasure import erased
 from ledger.errors import NotFound
 from ledger.web.roles import decides_case, has_case, stand_ins

@@ -13,8 +13,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from approvals.calendars.models import Escalation
-from approvals.models import Approval, Decision, Delegation
+from approvals.models import Approval, Decision, Delegation, Escalation
 from approvals.policy import NOT_GENUINE, SAID, Asked, Cap, Deputyship, Facts, Member, QueueFacts, Standing, Sum
 from approvals.queue_models import Deputy, Limit, Queue
 from approvals.queues.changed import CHANGED

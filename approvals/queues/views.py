@@ -1,4 +1,4 @@
-"""Pages of queues, limits and deputies; administrators set them there."""
+"""Pages of queues and limits; administrators set them there."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from approvals.queues import acts, deputies, listed
-from approvals.queues.acts import DeputyBody, LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody, ReasonsBody
+from approvals.queues import acts, listed
+from approvals.queues.acts import LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody, ReasonsBody
 from approvals.queues.who import ADMIN, is_admin
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
@@ -52,7 +52,7 @@ class QueuePage(Page):
 
 
 class QueuesPage(QueuePage):
-    """All queues, and the reader's deputyships."""
+    """All queues."""
 
     template = "approvals/queues.html"
 
@@ -64,7 +64,12 @@ class QueuesPage(QueuePage):
         known = self.context(request, refused)
         queues = listed.overview(known["tally"])
         me = request.user.pk
-        shown = {"queues": queues, "deputies": listed.deputies_of(me), **known}
+        shown = {
+            "queues": queues,
+            "panels": list(features.every(lambda each: each.queue_list_templates)),
+            "links": list(features.every(lambda each: each.queue_list_links)),
+            **known,
+        }
         for panel in features.every(lambda each: each.queue_list_panels):
             shown |= panel(me)
         return self.show(request, shown, status=refused.error.status if refused else 200)
@@ -82,7 +87,8 @@ class OneQueuePage(QueuePage):
         """Show the page, with a refused form."""
         known = self.context(request, refused)
         queue = acts.find(name)
-        shown = {"q": listed.one(queue, known["tally"]), **known}
+        panels = list(features.every(lambda each: each.queue_templates))
+        shown = {"q": listed.one(queue, known["tally"]), "panels": panels, **known}
         for panel in features.every(lambda each: each.queue_panels):
             shown |= panel(queue)
         return self.show(request, shown, status=refused.error.status if refused else 200)
@@ -220,30 +226,6 @@ class QueueReasons(QueueAct):
         with told_of({f"reasons.{place}": ("reasons", f"line {n}") for place, n in enumerate(lines)}):
             body = form.read(ReasonsBody, reasons=lambda text: [*lines.values()])
         acts.offer(name, body, seen=seen, by=by)
-
-
-class Appointing(QueuesPage):
-    """Name a deputy: one's own, or as an administrator anybody's."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest) -> HttpResponse:
-        def act(form: Sent, by: Actor) -> None:
-            deputies.appoint(form.read(DeputyBody, starts_at=moment, ends_at=moment), by=by)
-
-        return done(request, "deputy", act, "Deputy saved.", self.tell) or redirect("queues")
-
-
-class Revoking(QueuesPage):
-    """End a deputyship."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, deputy_id: int) -> HttpResponse:
-        def act(form: Sent, by: Actor) -> None:
-            deputies.revoke(deputy_id, by=by, justification=form.read(SteerBody).justification)
-
-        return done(request, f"revoke-{deputy_id}", act, "Deputyship ended.", self.tell) or redirect("queues")
 
 
 def done(

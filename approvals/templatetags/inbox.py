@@ -11,12 +11,10 @@ from django.utils.safestring import SafeString
 from approvals import account_words
 from approvals.account_words import Change, changes
 from approvals.brief import Brief, chip_of
-from approvals.deadlines.listed import ShownTiming
+from approvals.deadlines import DeadlineTexts, deadlines
 from approvals.granting import views
 from approvals.models import Approval
 from approvals.queues import labels
-from approvals.timing.words import TimeWords
-from approvals.timing.words import time_of as words_of_time
 from ledger.models import AccountRecord
 from ledger.web.page_forms import Refused
 
@@ -29,9 +27,9 @@ def account_changes(record: AccountRecord) -> list[Change]:
 
 
 @register.simple_tag
-def time_of(approval: Approval) -> TimeWords:
+def time_of(approval: Approval) -> DeadlineTexts:
     """Return the texts about its time."""
-    return words_of_time(approval)
+    return deadlines().texts(approval)
 
 
 @register.simple_tag
@@ -50,11 +48,6 @@ def offer_again(opened: Brief) -> dict[str, Any] | None:
 @register.simple_tag
 def typed_again(refused: Refused | None) -> dict[str, str]:
     return views.typed_again(refused)
-
-
-@register.simple_tag
-def timing_form(shown: ShownTiming, refused: Refused | None) -> dict[str, Any]:
-    return shown.form(refused.typed if refused is not None and refused.act == "QueueTimings" else None)
 
 
 @register.simple_tag

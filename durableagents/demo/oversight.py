@@ -9,31 +9,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 
-from approvals.deadlines.acts import CalendarBody, Holiday, StepBody, TimingBody, set_calendar, set_timing
+from django.apps import apps
+
 from approvals.granting.acts import BoundsBody, allow
 from approvals.models import Policy, Queue
 from approvals.policies import acts as policies
 from approvals.policies.acts import NewPolicyBody
-from approvals.queues.acts import DeputyBody, LimitBody, ProofBody, ReasonsBody, limit, offer, prove
-from approvals.queues.deputies import appoint
+from approvals.queues.acts import LimitBody, ProofBody, ReasonsBody, limit, offer, prove
 from durableagents.demo.registration import QUEUES
 from ledger.actors import Actor
-from ledger.clock import database_now
 from ledger.errors import DurableAgentsError
 from ledger.models import ActRecord
 
 QUEUE = "customer_refunds"
-CALENDAR = "office"
 POLICY = "large_customer_refunds"
 # The person who starts it has a shell on the machine, and the record says so.
 BY = Actor(kind="system", name="demo", auth="shell")
 WHY = "Demo settings of a queue."
 
-_OFFICE = "09:00-17:00"
 _REASONS = [
     "The goods were damaged on our side.",
     "A regular customer: we want to keep them.",
@@ -57,13 +53,8 @@ def put_oversight() -> None:
 
 def _wanted() -> Iterator[tuple[str, Callable[[], object]]]:
     """What is still to be said, in its order: each with its name and the act."""
-    acts, now = ActRecord.objects, database_now()
-    of_queue = {(act.action, act.subject) for act in acts.filter(queue=QUEUE)}
+    of_queue = {(act.action, act.subject) for act in ActRecord.objects.filter(queue=QUEUE)}
     actions = {action for action, _ in of_queue}
-    if not acts.filter(subject=f"calendar {CALENDAR}").exists():
-        yield f"calendar {CALENDAR}", partial(set_calendar, _calendar(now), by=BY)
-    if "queue_timing" not in actions:
-        yield "deadlines", partial(set_timing, QUEUE, _timing(), by=BY)
     if "queue_reasons" not in actions:
         yield "reasons", partial(offer, QUEUE, ReasonsBody(reasons=_REASONS, justification=WHY), by=BY)
     if "queue_proof" not in actions:
@@ -76,38 +67,10 @@ def _wanted() -> Iterator[tuple[str, Callable[[], object]]]:
         if ("queue_limit", f"limit of {person or QUEUES[QUEUE]}") not in of_queue:
             body = LimitBody(person=person, most=most, justification=WHY)
             yield f"limit of {person or QUEUES[QUEUE]}", partial(limit, QUEUE, body, by=BY)
-    if "deputy" not in actions:
-        yield "deputy", partial(appoint, _deputy(now), by=BY)
     if not Policy.objects.filter(name=POLICY).exists():
         yield f"policy {POLICY}", partial(policies.create, _policy(), by=BY)
-
-
-def _calendar(now: datetime) -> CalendarBody:
-    days = ((1, 1, "New Year"), (5, 1, "Labour Day"), (12, 25, "Christmas Day"), (12, 26, "Boxing Day"))
-    holidays = [
-        Holiday(day=date(year, month, day), name=name) for year in (now.year, now.year + 1) for month, day, name in days
-    ]
-    week = {"mon": _OFFICE, "tue": _OFFICE, "wed": _OFFICE, "thu": _OFFICE, "fri": "09:00-15:00"}
-    return CalendarBody.model_validate(
-        {"name": CALENDAR, "zone": "Europe/Berlin", "week": week, "holidays": holidays, "justification": WHY}
-    )
-
-
-def _timing() -> TimingBody:
-    return TimingBody(
-        calendar=CALENDAR,
-        on_timeout="escalate",
-        steps=[StepBody(to="legal", hours=4)],
-        remind=[50, 80],
-        clock_stops_hours=8,
-        justification=WHY,
-    )
-
-
-def _deputy(now: datetime) -> DeputyBody:
-    return DeputyBody(
-        deputy="operator", principal="treasurer", queue=QUEUE, ends_at=now + timedelta(days=180), justification=WHY
-    )
+    for app in apps.get_app_configs():  # an app's config may have a method `demo_settings`
+        yield from getattr(app, "demo_settings", lambda **_: ())(by=BY, justification=WHY)
 
 
 def _policy() -> NewPolicyBody:

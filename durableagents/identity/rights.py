@@ -14,9 +14,8 @@ from durableagents.identity.auth import ISSUE_OWN
 from ledger.acting import acting
 from ledger.actors import Actor
 from ledger.append import acted, is_moved, justified, mark_of
+from ledger.change_control import SUPERUSER, is_guarded, two_person
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, Moved, NotFound
-from ledger.four_eyes.guards import second
-from ledger.four_eyes.known import SUPERUSER, is_guarded
 from ledger.web.roles import OPERATOR, is_role, ordered
 from ledger.web.seeing.viewers import APP, READ_PAYLOADS
 
@@ -25,19 +24,19 @@ READS = f"{APP}.{READ_PAYLOADS}"
 _CALLED = {ISSUE_OWN: ("own_keys", "may_issue_own_keys"), READS: ("read_payloads", "reads_payloads")}
 
 
-@second("roles", needs=SUPERUSER)
+@two_person("roles", needs=SUPERUSER)
 def let_issue_keys(user_id: int, may: bool, *, by: Actor, justification: str) -> None:
     """Set whether an account may issue own API keys; roles don't change. Raises NotFound, JustificationRequired."""
     _let(ISSUE_OWN, user_id, may, by=by, justification=justification)
 
 
-@second("roles", needs=SUPERUSER)
+@two_person("roles", needs=SUPERUSER)
 def let_read_payloads(user_id: int, may: bool, *, by: Actor, justification: str) -> None:
     """Set whether an account may read others' payloads; roles don't change. Raises NotFound, JustificationRequired."""
     _let(READS, user_id, may, by=by, justification=justification)
 
 
-@second("roles", needs=SUPERUSER)
+@two_person("roles", needs=SUPERUSER)
 def let_role_read_payloads(role: str, may: bool, *, by: Actor, justification: str) -> None:
     """Set whether holders of a role may read payloads. Raises NotFound, JustificationRequired."""
     reason = justified("A change of what a role may do", justification)
@@ -79,7 +78,7 @@ def mark_of_roles(held: Iterable[str], is_admin: bool) -> str:
     return mark_of([ordered(held), is_admin])
 
 
-@second("roles", needs=SUPERUSER)
+@two_person("roles", needs=SUPERUSER)
 def set_roles(
     user_id: int, roles: list[str], is_admin: bool, *, seen: str | None = None, by: Actor, justification: str
 ) -> None:

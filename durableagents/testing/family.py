@@ -23,9 +23,10 @@ from runs.engine.canonical import keyed_hasher
 from runs.engine.content.hooks import Screen
 from runs.engine.driver import Driver
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
+from runs.engine.guards import Guard
 from runs.engine.journal import Batch, ChildSpec, Reply
 from runs.engine.memory import MemoryJournal, MemoryRun, MemoryWait
-from runs.engine.pipeline import GUARDS
+from runs.engine.pipeline import in_order
 from runs.engine.replay import Outcome
 from runs.engine.runtime import Control, Runtime
 from runs.engine.tape import Slot, Tape
@@ -180,6 +181,7 @@ class Family:
     minds: Minds
     prices: dict[str, Price] = field(default_factory=dict)
     screens: Sequence[Screen] = ()
+    guards: Sequence[Guard] = ()
     queues: Sequence[str] | None = None
     drives_children: bool = True
     record: Record | None = None
@@ -212,7 +214,7 @@ class Family:
     def runtime(self) -> Runtime:
         """Return the engine's runtime for a story."""
         return Runtime(
-            guards=GUARDS,
+            guards=in_order(self.guards),
             hasher=HASHER,
             call_secret=b"durableagents.testing",
             request_model=self.minds.request,

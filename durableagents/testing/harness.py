@@ -23,6 +23,7 @@ from runs.engine.budget import UNLIMITED, Budget, Caps, Price
 from runs.engine.canonical import plain
 from runs.engine.content.hooks import Screen
 from runs.engine.errors import BusinessFailure, Refused, TransportError, UnknownAgent, UnknownVersion
+from runs.engine.guards import Guard
 from runs.engine.memory import HasVoted, MemoryWait
 from runs.engine.tape import Tape, payload_of
 from runs.engine.tools import Tool
@@ -109,9 +110,10 @@ class Harness(Assertions):
     `models` are assistants' answers, by name: a list of turns (`calls`, `answers`, `says`, `together`, or an
     exception), or a function of (messages, info). `hooks` replace reconcile hooks. `at` is the clock's start; only
     `advance` moves it. `by` is who started the run, `budget` what it may use, `prices` the cost of a million tokens in
-    millionths of a dollar, (in, out) by model or assistant, `screens` the installation's hooks, `queues` the existing
-    queues (None: any). `children` says whether child runs are driven too, or are yours to end. `record` is the output
-    of `manage.py runs to-test`; `kill` lists where the worker dies in the first drive, as `kill(…)` does later;
+    millionths of a dollar, (in, out) by model or assistant, `screens` the installation's hooks, `guards` the parts in
+    calls of its own features, `queues` the existing queues (None: any). `children` says whether child runs are driven
+    too, or are yours to end. `record` is the output of `manage.py runs to-test`; `kill` lists where the worker dies in
+    the first drive, as `kill(…)` does later;
     `run_id` is the run's id, the same in each story unless given.
 
     Raises StoryProblem, an AssertionError, if a step is impossible.
@@ -130,6 +132,7 @@ class Harness(Assertions):
         budget: Budget | None = None,
         prices: Mapping[str, tuple[int, int]] | None = None,
         screens: Sequence[Screen] = (),
+        guards: Sequence[Guard] = (),
         queues: Sequence[str] | None = None,
         children: Literal["driven", "played"] = "driven",
         record: Mapping[str, Any] | None = None,
@@ -151,6 +154,7 @@ class Harness(Assertions):
             Hands(dict(tools or {}), dict(hooks or {}), recorded),
             Minds(given),
             screens=tuple(screens),
+            guards=tuple(guards),
             prices={name: Price(0, name, *each) for name, each in (prices or {}).items()},
             queues=queues,
             drives_children=children == "driven" and recorded is None,

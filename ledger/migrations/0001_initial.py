@@ -78,19 +78,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='FourEyes',
-            fields=[
-                ('code', models.BinaryField(null=True)),
-                ('n', models.BigIntegerField(primary_key=True, serialize=False)),
-                ('families', django.contrib.postgres.fields.ArrayField(base_field=models.TextField(), size=None)),
-                ('set_by', models.TextField()),
-                ('at', models.DateTimeField()),
-            ],
-            options={
-                'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='8cb196a2146cd1b0585741b7ef609bb76640520e', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_56d4c', table='ledger_foureyes', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='5c4fff730f4854a98c89e7cd3821201cfbdd935b', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_da683', table='ledger_foureyes', when='BEFORE'))],
-            },
-        ),
-        migrations.CreateModel(
             name='Head',
             fields=[
                 ('run_id', models.UUIDField(primary_key=True, serialize=False)),
@@ -178,32 +165,6 @@ class Migration(migrations.Migration):
                 ('n', models.BigIntegerField(default=0)),
                 ('chain', models.BinaryField(max_length=32)),
             ],
-        ),
-        migrations.CreateModel(
-            name='RuleChange',
-            fields=[
-                ('code', models.BinaryField(null=True)),
-                ('id', models.UUIDField(primary_key=True, serialize=False)),
-                ('family', models.TextField()),
-                ('act', models.TextField(help_text='The service, by the name of its function.')),
-                ('given', models.JSONField(help_text='What it is given.')),
-                ('told', models.JSONField(help_text='What its records would have said: action, subject, queue, before, after.')),
-                ('why', models.TextField()),
-                ('by', models.TextField()),
-                ('person', models.BigIntegerField()),
-                ('role', models.TextField(blank=True)),
-                ('auth', models.TextField(blank=True)),
-                ('address', models.TextField(blank=True)),
-                ('made_at', models.DateTimeField()),
-                ('state', models.TextField(choices=[('open', 'Open'), ('applied', 'Applied'), ('refused', 'Refused'), ('withdrawn', 'Withdrawn')], default='open')),
-                ('ended_by', models.TextField(blank=True, default='')),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('ended_why', models.TextField(blank=True, default='')),
-            ],
-            options={
-                'indexes': [models.Index(fields=['-made_at'], name='ledger_rulechange_newest'), models.Index(condition=models.Q(('state', 'open')), fields=['-made_at'], name='ledger_rulechange_open')],
-                'triggers': [pgtrigger.compiler.Trigger(name='kept', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot delete rows from % table', TG_TABLE_NAME;", hash='62b7b848149b08c307b6d8d7ca6a42e8bacbbcda', operation='DELETE', pgid='pgtrigger_kept_d8841', table='ledger_rulechange', when='BEFORE')), pgtrigger.compiler.Trigger(name='ends_once', sql=pgtrigger.compiler.UpsertTriggerSql(condition="WHEN (OLD.state <> 'open')", func="RAISE EXCEPTION 'pgtrigger: Cannot update rows from % table', TG_TABLE_NAME;", hash='2d54e2c4013a7b934db40654cbe5ace51ef0015f', operation='UPDATE', pgid='pgtrigger_ends_once_39d75', table='ledger_rulechange', when='BEFORE'))],
-            },
         ),
         migrations.CreateModel(
             name='AccountRecord',

@@ -76,12 +76,12 @@ _pages: dict[tuple[str, str], SectionPage] = {}
 
 
 def declare(
-    sections: Iterable[Section], accounts: Callable[[], list[Any]], notices: Callable[[], list[Notice]]
+    sections: Iterable[Section], accounts: Callable[[], list[Any]], notices: Iterable[Callable[[], list[Notice]]]
 ) -> None:
     """Set what every page shows around its content, replacing earlier declarations."""
     _sections[:] = sections
     _accounts[:] = [accounts]
-    _notices[:] = [notices]
+    _notices[:] = notices
 
 
 def entries(held: frozenset[str], tally: Tally, may: Callable[[str], bool]) -> list[Entry]:

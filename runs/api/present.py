@@ -15,7 +15,6 @@ from ledger.api.present import MAX_INLINE, larger_than, masked, payload_at, payl
 from ledger.models import Event, Head
 from runs import seen
 from runs.api.endings import JournalRow, cancellation_of, trouble_of
-from runs.api.halts import HaltedRow
 from runs.api.revisions import resume_token, revision_of
 from runs.api.schemas import (
     AgentRow,
@@ -28,6 +27,7 @@ from runs.api.schemas import (
     ChildCounts,
     ExceededRow,
     GateRow,
+    HaltedRow,
     LogCounts,
     LogRow,
     NodeRow,

@@ -22,7 +22,6 @@ from ledger.web.fields import (
 )
 from ledger.web.shapes import Page, Problem, Shape
 from runs.api.endings import Cancellation, JournalRow, Trouble
-from runs.api.halts import HaltedRow
 from runs.api.waits import Status, WaitRow
 from runs.engine.certification import Word
 from runs.fleet.incidents import IncidentRow
@@ -162,6 +161,17 @@ class AssignedRow(Shape):
     why: Literal["share", "tag", "halted", "unserved", "unknown"] = Field(
         description="Reason for the choice: the share, a tag, or why the newer version was not chosen."
     )
+
+
+class HaltedRow(Shape):
+    """The halt that holds the run."""
+
+    kind: Literal["halt", "quarantine", "starts"] = Field(description="halt, quarantine, or starts (new starts only).")
+    scope: Literal["all", "tag", "agent", "version", "tool", "provider"] = Field(description="Type of the scope.")
+    key: str = Field(description="Name within the scope; empty for the whole installation.")
+    by: ActorName
+    why: str = Field(description="Justification for the halt.")
+    since: datetime = Field(description="Time when it was set.")
 
 
 class RunRow(Shape):

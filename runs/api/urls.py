@@ -4,7 +4,6 @@ from ledger.web.api_base import answer_repeats_by
 from runs.api import (
     budgets,
     fleet,
-    halts,
     incidents,
     injecting,
     live,
@@ -57,10 +56,6 @@ urlpatterns = [
     path("runs/<uuid:run_id>/answers/<uuid:wait_id>", views.Answers.as_view(), name="api-run-answers"),
     path("callbacks/<str:token>", views.Callback.as_view(), name="api-callback"),
     path("agents", views.Agents.as_view(), name="api-agents"),
-    path("halts", halts.Halts.as_view(), name="api-halts"),
-    path("halts/<uuid:halt>", halts.OneHalt.as_view(), name="api-halt"),
-    path("halts/<uuid:halt>/stage", halts.HaltStage.as_view(), name="api-halt-stage"),
-    path("halts/<uuid:halt>/lift", halts.HaltLift.as_view(), name="api-halt-lift"),
     path("agents/<str:reference>", OneAgent.as_view(), name="api-agent"),
     path("fleet/dead", fleet.Dead.as_view(), name="api-fleet-dead"),
     path("fleet/<uuid:process_id>/drain", fleet.Drain.as_view(), name="api-fleet-drain"),

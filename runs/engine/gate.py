@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NoReturn, Protocol, runtime_checkable
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -39,7 +39,7 @@ from runs.engine.gating.stages import (
     next_stage,
     required_by,
 )
-from runs.engine.gating.timing import QueueTiming, Terms, Time, settle
+from runs.engine.gating.timing import QueueTiming, Terms, Time
 from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, deadline_in, in_range
 from runs.engine.logical_call import LogicalCall
 from runs.engine.outcomes import Broken, Crashed, describe_call, differs
@@ -413,10 +413,10 @@ def _timed(asked: e.ApprovalRequested, terms: dict[str, Any]) -> e.ApprovalTimed
 def _terms(visit: Visit, time: Time, timing: QueueTiming | None) -> Terms:
     """Return the terms from the code's settings and the queue's. Raises ValueError for a deadline out of range."""
     now = visit.journal.now()
-    if timing is None and time.on_timeout is None and isinstance(time.within, timedelta):
-        return Terms(deadline_in(now, time.within))
+    if timing is None:
+        return Terms(deadline_in(now, time.span))
     try:
-        terms = settle(now, time, queue=timing)
+        terms = timing.settle(now, time)
         in_range(terms.deadline)
     except OverflowError:
         raise ValueError(f"{time.within} from now is beyond the year 9999: wait for less") from None

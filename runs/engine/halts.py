@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from runs.engine.runtime import Control
+
 # A call is sent without asking again for this long after its intent, or after the state was read.
 FRESH_SECONDS = 1.5
+RING = "halts"  # the notification that lets a worker read the halts at once
 
 
 class Halts:
-    """Default: nothing is halted. A worker's are in runs/services/halts/known.py; `Visit.is_held_back` asks them."""
+    """The halts known to a worker; by default nothing is halted. `Visit.is_held_back` asks them."""
 
     is_any_known = False
     read_at = float("inf")  # by the monotonic clock
+
+    def lend(self, pool: Any) -> Self:
+        """Set the connection pool for queries, and return self."""
+        return self
+
+    async def refresh(self, link: Any, active: Mapping[UUID, Control]) -> None:
+        """Read the halts over this connection, and stop those of the worker's active runs that they cover."""
 
     def is_about(self, key: str) -> bool:
         """Return whether a known halt may block a call under `key`."""
         return False
 
     async def is_halted(self, run_id: str, key: str) -> bool:
+        """Return whether a run, or its call under this key, is halted now."""
         return False

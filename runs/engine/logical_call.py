@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,7 +20,7 @@ from runs.engine.content.hooks import MAX_FOR_TOOL
 from runs.engine.errors import POLICY_DENIED, PolicyDenied, ToolFailure, brief
 from runs.engine.gating.documents import Document, made
 from runs.engine.guards import Guard
-from runs.engine.journal import Entry, Grant, Intent, WaitSpec
+from runs.engine.journal import Batch, Entry, Grant, Intent, WaitSpec
 from runs.engine.outcomes import Broken
 from runs.engine.policy import Demand, Judged
 from runs.engine.screening import refusal, standing
@@ -300,6 +300,15 @@ class LogicalCall:
     def facts(self) -> list[e.Event]:
         """Return what the guards add to the record of the call."""
         return [fact for guard in self.guards for fact in guard.facts(self)]
+
+    async def park_until(self, when: datetime, why: str) -> NoReturn:
+        """Park the run on a durable timer, on behalf of a guard. `why` completes "The call …" for people who may not
+        read payloads. The guard is asked again once it has passed."""
+        n = self.past.waits_of("timer")
+        detail = {"tool": self.tool.name, "title": self.tool.title, "held": why}
+        wait = WaitSpec(self.visit.run_id, self.slot, self.attempt, "timer", n, when, detail)
+        await self.visit.commit(Batch([wait.opened({"held": why, **self.identity})], wait=wait))
+        self.visit.park(wait)
 
     def park_on_timer(self) -> None:
         """Park if a retry timer of this attempt is still running."""

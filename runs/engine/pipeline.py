@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from runs.engine.guards import Guard
 from runs.engine.steps.arguments import CERTIFICATES, SCREENING
 from runs.engine.steps.forks import FORK_FENCE
@@ -9,4 +11,10 @@ from runs.engine.steps.permits import PERMITS
 from runs.engine.steps.policies import POLICIES
 from runs.engine.steps.reads import READ_CACHE
 
-GUARDS: tuple[Guard, ...] = (CERTIFICATES, SCREENING, FORK_FENCE, POLICIES, READ_CACHE, PERMITS)
+
+def in_order(others: Iterable[Guard] = ()) -> tuple[Guard, ...]:
+    """Return the core's guards with those of features: after the answers of a read cache, before permits are taken."""
+    return (CERTIFICATES, SCREENING, FORK_FENCE, POLICIES, READ_CACHE, *others, PERMITS)
+
+
+GUARDS = in_order()

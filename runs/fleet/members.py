@@ -118,8 +118,7 @@ _ROLL = f"""
            (SELECT extract(epoch FROM clock_timestamp() - at)::float FROM runs_sweep WHERE id = 1),
            (SELECT extract(epoch FROM deadline - clock_timestamp())::float FROM runs_wait
             WHERE resolved_at IS NULL AND NOT is_overdue ORDER BY deadline LIMIT 1),
-           {{is_due}},
-           EXISTS (SELECT 1 FROM runs_held) OR EXISTS (SELECT 1 FROM runs_stood WHERE until > clock_timestamp())
+           {{is_due}}
     FROM runs_process p WHERE p.ended_at IS NULL"""
 # A stopped client may be in an open transaction; its locks end with its backends.
 _HUSH = """
@@ -232,14 +231,13 @@ class Member:
 @dataclass(frozen=True, slots=True)
 class Roll:
     """The living processes, and in seconds the server's age, the last sweep's age and the next deadline;
-    and whether prompt sweeps of features or halted runs need attention."""
+    and whether a prompt sweep of a feature is due."""
 
     members: list[Member]
     server_age: float
     sweep_age: float | None
     due_in: float | None
     is_sweep_due: bool
-    is_held_back: bool = False
 
 
 def roll_call() -> Roll | None:
@@ -249,8 +247,8 @@ def roll_call() -> Roll | None:
     rows = _on_link(lambda link: link.execute(statement).fetchall())
     if rows is None:
         return None
-    told = rows[0][-5:] if rows else (0.0, None, 0.0, True, True)
-    return Roll([Member(*row[:-5]) for row in rows], *told)
+    told = rows[0][-4:] if rows else (0.0, None, 0.0, True)
+    return Roll([Member(*row[:-4]) for row in rows], *told)
 
 
 def last_sweep_age_seconds() -> float | None:

@@ -1,7 +1,7 @@
-"""The models of runs, by topic: `run`, `control` (halts, policies), `fleet` and `money` (prices, default budgets)."""
+"""The models of runs, by topic: `run`, `control` (policies), `fleet` and `money` (prices, default budgets)."""
 
 from runs.models.cached_reads import CachedRead
-from runs.models.control import NEVER, Halt, HaltNow, HaltSeen, Held, PolicyRevision, Stood
+from runs.models.control import NEVER, PolicyRevision
 from runs.models.fleet import (
     KEPT,
     WITHOUT_PROOF,
@@ -47,10 +47,6 @@ __all__ = [
     "CachedRead",
     "Checkpoint",
     "ENDED",
-    "Halt",
-    "HaltNow",
-    "HaltSeen",
-    "Held",
     "IdempotencyRecord",
     "Incident",
     "KEPT",
@@ -68,7 +64,6 @@ __all__ = [
     "Served",
     "Signal",
     "State",
-    "Stood",
     "Sweep",
     "TIME_TO_LIVE",
     "Telling",

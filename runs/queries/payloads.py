@@ -16,7 +16,7 @@ _ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
 _OF_KIND: dict[str, tuple[str, ...]] = {
     Wait.Kind.INPUT: ("schema",),
     Wait.Kind.APPROVAL: ("on_timeout",),
-    Wait.Kind.TIMER: ("limit", "why"),
+    Wait.Kind.TIMER: ("limit", "why", "held"),
     Wait.Kind.RECONCILE: ("suspicion",),
 }
 

@@ -36,7 +36,7 @@ from runs.journal import notify
 from runs.journal.reader import tape_of
 from runs.models import TIME_TO_LIVE, Run, State, Wait
 from runs.search import ABOUT_LENGTH, subject
-from runs.services import related_runs, retrying, wakeups
+from runs.services import halted_time, related_runs, retrying, wakeups
 from runs.services.budgets import starting
 from runs.services.budgets.asked import note
 from runs.services.budgets.starting import budget_for
@@ -53,7 +53,6 @@ from runs.services.command import (
     unpause,
     wake,
 )
-from runs.services.halts import standing
 from runs.services.undo import UNDO, by_policy, chosen
 from runs.services.version_choice import Key, choose
 
@@ -392,7 +391,7 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
         retried = e.RunRetried(by=by.ref, reopened=reopened, payload=payload)
         act.done(retried, *settled, *opened, entries=entries)
         for question in questions:
-            standing.moved(question.pk)
+            halted_time.follow_deadline(question.pk)
         return run
     payload = act.payload | _unheard(act)
     resolved = [

@@ -26,7 +26,7 @@ from runs.services import authority
 from runs.services.answer_words import misfits
 from runs.services.calls import asked_by
 from runs.services.command import journal, locked, resolve, snapshot, wake
-from runs.services.halts.standing import is_past
+from runs.services.halted_time import is_past
 
 _ENDINGS = {
     "timed_out": "Its time ran out",

@@ -23,7 +23,7 @@ from runs.engine.tape import Tape, payload_of
 from runs.models import Run, Wait
 from runs.services.calls import tool_here
 from runs.services.command import open_wait
-from runs.services.halts.standing import stood_still
+from runs.services.halted_time import stood_still
 
 KEY_LIVES = "Another run of its key {} lives."
 _LATE = ("CallbackArrivedLate", "ToolAnsweredLate")

@@ -103,10 +103,9 @@ DECLARE
     is_draining boolean := EXISTS (SELECT 1 FROM runs_served s WHERE s.worker = p_worker AND s.is_draining);
     driven jsonb;
     full_of jsonb := '{}';
-    has_halts boolean := EXISTS (SELECT 1 FROM runs_haltnow);
-    more int := 0;
+    more int := runs_claim_halts();  -- null: nothing is halted
+    has_halts boolean := more IS NOT NULL;
     aside int := 0;
-    hit runs_haltnow;
     -- Runs whose keys the worker lacks, set for one statement (journal/claims.py).
     skipped uuid[] := coalesce(nullif(current_setting('durableagents.skipped', true), ''), '{}')::uuid[];
 BEGIN
@@ -119,9 +118,6 @@ BEGIN
         IF cardinality(p_graphs) = 0 THEN
             RETURN;
         END IF;
-        -- Some of the first may have to be put aside: more rows are read, and the caller asks again at once.
-        more := CASE WHEN EXISTS (SELECT 1 FROM runs_haltnow n WHERE n.scope NOT IN ('tool', 'provider')
-                                  AND (n.scope = 'tag' OR n.kind = 'starts' OR n.is_staged)) THEN 256 ELSE 0 END;
     END IF;
     more := greatest(more, cardinality(skipped));
     SELECT l.is_ruled, l.is_capped INTO is_ruled, is_capped FROM runs_claim_limits() l;
@@ -200,13 +196,9 @@ BEGIN
                 SELECT * INTO r FROM runs_run WHERE id = candidate.id FOR UPDATE;
                 CONTINUE WHEN r.graph_id <> ALL (p_graphs) OR r.is_solo <> p_solo OR r.protocol > drives OR r.ready_at IS NULL OR r.ready_at > clock_timestamp() OR r.state NOT IN ('pending', 'running', 'compensating')
                     OR (r.state = 'pending' AND (is_draining AND r.came_from IS NULL AND r.parent IS NULL OR r.is_queued OR r.start_before <= clock_timestamp()));
-                IF has_halts THEN
-                    hit := runs_halt_on(r.id, r.agent, r.graph_id, r.started_at IS NULL AND r.came_from IS NULL, NULL);
-                    IF hit.halt IS NOT NULL THEN
-                        PERFORM runs_put_aside(r.id, hit, NULL);
-                        aside := aside + 1;
-                        CONTINUE;
-                    END IF;
+                IF has_halts AND runs_hold_back(r.id, r.started_at IS NULL AND r.came_from IS NULL, NULL) THEN
+                    aside := aside + 1;
+                    CONTINUE;
                 END IF;
                 SELECT CASE e.kind WHEN 'RunCreated' THEN 'start' WHEN 'StartPlanned' THEN 'start' WHEN 'RunAdmitted' THEN 'start'
                                    WHEN 'VersionAssigned' THEN 'start'

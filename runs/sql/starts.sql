@@ -133,23 +133,13 @@ BEGIN
     RETURN reply;
 END $$;
 
--- Lock what decides about a start of an agent until its transaction ends, and return it: its versions in quarantine, and the halts that its
--- runs come under. Acts that decide otherwise take the agent's lock exclusively.
+-- Lock what decides about a start of an agent until its transaction ends, and return the halts that it comes under (runs_start_halts). Acts
+-- that decide otherwise take the agent's lock exclusively.
 CREATE OR REPLACE FUNCTION runs_lock_start(p_agent text) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    quarantined jsonb := '[]';
-    halts jsonb := '[]';
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(hashtextextended('release ' || p_agent, 38));
-    IF EXISTS (SELECT 1 FROM runs_haltnow) THEN
-        SELECT coalesce(jsonb_agg(split_part(n.key, '@', 2)), '[]') INTO quarantined FROM runs_haltnow n
-        WHERE n.kind = 'quarantine' AND n.scope = 'version' AND NOT n.is_staged AND split_part(n.key, '@', 1) = p_agent;
-        SELECT coalesce(jsonb_agg(to_jsonb(y) - 'agents' - 'tags' ORDER BY y.since, y.id), '[]') INTO halts FROM runs_haltnow y
-        WHERE NOT y.is_staged AND (y.scope IN ('all', 'tag') OR y.scope = 'agent' AND y.key = p_agent
-                                   OR y.scope = 'version' AND split_part(y.key, '@', 1) = p_agent);
-    END IF;
-    RETURN jsonb_build_object('quarantined', quarantined, 'halts', halts);
+    RETURN runs_start_halts(p_agent);
 END $$;
 
 -- Take the lock of an act that decides about an agent's starts. It waits at most a second for the starts under way, because later ones wait

@@ -1,6 +1,6 @@
 -- The step protocol: one call of one function per step. Lock the head, check the fence, then write or RAISE.
 -- SQLSTATEs: DA001 stale lease, DA002 approval missing, used up or not for these bytes, DA003 approval expired, DA004 over budget,
--- DA005 and DA006 shared budgets (hooks.sql), DA007 halted (halts.sql), DA060 policies changed (policies.sql), DA404 no such run.
+-- DA005 and DA006 shared budgets (hooks.sql), DA007 halted (hooks.sql), DA060 policies changed (policies.sql), DA404 no such run.
 -- Lock order everywhere: Head, Run, Wait, Approval, meters of shared budgets, the rest.
 --
 -- Where several runs' steps share a transaction (runs/journal/committer.py), the caller has taken each head by SKIP LOCKED, and rows below a
@@ -216,6 +216,27 @@ BEGIN
         RETURN runs_reply_of(h, false);
     END IF;
     RETURN runs_leave(p_run, p_epoch, p_lease, p_how, p_state, p_waits, p_error, p_lines);
+END $$;
+
+-- Release a run that a halt stops (`p_keys`: at which call, unless it is the whole run). Its state stays. If nothing halts it any more, it is
+-- ready at once. Pending requests of people come first: then nothing is done, and the reply says so.
+CREATE OR REPLACE FUNCTION runs_set_aside(
+    p_run uuid, p_epoch bigint, p_lease uuid, p_keys text[], p_lines ledger_line[]
+) RETURNS runs_reply
+LANGUAGE plpgsql AS $$
+DECLARE
+    h ledger_head;
+BEGIN
+    h := ledger_lock(p_run, p_epoch, p_lease);
+    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold THEN
+        RETURN runs_reply_of(h, false);
+    END IF;
+    h := ledger_append(h, p_lines);
+    h.lease := NULL;
+    PERFORM ledger_store(h);
+    UPDATE runs_run SET owner = NULL, ready_at = clock_timestamp(), updated_at = clock_timestamp() WHERE id = p_run;
+    PERFORM runs_hold_back(p_run, false, p_keys);
+    RETURN runs_reply_of(h, true);
 END $$;
 
 -- Let go of a run: `park` (all waits still open), `settle` (a cancelled run waits for a person to settle a call), `pause`, `budget` (paused until

@@ -2,6 +2,25 @@
 
 CREATE TYPE runs_fired AS (wait_id uuid, run_id uuid, seq bigint, is_awake boolean, problem text);
 
+-- Return for how long a run was halted between two moments.
+CREATE OR REPLACE FUNCTION runs_stood_still(p_run uuid, p_from timestamptz, p_to timestamptz) RETURNS interval
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(sum(upper(s) - lower(s)), interval '0') FROM runs_stood_during(p_run, p_from, p_to) AS s;
+$$;
+
+-- Return the new deadline of a wait whose stored one has come, or null if it is due. Head, run and wait are locked.
+CREATE OR REPLACE FUNCTION runs_put_off(p_wait uuid, p_run uuid, p_since timestamptz, p_deadline timestamptz) RETURNS timestamptz
+LANGUAGE plpgsql AS $$
+DECLARE
+    later interval := runs_count_still(p_wait, p_run, p_since);
+BEGIN
+    IF later IS NULL THEN
+        RETURN NULL;
+    END IF;
+    UPDATE runs_wait SET deadline = p_deadline + later WHERE id = p_wait;
+    RETURN CASE WHEN p_deadline + later > clock_timestamp() THEN p_deadline + later END;
+END $$;
+
 -- Settle waits whose time has passed and make their runs ready. A wait whose run was halted is put off and returned without a number and a
 -- problem. Heads are taken only if free, and one damaged run does not block the others.
 CREATE OR REPLACE FUNCTION runs_fire_due(p_lock bigint, p_kinds text[], p_resolutions text[], p_passed_over uuid[], p_limit int) RETURNS SETOF runs_fired
@@ -22,7 +41,7 @@ BEGIN
     END IF;
     INSERT INTO runs_sweep (id, at) VALUES (1, clock_timestamp())
     ON CONFLICT (id) DO UPDATE SET at = excluded.at WHERE runs_sweep.at < excluded.at - interval '0.5 seconds';
-    IF EXISTS (SELECT 1 FROM runs_haltnow n WHERE n.scope = 'all' AND NOT n.is_staged) THEN
+    IF runs_is_halted_whole(NULL) THEN
         RETURN NEXT (NULL, NULL, NULL, NULL, NULL)::runs_fired;  -- nothing falls due
         RETURN;
     END IF;

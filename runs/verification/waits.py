@@ -19,7 +19,7 @@ from runs.engine.tape import payload_of
 from runs.engine.undo import WITH_PARENT
 from runs.journal.digests import call_secret
 from runs.models import Wait
-from runs.services.halts.standing import could_be_put_off, stood_still
+from runs.services.halted_time import could_be_put_off, stood_still
 
 # By whom repairs count, and the slots of stops that a damaged journal takes no event of (runs/workers/failover.py).
 _PEOPLE = ("user:", "key:", "os:")  # accounts, their keys, and the shell of the server
@@ -246,7 +246,7 @@ class Waits:
     def _is_put_off(self, row: Wait, known: _Known) -> bool:
         """Return whether retries and halts can explain a deferred deadline.
         A reopened wait isn't charged for the time its run had ended or was halted. Questions follow their calendar: see
-        approvals/timing/verification.py."""
+        approvals/deadlines.py."""
         later, none = row.deadline - known.deadline, timedelta()
         over = [(self.journal.at[end - 1], self.journal.at[retry - 1]) for end, retry in known.pauses if end]
         most = sum((max(to - from_, none) + SLACK for from_, to in over), none)

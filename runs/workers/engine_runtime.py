@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 
 from runs import failpoints, features
-from runs.engine.pipeline import GUARDS
+from runs.engine.pipeline import in_order
 from runs.engine.runtime import Runtime
 from runs.engine.secrets import NoSecrets
 from runs.engine.thinking.request import request_model
@@ -25,7 +25,7 @@ def callback_url(token: str) -> str:
 def runtime(threads: ToolThreads | None = None, pool: Pool | None = None) -> Runtime:
     """Return a worker's runtime; `pool` has the connections for reads while runs go on."""
     return Runtime(
-        guards=GUARDS,
+        guards=in_order(features.every(lambda each: each.guards)),
         hasher=hasher(),
         call_secret=call_secret(),
         request_model=request_model,

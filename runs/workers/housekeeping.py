@@ -25,7 +25,6 @@ from runs.fleet.agent_versions import Watch
 from runs.journal.database_errors import Refusals, is_transient
 from runs.services.budgets import prices
 from runs.services.families import ends, wishes
-from runs.services.halts import standing
 from runs.services.late_results import hand_in, lost_worker, note_unrecorded
 from runs.services.starts import turns
 from runs.workers import failover, starts, timers
@@ -128,8 +127,6 @@ class House:
                 self._versions_at = now  # there is more
         if called is not None and called.is_sweep_due:
             timers.sweep_promptly()
-        if called is not None and called.is_held_back:
-            standing.let_go()
         if is_needless:
             return _about(timers.IDLE_SECONDS)
         seconds = timers.sweep()

@@ -44,6 +44,7 @@ from runs.engine.agents import registry
 from runs.engine.canonical import printable
 from runs.engine.continuation import LARGE_JOURNAL
 from runs.engine.driver import Driver
+from runs.engine.halts import RING, Halts
 from runs.engine.limits import Limits
 from runs.engine.runtime import Control, Runtime
 from runs.engine.threads import BusyTool, ToolThreads
@@ -61,7 +62,6 @@ from runs.journal.telling import Teller
 from runs.journal.warm import rehearse
 from runs.overheard.texts import Texts
 from runs.services.budgets import prices
-from runs.services.halts.known import RING, KnownHalts
 from runs.services.wakeups import CHANNEL, ENQUEUE_SQL, NOTIFY_SQL
 from runs.workers.engine_runtime import runtime
 from runs.workers.housekeeping import House
@@ -138,7 +138,8 @@ class Host:
         self._house = House(incarnation)
         make_limits = features.only(lambda each: each.limits)
         self._limits = make_limits(incarnation) if make_limits is not None else Limits()
-        self._halts = KnownHalts(incarnation)
+        make_halts = features.only(lambda each: each.halts)
+        self._halts = make_halts(incarnation) if make_halts is not None else Halts()
         self._drain_at: float | None = None
         self._threads = ToolThreads()
 
@@ -327,7 +328,7 @@ class Host:
             await self._limits.refresh(link)
             for refresh in features.every(lambda each: each.before_round):
                 await refresh(link)
-            await self._halts.go_round(link, {run_id: control for run_id, (_, control) in self._active.items()})
+            await self._halts.refresh(link, {run_id: control for run_id, (_, control) in self._active.items()})
             news = await read_round(link, self.worker.id, self._loaded.graph_ids(), list(self._active))
         self._make_room(news)
         for run_id in news.owned:

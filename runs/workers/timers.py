@@ -18,10 +18,10 @@ from runs.fleet import agent_versions
 from runs.journal import cache, notify
 from runs.journal.database_errors import is_refusal, is_transient
 from runs.models import ENDED, KEPT, WITHOUT_PROOF, Wait
+from runs.services import halted_time
 from runs.services.budgets import raising
 from runs.services.command import is_busy, locked, mark_overdue
 from runs.services.families import ends
-from runs.services.halts import standing
 from runs.services.wakeups import NOTIFY_SQL
 from runs.workers import failover
 
@@ -239,7 +239,7 @@ def _expire(wait_id: UUID, run_id: UUID) -> None:
     head, run = locked(run_id, under=SWEEPER)
     wait = Wait.objects.select_for_update().get(pk=wait_id)
     now = database_now()
-    if wait.resolved_at is not None or wait.deadline > now or run.state in ENDED or standing.put_off(wait):
+    if wait.resolved_at is not None or wait.deadline > now or run.state in ENDED or halted_time.put_off(wait):
         return
     act = features.handler(lambda each: each.on_wait_due, wait.kind) or mark_overdue
     act(head, run, wait, now, SWEEPER)

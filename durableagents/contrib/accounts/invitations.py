@@ -25,9 +25,9 @@ from durableagents.identity.rights import known_roles, unknown_role
 from ledger.acting import acting
 from ledger.actors import Actor
 from ledger.append import acted, justified
+from ledger.change_control import hold, is_guarded
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, InvalidInput, NotFound
-from ledger.four_eyes.known import hold, is_guarded
 from ledger.protected import check
 from ledger.web.roles import ordered
 
@@ -139,7 +139,7 @@ def accept(token: str, *, password: str, address: str) -> User:
     kept = hashed(password)
     try:
         with transaction.atomic():
-            hold(is_alone=False)
+            hold()
             row = _usable(Invitation.objects.select_for_update().filter(token_hash=digest(token)).first())
             name = names.free_name(row.username, names.ASK)
             with acting(Actor("user", name, auth="token", address=address)):

@@ -24,8 +24,8 @@ from durableagents.models import ApiKey
 from ledger.acting import acting
 from ledger.actors import Actor
 from ledger.append import acted, justified
+from ledger.change_control import hold
 from ledger.errors import DurableAgentsError, NotFound
-from ledger.four_eyes.known import hold
 
 # Counted for any input, whether the account exists or not.
 by_name = throttle.Allowance("reset for a name", limit=3, window_seconds=3600)
@@ -114,7 +114,7 @@ def set_password(whom: str, token: str, *, password: str, end_keys: bool, addres
     find(whom, token)
     kept = hashed(password)
     with transaction.atomic():
-        hold(is_alone=False)
+        hold()
         number, maker = _said(whom)
         user = _usable(User.objects.select_for_update().filter(pk=number).first(), token, maker)
         with acting(Actor("user", user.username, auth="token", address=address, person=user.pk)):

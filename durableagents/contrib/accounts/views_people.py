@@ -30,8 +30,8 @@ from durableagents.identity.rights import (
     set_roles,
 )
 from ledger.actors import Actor
+from ledger.change_control import is_guarded
 from ledger.errors import DurableAgentsError, JustificationRequired, Moved, NotFound
-from ledger.four_eyes.known import is_guarded
 from ledger.web.page_forms import Refused
 from ledger.web.roles import actor, name_of, ordered
 from ledger.web.seeing.viewers import reads_payloads

@@ -3,23 +3,21 @@ act is one transaction."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from approvals.deadlines import MovedClock, deadlines, restart_deadline, time_events
 from approvals.models import Approval, Inquiry
 from approvals.notices.kinds import tell
 from approvals.queues.who import can_look, wrong
-from approvals.timing.course import Read, calendar_now, look_again, look_at, read, restart_deadline, resumed, stood
 from durableagents.contrib.casework.common import Held, by_whom, decider, free, held, named
 from ledger import events as e
 from ledger.accounts import PROOF
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
-from runs.engine.gating.timing import Moved, resume_record, stop_clock, stop_record
 from runs.services.command import journal, show_to
 
 MAX_OPEN, MOST = 5, 40  # of one question
@@ -46,9 +44,9 @@ def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
     if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MAX_OPEN:
         many = f"would be asked one more than {MAX_OPEN} at once, or {MOST} in all"
         raise wrong("to", many, "decide, or withdraw one")
-    known = read(found.approval, found.wait)
-    moved = _stopped(found, known)
-    n, asker = free(Inquiry, found.approval.pk, known.inquiries), by.person
+    made, _ = _in_journal(found)
+    moved = deadlines().stop_clock(found.approval, found.wait, found.now)
+    n, asker = free(Inquiry, found.approval.pk, made), by.person
     assert asker is not None
     row = Inquiry(
         approval=found.approval,
@@ -74,7 +72,7 @@ def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
         person=user.pk,
         deadline="" if moved is None else moved.deadline.isoformat(),
         n=n,
-        payload={"question": text} | ({} if moved is None else {"clock": stop_record(moved)}),
+        payload={"question": text} | ({} if moved is None else {"clock": moved.record}),
     )
     _put(found, moved)
     acted(
@@ -128,9 +126,9 @@ def _end(approval_id: UUID, n: int, outcome: str, text: str, *, by: Actor) -> In
         raise NotFound("inquiry", f"{approval_id}/{n}")
     if row.ended_at is not None:
         raise AlreadyEnded(row)
-    known = read(found.approval, found.wait)
-    went = _went_on(found, known) if known.asked == {n} else None
-    moved, clock = (None, {}) if went is None else (went[0], {"clock": resume_record(went[0], found.now, went[1])})
+    _, open_ = _in_journal(found)
+    moved = deadlines().resume_clock(found.approval, found.wait, found.now) if open_ == {n} else None
+    clock = {} if moved is None else {"clock": moved.record}
     row.outcome, row.answer, row.ended_by, row.ended_at = outcome, text, by.ref, found.now
     row.seal()
     row.save(update_fields=["outcome", "answer", "ended_by", "ended_at", "code"])
@@ -176,20 +174,24 @@ def _tell(kind: str, row: Inquiry, person: int) -> None:
     )
 
 
-# --- its clock --------------------------------------------------------------------------------------------------------
+def _in_journal(found: Held) -> tuple[int, set[int]]:
+    """Return how many inquiries the slot's journal has, and the numbers of this approval's open ones."""
+    made, open_ = 0, set()
+    for event in time_events(found.approval, found.wait):
+        match event:
+            case e.InquiryMade():
+                made += 1
+                open_ |= {event.n} if event.approval_id == str(found.approval.pk) else set()
+            case e.InquiryEnded() if event.approval_id == str(found.approval.pk):
+                open_.discard(event.n)
+            case _:
+                pass
+    return made, open_
 
 
-def _stopped(found: Held, known: Read) -> Moved | None:
-    course = known.course
-    return stop_clock(course, known.due, calendar_now(course), found.now, stood=stood(course, found.wait, found.now))
-
-
-def _went_on(found: Held, known: Read) -> tuple[Moved, timedelta] | None:
-    return None if known.course.stop is None else resumed(known.course, found.run.pk, found.now)
-
-
-def _put(found: Held, moved: Moved | None) -> None:
+def _put(found: Held, moved: MovedClock | None) -> None:
     if moved is not None:
         restart_deadline(found.approval, found.wait, moved.deadline, found.now)
         if found.approval.look_at is None or found.approval.look_at > found.now:
-            look_again(found.approval, look_at(moved.due))
+            found.approval.look_at = moved.look_at
+            found.approval.save(update_fields=["look_at"])

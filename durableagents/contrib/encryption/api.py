@@ -17,8 +17,7 @@ from approvals.queues.who import ADMIN
 from durableagents.contrib.encryption import erasure
 from durableagents.contrib.encryption.bodies import EraseAllBody, EraseBody
 from durableagents.contrib.encryption.finding import Found, find_runs
-from ledger.four_eyes.changes import account_of, holds
-from ledger.four_eyes.known import SUPERUSER
+from ledger.change_control import SUPERUSER, account_of, holds
 from ledger.verification.archives import Sought
 from ledger.web.api_base import ApiView, Query, described, read_body
 from ledger.web.cursors import closed

@@ -21,11 +21,9 @@ from durableagents.contrib.encryption.models import Erasure, RunKey
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import acted, justified, locked_head
+from ledger.change_control import SUPERUSER, account_of, declare_family, holds, two_person
 from ledger.erasure import Erasure as Said
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
-from ledger.four_eyes.changes import account_of, holds
-from ledger.four_eyes.guards import second
-from ledger.four_eyes.known import SUPERUSER, declare_family
 from ledger.models import Coded
 from ledger.verification.archives import archived
 from ledger.verification.runs import verify
@@ -126,7 +124,7 @@ def erase_all(run_ids: Collection[UUID], *, with_children: bool = False, by: Act
     return _erase(left, with_children=with_children, justification=why, by=by) if left else []
 
 
-@second(FAMILY, needs=SUPERUSER)
+@two_person(FAMILY, needs=SUPERUSER)
 @transaction.atomic
 def _erase(run_ids: list[UUID], *, with_children: bool, justification: str, by: Actor) -> list[Done]:
     """Erase runs that were not erased before, with the rights checked. One act for each."""

@@ -17,8 +17,8 @@ from approvals.queues.who import ADMIN
 from durableagents.contrib.encryption import erasure
 from durableagents.contrib.encryption.bodies import EraseAllBody, EraseBody
 from durableagents.contrib.encryption.finding import LISTED, Found, find_runs
+from ledger.change_control import is_guarded
 from ledger.errors import DurableAgentsError, Proposed
-from ledger.four_eyes.known import is_guarded
 from ledger.verification.archives import Sought
 from ledger.web.bodies import fit
 from ledger.web.cursors import closed, opened

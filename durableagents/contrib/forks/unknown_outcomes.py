@@ -9,7 +9,7 @@ from datetime import datetime
 from uuid import UUID
 
 from ledger.actors import Actor
-from ledger.four_eyes.known import OUTCOMES, hold, is_guarded
+from ledger.change_control import OUTCOMES, hold, is_guarded
 from runs.engine.errors import JournalBroken
 from runs.engine.forks import CHILD, OPEN, Evidence
 from runs.engine.tape import Attempt, Tape
@@ -25,7 +25,7 @@ def is_for_two(by: Actor) -> bool:
     """Return whether unknown outcomes need two people, fixed until the transaction ends; for shells never."""
     if not by.is_person:
         return False
-    hold(is_alone=False)
+    hold()
     return is_guarded(OUTCOMES)
 
 

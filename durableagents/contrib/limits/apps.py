@@ -37,8 +37,8 @@ class LimitsConfig(AppConfig):
     def ready(self) -> None:
         """Install this app's feature."""
         from durableagents.contrib.limits.own_features import feature
-        from ledger.four_eyes import known
+        from ledger import change_control
         from runs import features
 
-        known.declare_family("limits", "limits of calls at runtime, and shared budgets")
+        change_control.declare_family("limits", "limits of calls at runtime, and shared budgets")
         features.install(feature())

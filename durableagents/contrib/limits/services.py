@@ -11,9 +11,9 @@ from pydantic import Field
 from durableagents.contrib.limits.models import Limit
 from ledger.actors import Actor
 from ledger.append import acted, justified
+from ledger.change_control import two_person
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, InvalidInput, NotFound
-from ledger.four_eyes.guards import second
 from ledger.web.roles import OPERATOR
 from runs.engine.limits import MAX_KEY_LENGTH, MAX_VALUES, InvalidRule, Rule, check
 from runs.services.bodies import SteerBody
@@ -67,7 +67,7 @@ class LimitUnchanged(DurableAgentsError):
     status, code, title = 409, "illegal-state", "The state does not allow this"
 
 
-@second("limits", needs=OPERATOR)
+@two_person("limits", needs=OPERATOR)
 def set_limit(key: str, rule: Rule, *, by: Actor, justification: str) -> Limit:
     """Set the complete rule of a key: it replaces the rules of settings and tools, also where it limits nothing.
     Raises InvalidInput, JustificationRequired."""
@@ -85,7 +85,7 @@ def set_limit(key: str, rule: Rule, *, by: Actor, justification: str) -> Limit:
     return limit
 
 
-@second("limits", needs=OPERATOR)
+@two_person("limits", needs=OPERATOR)
 def reset_limit(key: str, *, by: Actor, justification: str) -> Limit:
     """Remove the rule that was set at runtime, so that those of settings and tools apply again.
     Raises LimitUnchanged, JustificationRequired, NotFound."""

@@ -13,17 +13,16 @@ from pydantic import Field
 from durableagents.contrib.limits.models import BudgetMeter, SharedBudget
 from ledger.actors import Actor
 from ledger.append import acted, justified
+from ledger.change_control import NUMBER, two_person
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
-from ledger.four_eyes.guards import second
-from ledger.four_eyes.known import NUMBER
 from ledger.web.bodies import NoFlag, PlainZero
 from ledger.web.roles import OPERATOR
 from ledger.web.text_safety import is_hidden
+from ledger.zones import zones
 from runs.engine.agents import registry
 from runs.engine.budget import A_MILLION, usd_of
 from runs.engine.errors import UnknownAgent, UnknownVersion
-from runs.engine.gating.calendars import zones
 from runs.models import Wait
 from runs.services.bodies import SteerBody
 
@@ -88,7 +87,7 @@ def find(budget_id: int) -> SharedBudget:
     return found
 
 
-@second("limits", needs=OPERATOR, moving=frozenset({NUMBER, "made_at"}))
+@two_person("limits", needs=OPERATOR, moving=frozenset({NUMBER, "made_at"}))
 @transaction.atomic
 def create(body: SharedBudgetBody, *, by: Actor) -> SharedBudget:
     """Create a shared budget that counts calls begun from now on.
@@ -129,7 +128,7 @@ def create(body: SharedBudgetBody, *, by: Actor) -> SharedBudget:
     return _record(_CREATE, budget, by=by, before={}, why=why)
 
 
-@second("limits", needs=OPERATOR)
+@two_person("limits", needs=OPERATOR)
 @transaction.atomic
 def change(budget_id: int, body: SharedBudgetChangeBody, *, by: Actor) -> SharedBudget:
     """Rename a shared budget or set its limit, even below its use. Waiting calls are admitted as far as there is room.
@@ -165,7 +164,7 @@ def change(budget_id: int, body: SharedBudgetChangeBody, *, by: Actor) -> Shared
     return _record(_CHANGE, budget, by=by, before=before, why=why)
 
 
-@second("limits", needs=OPERATOR, moving=frozenset({"off_at"}))
+@two_person("limits", needs=OPERATOR, moving=frozenset({"off_at"}))
 @transaction.atomic
 def switch_off(budget_id: int, *, by: Actor, justification: str) -> SharedBudget:
     """Switch a shared budget off permanently: calls in progress are still settled, and waiting calls are admitted.

@@ -25,8 +25,8 @@ class ReleasesConfig(AppConfig):
     def ready(self) -> None:
         """Install this app's feature, and let its acts need two people."""
         from durableagents.contrib.releases.own_features import feature
-        from ledger.four_eyes import known
+        from ledger import change_control
         from runs import features
 
-        known.declare_family("releases", "which version of an agent takes new starts")
+        change_control.declare_family("releases", "which version of an agent takes new starts")
         features.install(feature())

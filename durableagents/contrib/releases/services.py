@@ -17,10 +17,9 @@ from durableagents.contrib.releases.models import Ramp, RampStart, VersionGate
 from durableagents.contrib.releases.queries import BOUNDS, active_ramp, figures_of, percent
 from ledger.actors import Actor
 from ledger.append import acted, justified
+from ledger.change_control import NUMBER, two_person
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
-from ledger.four_eyes.guards import second
-from ledger.four_eyes.known import NUMBER
 from ledger.web.roles import OPERATOR
 from ledger.web.text_safety import is_hidden
 from runs.engine.agents import registry
@@ -120,7 +119,7 @@ def close_version(agent: str, version: str, *, by: Actor, justification: str) ->
     return _set_gate(gate, True, by=by, why=why)
 
 
-@second("releases", needs=OPERATOR)
+@two_person("releases", needs=OPERATOR)
 @transaction.atomic
 def open_version(agent: str, version: str, *, by: Actor, justification: str) -> VersionGate:
     """Open a version to new starts. Raises what `close_version` raises."""
@@ -173,7 +172,7 @@ def find_ramp(ramp_id: int) -> Ramp:
     return found
 
 
-@second("releases", needs=OPERATOR, moving=frozenset({NUMBER, "counted_after"}))
+@two_person("releases", needs=OPERATOR, moving=frozenset({NUMBER, "counted_after"}))
 @transaction.atomic
 def create_ramp(body: RampBody, *, by: Actor) -> Ramp:
     """Create a ramp, and open the version it leads to.
@@ -204,7 +203,7 @@ def create_ramp(body: RampBody, *, by: Actor) -> Ramp:
     return _record("ramp", ramp, by=by, before={}, why=why)
 
 
-@second("releases", needs=OPERATOR)
+@two_person("releases", needs=OPERATOR)
 @transaction.atomic
 def raise_ramp(ramp_id: int, body: RaiseBody, *, by: Actor) -> Ramp:
     """Raise a ramp's share; no key changes back.
@@ -221,7 +220,7 @@ def raise_ramp(ramp_id: int, body: RaiseBody, *, by: Actor) -> Ramp:
     return _save("ramp_raise", ramp, by=by, before=before, why=why)
 
 
-@second("releases", needs=OPERATOR, moving=frozenset({"counted_after"}))
+@two_person("releases", needs=OPERATOR, moving=frozenset({"counted_after"}))
 @transaction.atomic
 def resume_ramp(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
     """Resume a halted ramp with new figures. Raises what `raise_ramp` raises."""
@@ -246,7 +245,7 @@ def roll_back_ramp(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
     return _save("ramp_rollback", ramp, by=by, before=before, why=why)
 
 
-@second("releases", needs=OPERATOR)
+@two_person("releases", needs=OPERATOR)
 @transaction.atomic
 def finish_ramp(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
     """Finish a ramp: its target gets all starts by name. A newer version that the ramp leads away from is closed.

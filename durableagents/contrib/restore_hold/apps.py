@@ -1,6 +1,7 @@
 """A database that lacks what was acknowledged sends nothing. See README.md."""
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
+from django.core.exceptions import ImproperlyConfigured
 
 
 class RestoreHoldConfig(AppConfig):
@@ -11,7 +12,11 @@ class RestoreHoldConfig(AppConfig):
     append_only_tables = ("restore_hold_pastline", "restore_hold_finding")
 
     def ready(self) -> None:
-        """Install this app's feature."""
+        """Install this app's feature. Raises ImproperlyConfigured without halts: a hold is one."""
+        if not apps.is_installed("durableagents.contrib.halts"):
+            raise ImproperlyConfigured(
+                "durableagents.contrib.restore_hold needs durableagents.contrib.halts in INSTALLED_APPS"
+            )
         from durableagents.contrib.restore_hold.own_features import feature
         from runs import features
 

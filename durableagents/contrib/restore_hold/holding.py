@@ -8,6 +8,9 @@ from uuid import UUID, uuid4
 
 from django.db import connection, transaction
 
+from durableagents.contrib.halts import services as halts
+from durableagents.contrib.halts.models import Halt, HaltNow
+from durableagents.contrib.halts.services import HaltMoved, LiftBody
 from durableagents.contrib.restore_hold import database as db
 from durableagents.contrib.restore_hold import heads
 from durableagents.contrib.restore_hold.comparing import Adopt, Database, Found, Hold, Verdict, compare
@@ -16,9 +19,6 @@ from durableagents.contrib.restore_hold.models import Finding, Mark, PastLine
 from ledger.actors import Actor
 from ledger.clock import database_now
 from runs.fleet.procfs import host as this_host
-from runs.models import Halt, HaltNow
-from runs.services.halts import acts
-from runs.services.halts.acts import HaltMoved, LiftBody
 
 # The reason code of the hold, as the key of its halt.
 REASON = "restored-database"
@@ -61,7 +61,7 @@ def settle(*, sends: bool = True) -> Verdict:
 def place(why: str, *, by: Actor) -> UUID:
     """Hold the installation because someone asks for it; return the halt's id. Raises what `settle` raises."""
     with transaction.atomic():
-        halt = acts.impose(REASON, why, by=by)
+        halt = halts.impose(REASON, why, by=by)
         head = read_head()
         known = head if isinstance(head, Head) else Head(UUID(int=0))
         _record(halt.halt, REQUESTED, known, db.read_database(head))
@@ -93,7 +93,7 @@ def vouch(worker: UUID) -> None:
 
 def _hold(head: Head | HeadDamaged | None, database: Database, found: Hold) -> None:
     known = head if isinstance(head, Head) else Head(uuid4())
-    halt = acts.impose(REASON, f"{found.text} {_WHY}", by=SYSTEM).halt
+    halt = halts.impose(REASON, f"{found.text} {_WHY}", by=SYSTEM).halt
     if _last_reason(halt, known.host) != found.reason:
         _record(halt, found.reason, known, database)
         log.error("the installation is held (halt %s): %s", halt, found.text)
@@ -152,7 +152,7 @@ def _note_found(head: Head | HeadDamaged | None, database: Database) -> None:
     if not mine or any(each.reason != FOUND for each in findings_of(hold.halt)):
         return
     try:
-        acts.lift(hold.halt, LiftBody(justification=ALL_FOUND, revision=None), by=SYSTEM)
+        halts.lift(hold.halt, LiftBody(justification=ALL_FOUND, revision=None), by=SYSTEM)
     except HaltMoved as moved:
         log.info("the hold was changed by an operator meanwhile: %s", moved.detail)
 

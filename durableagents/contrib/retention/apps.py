@@ -43,13 +43,13 @@ class RetentionConfig(AppConfig):
         from durableagents.contrib.retention import listed, register, restoring, tables
         from durableagents.contrib.retention.own_features import feature
         from durableagents.contrib.retention.policies import FAMILY
-        from ledger.four_eyes import known
+        from ledger import change_control
         from ledger.verification import archives
         from ledger.web.seeing import viewers
         from runs import features
 
         features.install(feature())
-        known.declare_family(FAMILY, "how long runs are kept, and the lifting of legal holds")
+        change_control.declare_family(FAMILY, "how long runs are kept, and the lifting of legal holds")
         archives.register(restoring.archived, listed.search)
         viewers.explain_missing(register.explain)
         post_migrate.connect(tables.write_down, sender=self)

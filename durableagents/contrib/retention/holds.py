@@ -15,10 +15,9 @@ from durableagents.contrib.retention.models import Archive, Hold, HoldEnd
 from durableagents.contrib.retention.policies import FAMILY, Name, check_text, ended, may, store, wrong
 from ledger.actors import Actor
 from ledger.append import acted
+from ledger.change_control import SUPERUSER, two_person
 from ledger.clock import database_now
 from ledger.errors import InvalidInput, NotFound
-from ledger.four_eyes.guards import second
-from ledger.four_eyes.known import SUPERUSER
 from ledger.web.bodies import Justified
 from runs.models import Run, RunTag
 
@@ -81,7 +80,7 @@ def place(body: LegalHoldBody, *, by: Actor) -> Hold:
     return row
 
 
-@second(FAMILY, needs=SUPERUSER)
+@two_person(FAMILY, needs=SUPERUSER)
 @transaction.atomic
 def lift(hold_id: int, *, by: Actor, justification: str) -> Hold:
     """Lift a hold. Raises NotInForce, NotFound, Forbidden, JustificationRequired."""

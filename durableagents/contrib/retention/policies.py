@@ -11,11 +11,9 @@ from pydantic import Field
 from durableagents.contrib.retention.models import Act, Policy, PolicyEnd, Rule
 from ledger.actors import Actor
 from ledger.append import acted, justified
+from ledger.change_control import NUMBER, SUPERUSER, account_of, holds, two_person
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
-from ledger.four_eyes.changes import account_of, holds
-from ledger.four_eyes.guards import second
-from ledger.four_eyes.known import NUMBER, SUPERUSER
 from ledger.web.bodies import Justified
 from ledger.web.text_safety import is_hidden
 
@@ -60,7 +58,7 @@ def forged() -> list[Policy]:
     return rows + [each.policy for each in PolicyEnd.objects.select_related("policy") if not each.is_authentic]
 
 
-@second(FAMILY, needs=SUPERUSER, moving=frozenset({NUMBER}))
+@two_person(FAMILY, needs=SUPERUSER, moving=frozenset({NUMBER}))
 @transaction.atomic
 def create(body: RetentionPolicyBody, *, by: Actor) -> Policy:
     """Put a policy in force. Of several that match a run the longest counts, so that a policy never shortens what
@@ -81,7 +79,7 @@ def create(body: RetentionPolicyBody, *, by: Actor) -> Policy:
     return row
 
 
-@second(FAMILY, needs=SUPERUSER)
+@two_person(FAMILY, needs=SUPERUSER)
 @transaction.atomic
 def end(policy_id: int, *, by: Actor, justification: str) -> Policy:
     """End a policy. Raises NotInForce, NotFound, Forbidden, JustificationRequired."""

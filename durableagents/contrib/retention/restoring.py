@@ -16,10 +16,9 @@ from durableagents.contrib.retention.files import Reader
 from durableagents.contrib.retention.models import Archive, Pending, Restoration
 from ledger.actors import Actor
 from ledger.append import acted, justified
+from ledger.change_control import SUPERUSER, account_of, holds
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, NotFound, first_line
-from ledger.four_eyes.changes import account_of, holds
-from ledger.four_eyes.known import SUPERUSER
 from ledger.models import Head
 from ledger.verification.archives import ArchiveDamaged, ArchivedRun
 from ledger.web.roles import OPERATOR

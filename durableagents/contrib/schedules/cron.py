@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from runs.engine.gating.calendars import zones
+from ledger.zones import zones
 
 _SHORTHANDS = {
     "@hourly": "0 * * * *",

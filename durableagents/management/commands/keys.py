@@ -21,9 +21,9 @@ from durableagents.identity.auth import MAX_DAYS, issue_key, own_keys
 from durableagents.identity.rights import known_roles, unknown_role
 from durableagents.models import ApiKey
 from ledger.acting import acting
+from ledger.change_control import is_guarded
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError
-from ledger.four_eyes.known import is_guarded
 from ledger.management.in_process import ApiCommand, inert
 from runs.management.shell import command_actor
 

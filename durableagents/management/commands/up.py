@@ -14,6 +14,7 @@ from django.db import Error
 
 from durableagents.env import EnvironmentProblem
 from ledger.errors import first_line
+from runs import features
 
 
 class Command(BaseCommand):
@@ -50,20 +51,12 @@ class Command(BaseCommand):
 
 
 def held() -> str:
-    """Return lines about halts of the whole installation, under which nothing is executed."""
-    from runs.models import Halt, HaltNow
-
+    """Return lines about what keeps the installation from executing runs."""
     try:
-        halts = list(HaltNow.objects.filter(kind=Halt.Kind.HALT, scope=Halt.Scope.ALL).order_by("since"))
+        notices = [each for read in features.every(lambda each: each.start_notices) for each in read()]
     except Error as error:
         return f"  Whether it is halted can't be told: {first_line(error)}\n"
-    lines = []
-    for halt in halts:
-        # Only holds of a restored database have a key here.
-        how = "manage.py restore_hold status" if halt.key and "restore_hold" in get_commands() else "the page Halts"
-        some = "only what was let through" if halt.is_staged else "nothing"
-        lines.append(f"  HELD since {halt.since:%Y-%m-%d %H:%M} UTC: it executes {some}. See {how}\n")
-    return "".join(lines)
+    return "".join(f"  {each}\n" for each in notices)
 
 
 def _hold() -> None:

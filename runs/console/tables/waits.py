@@ -167,6 +167,8 @@ def _timer(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     if limit := detail_text(wait, "limit"):
         held = _HELD.get(detail_text(wait, "why"), "is limited")
         return f"<b>{visible(name_of(wait))}</b> waits: {datum(limit)} {held};\nretry {until(wait.deadline)}."
+    if held := detail_text(wait, "held"):
+        return f"<b>{visible(name_of(wait))}</b> {visible(held)};\nretry {until(wait.deadline)}."
     return f"Waiting until {clock(wait.deadline)} ({until(wait.deadline)})."
 
 

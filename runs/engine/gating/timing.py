@@ -1,22 +1,15 @@
-"""Approval deadlines and what happens when they pass. The rules of gate and queue are recorded as *terms* with the
-plan when the gate opens; everything later uses the record. The plan's hash excludes them. Pure."""
+"""Deadlines of approvals as gates declare them, and as they are recorded when a gate opens. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Literal, get_args
-
-from runs.engine.gating.calendars import Calendar, NoSuchTime
+from typing import Any, Literal, Protocol, get_args
 
 OnTimeout = Literal["reject", "escalate", "remind"]
 STRICTEST_FIRST: tuple[OnTimeout, ...] = get_args(OnTimeout)
 LONGEST = timedelta(days=365_000)  # of any wait: added to today it gives a date that everything here can hold
 MAX_WORK = timedelta(hours=2000)  # one year of work
-MAX_STEPS = 3
-# Intervals of reminders without a deadline double, up to this multiple of the first.
-STRETCH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,29 +72,6 @@ def wrong_word(time: Time) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A queue to ask in addition after the deadline, and how many minutes it has."""
-
-    to: str
-    minutes: int
-
-
-@dataclass(frozen=True, slots=True)
-class QueueTiming:
-    """A queue's time settings, numbered by `version`. `remind` are percentages of the time; `every` is the first
-    interval, in minutes, of reminders without a deadline (0: the gate's time)."""
-
-    version: int = 0
-    calendar: Calendar | None = None
-    on_timeout: OnTimeout | None = None
-    steps: tuple[Step, ...] = ()
-    remind: tuple[int, ...] = ()
-    every: int = 0
-    at_once_if_away: bool = False
-    clock_stops: int = 0  # maximum pause in minutes, while someone is asked about a question
-
-
-@dataclass(frozen=True, slots=True)
 class Terms:
     """A question's deadline, and its recorded terms; None if there is only the deadline."""
 
@@ -110,261 +80,23 @@ class Terms:
     look_at: datetime | None = None  # the first time at which the terms require an action
 
 
-def settle(now: datetime, time: Time, *, queue: QueueTiming | None = None) -> Terms:
-    """Return the terms of a question asked now; the stricter setting wins. Raises ValueError if out of range."""
-    set_, span, on_timeout, escalate_to = queue or QueueTiming(), time.span, time.on_timeout, time.escalate_to
-    is_working = isinstance(time.within, WorkingHours)
-    if queue is None and on_timeout is None and not is_working:
-        return Terms(now + span)
-    calendar = set_.calendar
-    deadline = (calendar.after if calendar and is_working else plus)(now, span)
-    least = max(1, _minutes(span))  # less is too short to act in, and reminders would never end
-    steps = list(set_.steps) or ([Step(escalate_to, least)] if escalate_to else [])
-    word = next((w for w in STRICTEST_FIRST if w in (on_timeout, set_.on_timeout)), "reject")
-    if word == "escalate" and not steps:
-        word = "reject"  # there is no queue to escalate to
-    said = {
-        "on_timeout": word,
-        "version": set_.version,
-        "minutes": _minutes(span),
-        "is_working": is_working,
-        "calendar": None
-        if calendar is None
-        else {
-            "name": calendar.name,
-            "version": calendar.version,
-            "zone": calendar.zone,
-        },
-        "steps": [{"to": s.to, "minutes": s.minutes} for s in steps] if word == "escalate" else [],
-        "every": (set_.every or least) if word == "remind" else 0,
-        "remind": [] if word == "remind" else sorted(set_.remind),
-        "at_once_if_away": set_.at_once_if_away and word == "escalate",
-    }
-    if set_.clock_stops and word != "remind":
-        said["clock_stops"] = set_.clock_stops
-    said["remind_at"] = reminders(said, calendar if is_working else None, now, span)
-    if said["at_once_if_away"]:
-        said["look_at"] = now.isoformat()
-    return Terms(deadline, said, first_look(said))
+class QueueTiming(Protocol):
+    """A queue's rules about time, which an app keeps."""
 
-
-def plus(at: datetime, span: timedelta) -> datetime:
-    """Add real time."""
-    return at + span
-
-
-def _minutes(span: timedelta) -> int:
-    return int(span.total_seconds() // 60)
-
-
-def reminders(terms: Mapping[str, Any], calendar: Calendar | None, since: datetime, span: timedelta) -> list[str]:
-    """Return when people are reminded of a question with this much time."""
-    step = plus if calendar is None else calendar.after
-    return [step(since, span * share / 100).isoformat() for share in terms["remind"]]
-
-
-def first_look(terms: Mapping[str, Any]) -> datetime | None:
-    """Return the first time at which the terms require an action."""
-    times = [*([terms["look_at"]] if terms.get("look_at") else []), *terms["remind_at"]]
-    return min(map(datetime.fromisoformat, times), default=None)
-
-
-def terms_in(payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return recorded terms; None if invalid: then only the deadline counts, the strictest rule."""
-    steps, times = payload.get("steps"), payload.get("remind_at")
-    is_right = (
-        payload.get("on_timeout") in STRICTEST_FIRST
-        and isinstance(payload.get("every"), int)
-        and isinstance(payload.get("at_once_if_away"), bool)
-        and isinstance(payload.get("remind"), list)
-        and isinstance(payload.get("clock_stops", 0), int)
-        and isinstance(steps, list)
-        and all(isinstance(each, dict) and set(each) == {"to", "minutes"} for each in steps)
-        and are_moments(times)
-    )
-    return payload if is_right else None
-
-
-def are_moments(times: Any) -> bool:
-    try:
-        return isinstance(times, list) and all(datetime.fromisoformat(each).tzinfo is not None for each in times)
-    except (TypeError, ValueError):
-        return False
-
-
-# --- the course of time -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """A paused clock: since when, the original deadline and reminders, and how long it may stay paused."""
-
-    at: datetime
-    deadline: datetime
-    due: tuple[str, ...]
-    left: timedelta
+    def settle(self, now: datetime, time: Time) -> Terms:
+        """Return the terms of an approval requested now. Raises ValueError if out of range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A question's progress: terms (None: only a deadline), deadline, and numbers of escalations and reminders."""
+    """An approval's progress: its deadline, the time from which that runs (None: since it was opened), and periods in
+    which its run had ended, before people resumed it."""
 
     deadline: datetime
-    terms: Mapping[str, Any] | None = None
-    since: datetime | None = None  # from when the deadline runs, after an escalation
-    escalated: int = 0
-    reminded: int = 0
-    reminded_late: int = 0
-    stop: Stop | None = None
-    has_stood: timedelta = timedelta()  # total of earlier pauses
-    over: tuple[tuple[datetime, datetime], ...] = ()  # periods in which its run had ended, before people resumed it
-
-    @property
-    def may_stand(self) -> timedelta:
-        """The time for which its clock may still be paused."""
-        most = 0 if self.terms is None else self.terms.get("clock_stops", 0)
-        return timedelta(minutes=most) - self.has_stood
-
-    @property
-    def is_endless(self) -> bool:
-        return self.terms is not None and self.terms["on_timeout"] == "remind"
-
-    @property
-    def next_step(self) -> Step | None:
-        """The next escalation; None if there is none."""
-        steps = [] if self.terms is None else self.terms["steps"]
-        return Step(**steps[self.escalated]) if self.escalated < len(steps) else None
+    since: datetime | None = None
+    over: tuple[tuple[datetime, datetime], ...] = ()
 
     @property
     def ends_at(self) -> datetime | None:
         """The time after which nobody may answer; None while time doesn't end it."""
-        return None if self.is_endless or self.next_step is not None else self.deadline
-
-    def next_reminder(self, now: datetime, calendar: Calendar | None) -> datetime:
-        assert self.terms is not None
-        stretch = min(2 ** min(self.reminded_late, 10), STRETCH)
-        return (plus if calendar is None else calendar.after)(now, timedelta(minutes=self.terms["every"] * stretch))
-
-
-def after_escalation(deadline: datetime, payload: Mapping[str, Any], before: Course) -> tuple[Course, list[str]]:
-    """Return the course after a recorded escalation, and its reminder times."""
-    place, due, at = payload.get("step"), payload.get("remind_at"), payload.get("at")
-    step = place if isinstance(place, int) else before.escalated
-    since = datetime.fromisoformat(at) if isinstance(at, str) and are_moments([at]) else before.since
-    course = replace(before, deadline=deadline, since=since, escalated=step + 1, stop=None)
-    return course, due if isinstance(due, list) and are_moments(due) else []
-
-
-# --- pauses -----------------------------------------------------------------------------------------------------------
-#
-# A question's clock is paused while someone is asked about it. The deadline is extended at once by the longest allowed
-# pause and shortened when the answer comes, so it is valid even if a process dies or no answer comes.
-
-_MICROSECOND = timedelta(microseconds=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A question's new deadline and reminder times."""
-
-    course: Course
-    due: list[str]
-
-    @property
-    def deadline(self) -> datetime:
-        return self.course.deadline
-
-
-def stop_clock(
-    course: Course, due: Sequence[str], calendar: Calendar | None, at: datetime, *, stood: timedelta
-) -> Moved | None:
-    """Pause the clock; None if it is not allowed, endless, paused or used up. `stood` is time under a halt so far,
-    working time if a calendar counts, which also extends the deadline."""
-    left = course.may_stand
-    if course.stop is not None or left <= timedelta() or course.is_endless:
-        return None
-    later = later_by(calendar)
-    was, shown = later(course.deadline, stood), [later(datetime.fromisoformat(each), stood).isoformat() for each in due]
-    stopped = Stop(at, was, tuple(shown), left)
-    moved = [later(datetime.fromisoformat(each), left).isoformat() for each in shown]
-    return Moved(replace(course, deadline=later(was, left), since=at, stop=stopped), moved)
-
-
-def resume_clock(
-    course: Course, calendar: Calendar | None, at: datetime, *, stood: timedelta
-) -> tuple[Moved, timedelta]:
-    """Resume the clock, and return for how long it was paused. `stood` is time halted since the pause."""
-    stopped = course.stop
-    assert stopped is not None
-    between = (at - stopped.at) if calendar is None else calendar.between(stopped.at, at)
-    for_ = max(timedelta(), min(stopped.left, between - stood))
-    later = later_by(calendar)
-    deadline = later(stopped.deadline, stood + for_)
-    due = [later(datetime.fromisoformat(each), stood + for_).isoformat() for each in stopped.due]
-    course = replace(course, deadline=deadline, since=at, stop=None, has_stood=course.has_stood + for_)
-    return Moved(course, [each for each in due if datetime.fromisoformat(each) > at]), for_
-
-
-def after_stop(deadline: str, payload: Mapping[str, Any], before: Course, due: list[str]) -> tuple[Course, list[str]]:
-    """Return the course after a recorded pause; an unreadable record changes nothing."""
-    clock = payload.get("clock")
-    if not deadline or not isinstance(clock, dict) or not _is_stop(clock):
-        return before, due
-    at = datetime.fromisoformat(clock["at"])
-    was = Stop(at, datetime.fromisoformat(clock["was"]), tuple(clock["due"]), timedelta(microseconds=clock["left"]))
-    return replace(before, deadline=datetime.fromisoformat(deadline), since=at, stop=was), list(clock["remind_at"])
-
-
-def after_resume(deadline: str, payload: Mapping[str, Any], before: Course, due: list[str]) -> tuple[Course, list[str]]:
-    """Return the course after a recorded resume; an unreadable record changes nothing."""
-    clock = payload.get("clock")
-    if not deadline or not isinstance(clock, dict) or not _is_end(clock):
-        return before, due
-    stood = before.has_stood + timedelta(microseconds=clock["stood"])
-    at = datetime.fromisoformat(clock["at"])
-    return (
-        replace(before, deadline=datetime.fromisoformat(deadline), since=at, stop=None, has_stood=stood),
-        list(clock["remind_at"]),
-    )
-
-
-def stop_record(found: Moved) -> dict[str, Any]:
-    """Return the record of a pause."""
-    stop_ = found.course.stop
-    assert stop_ is not None
-    return {
-        "at": stop_.at.isoformat(),
-        "was": stop_.deadline.isoformat(),
-        "due": list(stop_.due),
-        "left": stop_.left // _MICROSECOND,
-        "remind_at": found.due,
-    }
-
-
-def resume_record(found: Moved, at: datetime, stood: timedelta) -> dict[str, Any]:
-    """Return the record of a resume."""
-    return {"at": at.isoformat(), "stood": stood // _MICROSECOND, "remind_at": found.due}
-
-
-def _is_stop(clock: Mapping[str, Any]) -> bool:
-    are_right = are_moments([clock.get("was")]) and are_moments(clock.get("due"))
-    return are_right and _is_end({**clock, "stood": clock.get("left")})
-
-
-def _is_end(clock: Mapping[str, Any]) -> bool:
-    is_number = isinstance(clock.get("stood"), int) and clock["stood"] >= 0
-    return is_number and are_moments([clock.get("at")]) and are_moments(clock.get("remind_at"))
-
-
-def later_by(calendar: Calendar | None) -> Callable[[datetime, timedelta], datetime]:
-    """Return a function that adds time, by a calendar if there is one; after its last day every hour counts."""
-
-    def later(at: datetime, by: timedelta) -> datetime:
-        if calendar is None or not by:
-            return plus(at, by)
-        try:
-            return calendar.after(at, by)
-        except NoSuchTime:
-            return plus(at, by)
-
-    return later
+        return self.deadline

@@ -52,6 +52,10 @@ def _thresholds(rows: Sequence[Sequence[Any]]) -> dict[str, Threshold]:
     return found
 
 
+def _rules() -> features.QueueTimings | None:
+    return features.only(lambda each: each.queue_timings)
+
+
 class Queues(Mapping[str, str]):
     """The role in charge of each queue, also a closed one."""
 
@@ -69,6 +73,14 @@ class Queues(Mapping[str, str]):
             raise LookupError("no app keeps queues: is `approvals` in INSTALLED_APPS?")
         return source
 
+    @property
+    def statement(self) -> str:
+        """Return the statement that selects queues and their rules about time. Only workers, which open questions, read
+        the latter."""
+        rules = _rules()
+        timings = "NULL" if rules is None else rules.statement
+        return f"SELECT ({self.source.statement} || jsonb_build_object('timing', {timings}))::text"
+
     def learn(self, told: Any) -> None:
         """Take in a document that was just read, unless it is older than what is known."""
         source, told = self.source, json.loads(told) if isinstance(told, str) else told
@@ -79,7 +91,9 @@ class Queues(Mapping[str, str]):
             _thresholds(told["queues"]),
             frozenset(told["roles"]),
         )
-        timings = source.timings_in(told["timing"]) if "timing" in told else None
+        timings = None
+        if "timing" in told:
+            timings = {} if (rules := _rules()) is None else rules.read(told["timing"])
         with self._lock:
             if facts.at >= self._facts.at:
                 self._facts, self._known_at = facts, time.monotonic()
@@ -102,7 +116,9 @@ class Queues(Mapping[str, str]):
         return time.monotonic() - self._timed_at < FRESH_SECONDS
 
     def timing_of(self, name: str) -> QueueTiming | None:
-        return self._timings.get(name)
+        """Return the queue's rules about time; None if no app keeps any."""
+        rules = _rules()
+        return None if rules is None else self._timings.get(name, rules.default)
 
     def now(self) -> Facts:
         """Return facts that are at most a few seconds old."""
@@ -113,7 +129,7 @@ class Queues(Mapping[str, str]):
     def read(self) -> None:
         """Load the queues from the database."""
         with connection.cursor() as cursor:
-            cursor.execute(self.source.statement)
+            cursor.execute(self.statement)
             self.learn(cursor.fetchone()[0])
 
     @property
@@ -167,7 +183,7 @@ class Asked(Collection[str]):
         while pool is not None:
             try:
                 async with pool.connection() as link:
-                    row = await (await link.execute(self._queues.source.statement)).fetchone()
+                    row = await (await link.execute(self._queues.statement)).fetchone()
                 assert row is not None
                 self._queues.learn(row[0])
                 return

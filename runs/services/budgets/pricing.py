@@ -8,13 +8,13 @@ from django.db import transaction
 
 from ledger.actors import Actor
 from ledger.append import acted
-from ledger.four_eyes.guards import second
+from ledger.change_control import two_person
 from runs.engine.budget import usd_of
 from runs.models import Price
 from runs.services.budgets import prices
 
 
-@second("prices", needs="runs.add_price", moving=frozenset({"valid_from"}))
+@two_person("prices", needs="runs.add_price", moving=frozenset({"valid_from"}))
 @transaction.atomic
 def set_price(
     model: str, *, usd_micro_in: int, usd_micro_out: int, valid_from: datetime | None = None, by: Actor

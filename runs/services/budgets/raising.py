@@ -20,7 +20,7 @@ from runs.engine.budget import Budget, Caps
 from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.engine.journal import ATTENTION, WaitSpec
 from runs.models import ENDED, Run, State, Wait
-from runs.services import related_runs
+from runs.services import halted_time, related_runs
 from runs.services.allowed import stand_of, why_not
 from runs.services.budgets import prices
 from runs.services.budgets.asked import TIME, budget_of, caps_of, check_seen, lacks, note, resource_of, time_lacking
@@ -38,7 +38,6 @@ from runs.services.command import (
     save,
     unpause,
 )
-from runs.services.halts import standing
 
 
 @transaction.atomic
@@ -205,7 +204,7 @@ def time_is_up(run_id: UUID, *, by: Actor = SWEEPER) -> None:
     """Ask whether a run may exceed its time limit. One that a worker drives stops at its next step."""
     head, run = locked(run_id, under=by)
     now = database_now()
-    if run.state in ENDED or run.time_up_at is None or run.time_up_at > now or standing.put_off_time(run):
+    if run.state in ENDED or run.time_up_at is None or run.time_up_at > now or halted_time.put_off_time(run):
         return
     if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():
         return  # people are asked about another cap: raising that asks for time next

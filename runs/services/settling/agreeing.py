@@ -16,9 +16,8 @@ from django.db import connection, transaction
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import acted
+from ledger.change_control import OUTCOMES, account_of, hold, holds, is_guarded
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
-from ledger.four_eyes.changes import account_of, holds
-from ledger.four_eyes.known import OUTCOMES, hold, is_guarded
 from ledger.models import Event
 from ledger.web.roles import OPERATOR
 from ledger.web.seeing.payloads import must_read
@@ -205,7 +204,7 @@ def weighed(
         )
     if not act.by.is_person:
         return None
-    hold(is_alone=False)
+    hold()
     if not is_guarded(OUTCOMES):
         return None
     person = must_count(act.by)

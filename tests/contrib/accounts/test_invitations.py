@@ -15,10 +15,10 @@ from django.test import Client
 
 from durableagents.contrib.accounts import invitations
 from durableagents.contrib.accounts.models import Invitation
+from durableagents.contrib.change_control import setting as guards
+from durableagents.contrib.change_control.setting import GuardsBody
 from ledger.actors import Actor
 from ledger.clock import database_now
-from ledger.four_eyes import guards
-from ledger.four_eyes.guards import GuardsBody
 from ledger.models import AccountRecord, ActRecord
 from tests.cases import each_case
 from tests.contrib.accounts.people import (

@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from approvals.models import Approval, Decision
 from approvals.queues import acts as queues
-from approvals.queues import deputies
 from approvals.services import AlreadyDecided, AlreadyVoted
+from durableagents.contrib.calendars import deputies
 from durableagents.contrib.casework.claims import Claimed, NoClaim, claim, release
 from durableagents.contrib.casework.delegations import delegate, take_back
 from durableagents.contrib.casework.models import Claim

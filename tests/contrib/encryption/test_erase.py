@@ -292,9 +292,10 @@ def test_many_erased_runs_are_unreadable_in_a_dump(stage: Stage, number: int) ->
 
 
 def test_two_administrators_where_that_is_set(stage: Stage) -> None:
+    from durableagents.contrib.change_control import services as changes
+    from durableagents.contrib.change_control import setting as guards
+    from durableagents.contrib.change_control.setting import GuardsBody
     from ledger.errors import Proposed
-    from ledger.four_eyes import changes, guards
-    from ledger.four_eyes.guards import GuardsBody
 
     anna, bob = boss(), somebody("bob", is_superuser=True, is_staff=True)
     run = ended(stage)

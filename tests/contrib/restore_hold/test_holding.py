@@ -17,6 +17,10 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
+from durableagents.contrib.halts import services as halts
+from durableagents.contrib.halts.models import HaltNow
+from durableagents.contrib.halts.services import LiftBody
+from durableagents.contrib.halts.verify import check_halts
 from durableagents.contrib.restore_hold import heads, holding, marking
 from durableagents.contrib.restore_hold.comparing import Adopt, Found, Hold
 from durableagents.contrib.restore_hold.doubts import find_doubts
@@ -24,12 +28,9 @@ from durableagents.contrib.restore_hold.models import Finding, Mark
 from durableagents.management.commands import up
 from ledger.models import ActRecord
 from runs.connections import dsn
-from runs.models import HaltNow, Run
-from runs.services.halts import acts
-from runs.services.halts.acts import LiftBody
-from runs.verification.halts import every_halt
+from runs.models import Run
+from tests.contrib.halts.halting import calls, release_all, tagged
 from tests.integration.api.conftest import person
-from tests.integration.halts.halting import calls, everybody_goes_on, tagged
 from tests.integration.runs.stage import Stage
 from tests.waiting import eventually
 from tests.world import OLGA, Toolbox
@@ -57,7 +58,7 @@ def number() -> int:
 
 
 def lift(hold: HaltNow) -> None:
-    acts.lift(hold.halt, LiftBody(justification="compared with the bank", revision=None), by=OLGA)
+    halts.lift(hold.halt, LiftBody(justification="compared with the bank", revision=None), by=OLGA)
 
 
 def test_status_says_that_the_head_file_is_damaged(some_run: Callable[[], Run], on_host: OnHost) -> None:
@@ -137,9 +138,9 @@ def test_a_run_of_a_restored_database_sends_nothing_and_its_call_is_listed(
 
     lift(hold)
     assert isinstance(holding.settle(), Adopt) and holding.settle() == Found()
-    everybody_goes_on()
+    release_all()
     assert stage.drive() == "completed" and len(tools.outside.requests) == 1
-    assert (record := every_halt()) is not None and not record.problems
+    assert (record := check_halts()) is not None and not record.problems
     assert list(ActRecord.objects.filter(action__startswith="halt").values_list("action", "by")) == [
         ("halt", "system:restore-hold"),
         ("halt_lift", OLGA.ref),
@@ -328,7 +329,7 @@ def test_the_page_of_halts_and_the_command_list_the_calls_in_doubt(
         assert refused.value.returncode == 2 and (in_force().agents, in_force().tags) == ([], ["eu"])
     call_command("restore_hold", "lift", "--agent", "payer", "--reason", "its calls are cleared", stdout=said)
     assert "It was lifted before, and is no longer, for tag eu." in said.getvalue()
-    everybody_goes_on()
+    release_all()
     assert stage.drive() == "completed"
     call_command("restore_hold", "lift", "--all", "--reason", "all are cleared", stdout=io.StringIO())
     assert holding.find_hold() is None

@@ -169,8 +169,9 @@ def test_forged_rules_and_a_clock_that_went_back_stop_everything(stage: Stage, t
 
 
 def test_two_people_set_rules_where_the_installation_says_so(stage: Stage) -> None:
+    from durableagents.contrib.change_control import services as changes
+    from durableagents.contrib.change_control import setting as guards
     from ledger.errors import Proposed
-    from ledger.four_eyes import changes, guards
 
     ada, bob = (person(name, is_superuser=True, is_staff=True) for name in ("ada", "bob"))
     first, second = (Actor("user", u.username, role="admin", auth="session", person=u.pk) for u in (ada, bob))

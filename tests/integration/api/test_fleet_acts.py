@@ -10,14 +10,16 @@ from uuid import UUID, uuid4
 import pytest
 
 from durableagents.contrib.bulk import working
+from durableagents.contrib.halts.api import HaltPage
+from durableagents.contrib.halts.models import Halt
+from durableagents.contrib.halts.queries import HaltRow
 from durableagents.contrib.limits.api import LimitPage
 from durableagents.contrib.limits.models import Limit, SharedBudget
 from ledger.clock import database_now
 from ledger.models import ActRecord, OverrideRecord
-from runs.api.halts import HaltPage, HaltRow
 from runs.api.schemas import IncidentPage
 from runs.fleet import members
-from runs.models import Halt, Incident, Process, Run
+from runs.models import Incident, Process, Run
 from tests.cases import each_case
 from tests.integration.api.conftest import START, Api, is_problem
 from tests.integration.api.test_pages import follow

@@ -19,10 +19,12 @@ from django.utils import timezone
 
 from approvals.models import Approval
 from approvals.queue_models import Deputy, Queue
-from approvals.queues import acts, deputies
-from approvals.queues.acts import DeputyBody, LimitBody
+from approvals.queues import acts
+from approvals.queues.acts import LimitBody
 from approvals.services import decide
 from durableagents import Context, End
+from durableagents.contrib.calendars import deputies
+from durableagents.contrib.calendars.services import DeputyBody
 from ledger.actors import Actor
 from ledger.verification.runs import verify
 from runs.connections import dsn

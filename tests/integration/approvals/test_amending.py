@@ -32,12 +32,12 @@ from ledger.verification.runs import verify
 from runs.engine.agents import Agent, registry
 from runs.models import Run, Wait
 from tests.cases import each_case
+from tests.contrib.halts.test_standing_still import HOUR
 from tests.contrib.step_up.test_stepup import fresh, plan, rule
 from tests.integration.api.conftest import Api, is_problem
 from tests.integration.approvals.setup import boss, limited, somebody, sound
 from tests.integration.approvals.test_policies import put as put_policy
 from tests.integration.approvals.timing import SOON, make_late, sweep, timing
-from tests.integration.halts.test_standing_still import HOUR
 from tests.integration.runs.stage import Stage, at_once, events, output
 from tests.tampering import tamper
 from tests.tiers import many

@@ -24,9 +24,9 @@ from ledger.actors import Actor
 from ledger.errors import Forbidden
 from ledger.web.roles import OwnLimit
 from runs.engine.canonical import canonical
+from tests.contrib.calendars.test_deadlines import put
 from tests.integration.api.conftest import Api
 from tests.integration.approvals.setup import away, boss, limited, signed_in, somebody, sound
-from tests.integration.approvals.test_deadlines import put
 from tests.integration.approvals.test_stages import buying as staged
 from tests.integration.approvals.timing import SOON, sweep, timing
 from tests.integration.console.conftest import text_of

@@ -12,15 +12,18 @@ from django.utils import timezone
 from approvals.models import Approval
 from approvals.policies import acts as policies
 from approvals.policies.acts import NewPolicyBody, PolicyBody
-from approvals.queues import acts, deputies
-from approvals.queues.acts import DeputyBody, LimitBody, QueueChangeBody
+from approvals.queues import acts
+from approvals.queues.acts import LimitBody, QueueChangeBody
+from durableagents.contrib.calendars import deputies
+from durableagents.contrib.calendars.services import DeputyBody
 from durableagents.contrib.casework.delegations import delegate
+from durableagents.contrib.change_control import services as changes
+from durableagents.contrib.change_control import setting as guards
+from durableagents.contrib.change_control.setting import GuardsBody
 from durableagents.identity import rights
 from ledger.acting import acting
 from ledger.actors import Actor
 from ledger.errors import Forbidden, Proposed
-from ledger.four_eyes import changes, guards
-from ledger.four_eyes.guards import GuardsBody
 from tests.integration.approvals.setup import WHY, asked, away, buying, limited, say, somebody
 from tests.integration.runs.stage import Stage
 from tests.rewriting import rewrite

@@ -38,13 +38,13 @@ from runs.engine.agents import Agent
 from runs.models import Run, Wait
 from runs.services import lifecycle
 from tests.cases import each_case
+from tests.contrib.calendars.test_at_once import records_hold
+from tests.contrib.change_control.test_rule_changes import anna, bert, guarded
 from tests.integration.approvals.granting import allowed, asks, given, paying, state, swept
 from tests.integration.approvals.setup import WHY, boss, limited, say, signed_in, somebody, sound
 from tests.integration.approvals.setup import asked as asked_plainly
 from tests.integration.approvals.test_amending import asked as asked_changing
 from tests.integration.approvals.test_amending import change
-from tests.integration.approvals.test_at_once import records_hold
-from tests.integration.approvals.test_rule_changes import anna, bert, guarded
 from tests.integration.console.conftest import text_of
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import act

@@ -15,30 +15,33 @@ from django.db import IntegrityError, connection, transaction
 from django.test import Client
 
 from approvals import trail
-from approvals.calendars.asof import all_of_them, next_version
-from approvals.deadlines import acts as deadline_acts
-from approvals.deadlines import away as absences
-from approvals.models import Absence, Approval, Calendar, Decision, Timing
+from approvals.models import Approval, Decision
 from approvals.notices import channels, words
 from approvals.notices.addressing import is_for
 from approvals.notices.channels import ChannelBody
 from approvals.notices.recipients import case_of
 from approvals.outbox import Notice
 from approvals.queue_models import Deputy, Limit, Queue
-from approvals.queues import acts, deputies
+from approvals.queues import acts
 from approvals.queues import acts as queue_acts
 from approvals.queues.acts import ProofBody, QueueChangeBody
 from approvals.services import AlreadyDecided, decide
+from approvals.versions import next_version
 from durableagents import Context, End
 from durableagents.contrib.accounts.invitations import roles_of
 from durableagents.contrib.accounts.models import Invitation
+from durableagents.contrib.calendars import absences, deputies
+from durableagents.contrib.calendars import services as deadline_acts
+from durableagents.contrib.calendars.models import Absence, Calendar, Timing
+from durableagents.contrib.calendars.versions import all_of_them
 from durableagents.contrib.casework.delegations import delegate
+from durableagents.contrib.change_control.models import FourEyes, RuleChange
 from durableagents.contrib.releases.models import Ramp
 from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
 from ledger.errors import InvalidInput
-from ledger.models import FourEyes, Json, RuleChange
+from ledger.models import Json
 from ledger.verification.protected import protected_rows
 from ledger.verification.registers import verify_registers
 from ledger.web.roles import is_role

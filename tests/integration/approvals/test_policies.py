@@ -27,11 +27,11 @@ from approvals.rules.judging import Rule
 from approvals.rules.meaning import typed
 from approvals.services import AlreadyVoted, decide
 from durableagents import BusinessFailure, Context, End, Handoff, NotSent, PolicyDenied, Renew
+from durableagents.contrib.change_control import setting as guards
+from durableagents.contrib.change_control.setting import GuardsBody
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, JustificationRequired, Proposed
-from ledger.four_eyes import guards
-from ledger.four_eyes.guards import GuardsBody
 from ledger.models import ActRecord
 from runs.engine.agents import Agent
 from runs.engine.policy import STRICTEST, Asking
@@ -39,10 +39,10 @@ from runs.models import PolicyRevision, Run
 from runs.services import lifecycle
 from runs.workers import failover
 from tests.cases import each_case
+from tests.contrib.change_control.test_rule_changes import as_the_application
 from tests.integration.api.conftest import Api, is_problem, issue_key, person
 from tests.integration.approvals.setup import WHY, away, boss, somebody
 from tests.integration.approvals.test_queues import changed
-from tests.integration.approvals.test_rule_changes import as_the_application
 from tests.integration.runs.stage import Stage, at_once, dump, events, in_thread, output, problems, waiting
 from tests.integration.runs.test_children import everything
 from tests.tampering import tamper

@@ -16,23 +16,24 @@ from django.db import connection, transaction
 from approvals.api.present import approval_row
 from approvals.authentic import authentic
 from approvals.brief import plan_of
-from approvals.deadlines.views import CalendarForm, TimingForm
-from approvals.models import Approval, Calendar, Decision
+from approvals.models import Approval, Decision
 from approvals.queue_models import Queue
-from approvals.queues import acts, deputies
+from approvals.queues import acts
 from approvals.queues.acts import LiftBody, QueueBody, QueueChangeBody
-from approvals.queues.along import FACTS, is_ours
 from approvals.queues.labels import seed
 from approvals.votes import stages_of
 from durableagents import Context, End, Evidence, Rejected
+from durableagents.contrib.calendars import deputies
+from durableagents.contrib.calendars.models import Calendar
+from durableagents.contrib.calendars.views import CalendarForm, TimingForm
 from durableagents.databases import RUNTIME_ROLE
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, JustificationRequired, NotFound
 from ledger.models import ActRecord
 from ledger.verification.runs import verify
+from ledger.zones import zones
 from runs.engine.agents import Agent
-from runs.engine.gating.calendars import zones
 from runs.journal.asked.queues import QUEUES, Asked, Queues
 from runs.journal.digests import hasher
 from tests.cases import each_case
@@ -277,7 +278,6 @@ def test_a_role_that_is_taken_one_moment_before_counts(stage: Stage, tools: Tool
 
 def test_a_worker_learns_of_a_queue_before_it_refuses_it_and_does_not_ask_at_each_step(stage: Stage) -> None:
     known = Queues()
-    known.statement, known.is_ours = FACTS, is_ours
     worker = Asked(known, has_roles=False, pool=stage.wait(stage.connected()))
     stage.wait(worker.learn("legal"))
     assert "legal" in worker and "refunds" not in worker

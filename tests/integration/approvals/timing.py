@@ -9,11 +9,13 @@ from typing import Any
 import pgtrigger
 from django.utils import timezone
 
-from approvals.deadlines import acts
-from approvals.deadlines.acts import CalendarBody, TimingBody
-from approvals.models import Approval, Queue, Timing
-from approvals.timing.course import look_at, read
+from approvals.models import Approval, Queue
 from durableagents import Context, End, Expired, Rejected
+from durableagents.contrib.calendars import services as acts
+from durableagents.contrib.calendars.clock import DEADLINES
+from durableagents.contrib.calendars.models import Timing
+from durableagents.contrib.calendars.progress import next_look
+from durableagents.contrib.calendars.services import CalendarBody, TimingBody
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.clock import database_now
@@ -77,11 +79,15 @@ def make_late(approval: Approval, at: datetime | None = None) -> None:
     """Give it less time, so that it ended a second ago or ends `at` that moment, in journal and rows."""
     wait = Wait.objects.get(pk=approval.wait_id)
     past = at or database_now() - timedelta(seconds=1)
-    earlier(approval.run_id, read(Approval.objects.get(pk=approval.pk), wait).course.deadline - past, str(approval.pk))
+    earlier(
+        approval.run_id,
+        DEADLINES.read(Approval.objects.get(pk=approval.pk), wait).course.deadline - past,
+        str(approval.pk),
+    )
     now = Approval.objects.get(pk=approval.pk)
-    due = read(now, wait).due
+    due = DEADLINES.read(now, wait).due
     with pgtrigger.ignore("approvals.Approval:terms_are_frozen"):
-        Approval.objects.filter(pk=approval.pk).update(deadline=past, look_at=look_at(due), timing=_terms(now))
+        Approval.objects.filter(pk=approval.pk).update(deadline=past, look_at=next_look(due), timing=_terms(now))
     Wait.objects.filter(pk=approval.wait_id).update(deadline=past)
 
 

@@ -28,9 +28,9 @@ from runs.models import Run, Wait
 from runs.queries.why import seen
 from runs.services import lifecycle
 from tests.cases import each_case
+from tests.contrib.halts.halting import halt
 from tests.integration.console.conftest import OLGA, SHOP, Reader, filled_in, start, text_of
 from tests.integration.console.stage import question, settled, working
-from tests.integration.halts.halting import halt
 from tests.integration.runs.stage import events
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -12,9 +12,10 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
-from approvals.models import Absence, Approval, Calendar, Policy, Timing
+from approvals.deadlines import deadlines
+from approvals.models import Approval, Policy
 from approvals.queue_models import Limit, Queue
-from approvals.timing.words import time_of
+from durableagents.contrib.calendars.models import Absence, Calendar, Timing
 from ledger.models import ActRecord
 from tests.cases import each_case
 from tests.integration.console.conftest import Forms, Reader
@@ -237,6 +238,6 @@ TERMS = {
     ],
 )
 def test_a_question_tells_its_time_in_plain_words(more: dict[str, Any], says: list[str]) -> None:
-    told = time_of(Approval(**({"state": "open"} | more)))
+    told = deadlines().texts(Approval(**({"state": "open"} | more)))
     whole = " ".join([told.counted, told.then, told.so_far, told.ended])
     assert all(each in whole for each in says), whole

@@ -14,17 +14,20 @@ from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.utils import timezone
 
-from approvals.calendars.models import Absence
-from approvals.models import Calendar, Queue, Timing
+from approvals.models import Queue
 from approvals.outbox import Channel
 from approvals.queue_models import Deputy, Limit
-from approvals.queues.labels import FIELDS
+from approvals.queues.labels import FIELDS, fields_in
+from durableagents.contrib.calendars.models import Absence, Calendar, Timing
+from durableagents.contrib.change_control import services as changes
+from durableagents.contrib.change_control import setting as guards
+from durableagents.contrib.change_control.models import RuleChange
+from durableagents.contrib.change_control.setting import GuardsBody
 from durableagents.identity import rights
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, Moved
-from ledger.four_eyes import changes, guards
-from ledger.four_eyes.guards import GuardsBody
-from ledger.models import ActRecord, RuleChange
+from ledger.models import ActRecord
+from runs import features
 from tests.cases import each_case
 from tests.integration.console.conftest import Forms, Reader, text_of
 from tests.integration.console.test_queues import DE, WEEK
@@ -262,10 +265,11 @@ def test_every_field_that_is_named_stands_on_its_page_under_that_name(boss_of_al
         page = boss_of_all.get(path).content.decode()
         shown = labels(page)
         for act in acts:
-            for name, (at, label) in FIELDS[act].items():
+            for name, (at, label) in fields_in(act).items():
                 if name not in ("confirm", "week"):  # checked only when needed; seven fields
                     assert shown[at].startswith(label), (act, name, shown.get(at))
-    assert {act for acts in PAGES.values() for act in acts} == FIELDS.keys() - {"QueueOpenings", "try", "restore"}
+    forms = FIELDS.keys() | {form for each in features.installed.values() for form in each.form_fields}
+    assert {act for acts in PAGES.values() for act in acts} == forms - {"QueueOpenings", "try", "restore"}
 
 
 def test_what_is_refused_leads_to_its_field_by_the_name_that_it_has_there(boss_of_all: Reader) -> None:

@@ -7,16 +7,18 @@ from decimal import Decimal
 import pytest
 from django.contrib.auth.models import User
 
-from approvals.calendars.asof import newest, newest_timing
-from approvals.deadlines import acts as times
-from approvals.deadlines.acts import CalendarBody
 from approvals.models import Deputy, Limit, Policy, Queue
 from approvals.policies import acts as policies
 from approvals.policies import inforce
-from approvals.queues import acts, deputies
+from approvals.queues import acts
 from approvals.queues.acts import LiftBody, ReasonsBody
+from durableagents.contrib.calendars import deputies
+from durableagents.contrib.calendars import services as times
+from durableagents.contrib.calendars.demo import CALENDAR
+from durableagents.contrib.calendars.services import CalendarBody
+from durableagents.contrib.calendars.versions import newest, newest_timing
 from durableagents.demo import oversight
-from durableagents.demo.oversight import CALENDAR, POLICY, QUEUE, WHY, put_oversight
+from durableagents.demo.oversight import POLICY, QUEUE, WHY, put_oversight
 from durableagents.demo.registration import QUEUES
 from ledger.models import ActRecord
 from ledger.verification.registers import verify_registers

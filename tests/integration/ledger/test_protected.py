@@ -17,10 +17,11 @@ from psycopg import errors
 from approvals.outbox import Channel, Device
 from approvals.queue_models import Queue
 from durableagents.contrib.bulk.models import Batch
+from durableagents.contrib.change_control.models import FourEyes
 from durableagents.contrib.schedules.models import Schedule
 from durableagents.models import OwnTag
 from ledger.clock import database_now
-from ledger.models import ActRecord, Coded, FourEyes, RowCode
+from ledger.models import ActRecord, Coded, RowCode
 from ledger.protected import ChangedOutside, Protected, check, is_changed_outside, registry, seal
 from ledger.verification.protected import protected_rows
 from runs.models import BudgetDefault, Price

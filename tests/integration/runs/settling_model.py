@@ -9,9 +9,9 @@ from django.contrib.auth.models import Group, User
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from durableagents.contrib.change_control import setting as guards
+from durableagents.contrib.change_control.setting import GuardsBody
 from ledger.actors import Actor
-from ledger.four_eyes import guards
-from ledger.four_eyes.guards import GuardsBody
 from runs.models import Wait
 from runs.services import reconciling
 from runs.services.settling import agreeing

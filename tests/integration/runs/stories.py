@@ -10,10 +10,11 @@ from datetime import timedelta
 from django.contrib.auth.models import User
 from django.db import connection
 
-from approvals.models import Approval, Escalation, Queue, Timing
+from approvals.models import Approval, Escalation, Queue
 from approvals.services import decide
 from durableagents import BusinessFailure, Context, End, Flag, Keyword, Keywords, Number, TransportError
 from durableagents.contrib.accounts import passkeys, webauthn
+from durableagents.contrib.calendars.models import Timing
 from durableagents.contrib.casework import delegations, inquiries
 from durableagents.contrib.step_up.models import Assertion, terms_of_yes
 from ledger.actors import Actor

@@ -16,9 +16,9 @@ from ledger.verification.runs import verify
 from runs.engine.agents import Agent
 from runs.models import Run
 from runs.workers import timers
+from tests.contrib.halts.halting import halt, lift
 from tests.integration.approvals.setup import boss
 from tests.integration.approvals.timing import make_late, timing
-from tests.integration.halts.halting import halt, lift
 from tests.integration.runs.aging import all_earlier, written_as
 from tests.integration.runs.situations import act
 from tests.integration.runs.stage import Mood, Stage, calling, events, facts, fresh, now, output, problems, waiting

@@ -10,12 +10,13 @@ import pytest
 from django.contrib.auth.models import User
 
 from durableagents import TransportError
+from durableagents.contrib.change_control import setting as guards
+from durableagents.contrib.change_control.models import FourEyes
+from durableagents.contrib.change_control.setting import GuardsBody
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, Forbidden, IllegalTransition, InvalidInput, JustificationRequired
-from ledger.four_eyes import guards
-from ledger.four_eyes.guards import GuardsBody
-from ledger.models import ActRecord, Event, FourEyes
+from ledger.models import ActRecord, Event
 from runs.engine.outcomes import LateAnswer
 from runs.models import Run, Wait
 from runs.queries.why.answer import why

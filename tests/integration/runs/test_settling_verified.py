@@ -8,11 +8,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
+from durableagents.contrib.change_control.models import FourEyes
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import append
 from ledger.errors import Forbidden, IllegalTransition
-from ledger.models import Event, FourEyes
+from ledger.models import Event
 from runs.models import Run
 from runs.services import authority
 from tests.integration.approvals.setup import WHY

@@ -18,7 +18,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from approvals.grants import StandingGrant, StandingUse
-from approvals.models import Approval, Calendar, Policy
+from approvals.models import Approval, Policy
 from approvals.notices import channels
 from approvals.notices.channels import ChannelBody
 from approvals.policies import acts as policies
@@ -26,6 +26,10 @@ from approvals.policies.acts import NewPolicyBody
 from approvals.queues.along import FACTS
 from durableagents.contrib.bulk import services as bulk
 from durableagents.contrib.bulk.services import BatchBody
+from durableagents.contrib.calendars.models import Calendar
+from durableagents.contrib.change_control.models import RuleChange
+from durableagents.contrib.halts import services as halts
+from durableagents.contrib.halts.services import HaltBody
 from durableagents.contrib.releases.models import Ramp
 from durableagents.contrib.reports import catalogue
 from durableagents.contrib.reports.models import StoredReport
@@ -36,11 +40,8 @@ from durableagents.contrib.webhooks.models import Webhook
 from durableagents.contrib.webhooks.services import WebhookBody
 from durableagents.identity.auth import issue_key
 from ledger.actors import Actor
-from ledger.models import RuleChange
 from ledger.web.roles import AUDITOR, OPERATOR
 from runs.models import Run, Wait
-from runs.services.halts import acts as halts
-from runs.services.halts.acts import HaltBody
 from tests.contrib.limits.budgets import pool
 from tests.integration.approvals.timing import calendar, timing
 from tests.integration.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)

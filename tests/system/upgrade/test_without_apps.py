@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import LiteralString
 
+import psycopg
 import pytest
 
 from tests.conftest import CHECKOUT
@@ -32,8 +34,22 @@ pages += [client.post("/logout"), client.get("/")]
 print([page.status_code for page in pages])
 """
 # Those whose tables may stay behind unused.
-REMOVABLE = (
-    "accounts,bulk,casework,certify,documents,forks,limits,metrics,releases,replay,reports,schedules,step_up,webhooks"
+REMOVABLE = "accounts,bulk,calendars,casework,certify,change_control,documents,forks,halts,limits,metrics,releases"
+REMOVABLE += ",replay,reports,schedules,step_up,webhooks"
+
+# What apps guard may not be dropped unseen: the refusal, a row that causes it, and what ends that.
+NEEDED: Sequence[tuple[str, LiteralString, LiteralString]] = (
+    (
+        "durableagents.contrib.halts (runs or calls are halted",
+        "INSERT INTO runs_haltnow SELECT gen_random_uuid(), 1, 0, 'halt', 'tool', 'charge', false, false, 0, '{}',"
+        " '{}', 'user:olga', 'why', now()",
+        "DELETE FROM runs_haltnow",
+    ),
+    (
+        "durableagents.contrib.change_control (changes of rules need two people",
+        "INSERT INTO ledger_foureyes (n, families, set_by, at) VALUES (1, '{roles}', 'user:anna', now())",
+        "INSERT INTO ledger_foureyes (n, families, set_by, at) VALUES (2, '{}', 'user:anna', now())",
+    ),
 )
 
 
@@ -71,9 +87,17 @@ def test_apps_are_left_out_and_put_back(postgres: Mapping[str, str], django_db_s
         assert run(urls, tmp_path, "all", "manage.py", "check") == "System check identified no issues (0 silenced)."
         signed_in = run(urls, tmp_path, "all", "-c", _SIGN_IN)
         assert signed_in == "[200, 302, 200, 200, 200, 200, 200, 200, 302, 302]", signed_in
-        assert migrated("none") == "", "the apps come later"
-        assert "SQL differs" in run(urls, tmp_path, REMOVABLE, "-c", _MISFIT)
-        assert migrated(REMOVABLE) == "", "their tables stay, their functions and triggers go"
-        refused = run(urls, tmp_path, "encryption", "manage.py", "migrate", "-v0")
+        assert migrated("restore_hold") == "", "the apps come later, but for one that needs halts"
+        rest = f"{REMOVABLE},restore_hold"
+        assert "SQL differs" in run(urls, tmp_path, rest, "-c", _MISFIT)
+        assert migrated(rest) == "", "their tables stay, their functions and triggers go"
+        refused = run(urls, tmp_path, "encryption,restore_hold", "manage.py", "migrate", "-v0")
         assert "INSTALLED_APPS lacks durableagents.contrib.encryption" in refused and "put it back" in refused
+        with psycopg.connect(urls["owner"], autocommit=True) as owner:
+            for needed, begin, end in NEEDED:
+                owner.execute(begin)
+                refused = run(urls, tmp_path, rest, "manage.py", "migrate", "-v0")
+                assert needed in refused and "put it back" in refused
+                owner.execute(end)
         assert migrated("none") == "", "they find their tables again"
+        assert "needs durableagents.contrib.halts" in run(urls, tmp_path, "halts", "manage.py", "check")

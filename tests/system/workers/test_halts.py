@@ -14,8 +14,8 @@ from ledger.models import Event
 from runs.engine.halts import FRESH_SECONDS
 from runs.models import Process, Run
 from runs.services import lifecycle
-from tests.integration.halts.halting import halt, lift
-from tests.integration.halts.test_workers import of
+from tests.contrib.halts.halting import halt, lift
+from tests.contrib.halts.test_workers import of
 from tests.integration.runs.stage import Stage, fresh, problems
 from tests.system.workers.conftest import Start
 from tests.waiting import eventually
@@ -58,7 +58,7 @@ def test_a_worker_is_killed_while_it_confirms_and_another_takes_over(
     run = _start(path, seconds=4.5)
     eventually(lambda: path.exists())
     it = halt("all")
-    eventually(lambda: any(one.says != "unheard" for one in of(it).hearings))
+    eventually(lambda: of(it).in_flight)
     first.kill()
     worker()
     eventually(lambda: fresh(run).owner is None and of(it).state == "confirmed")

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from durableagents.contrib.halts import services as halts
+from durableagents.contrib.halts.models import HaltNow
+from durableagents.contrib.halts.queries import find_halts
+from durableagents.contrib.halts.releasing import release_runs
+from durableagents.contrib.halts.services import HaltBody, LiftBody, StageBody
 from ledger.clock import database_now
-from runs.models import HaltNow
-from runs.queries.halts import standing
-from runs.services.halts import acts
-from runs.services.halts.acts import HaltBody, LiftBody, StageBody
-from runs.services.halts.standing import let_go
 from tests.system.crash.halted import Stretch
 from tests.system.crash.light.crew import Crew
 from tests.system.crash.light.plan import Halting, Schedule
@@ -63,15 +63,15 @@ class Halts:
         return is_done
 
     def let_go(self, crew: Crew) -> None:
-        if let_go():
+        if release_runs():
             crew.ring()
 
     def put_away(self) -> None:
         """Lift all halts at the schedule's end, also after an error."""
         self._left = []
         for now in HaltNow.objects.filter(why=self._why):
-            acts.lift(now.halt, LiftBody(justification=self._why), by=OLGA)
-        let_go()
+            halts.lift(now.halt, LiftBody(justification=self._why), by=OLGA)
+        release_runs()
 
     def _set(self, of: Halting) -> bool:
         """Set it once even if the answer is lost: its reason identifies it. Other lanes' halts are left to them."""
@@ -80,10 +80,10 @@ class Halts:
         if now is None:
             body = HaltBody(scope=of.scope, key=key, justification=self._why)  # type: ignore[arg-type]
             try:
-                halt = acts.begin(body, by=OLGA).halt
-            except acts.AlreadyHalted:
+                halt = halts.begin(body, by=OLGA).halt
+            except halts.AlreadyHalted:
                 return True
-            except acts.IntentsUnderWay:
+            except halts.IntentsUnderWay:
                 return False
         elif now.why == self._why and all(one.halt != now.halt for one in self._open):
             halt = now.halt
@@ -96,18 +96,18 @@ class Halts:
 
     def _go_on(self, one: _Open) -> bool:
         one.until = one.until or database_now()
-        if not (last := acts.find(one.halt)).lock:
+        if not (last := halts.find(one.halt)).lock:
             self._over(one)
             self._open.remove(one)
             return True
         share = one.left[0] if one.left else None
         try:
             if share is None:
-                acts.lift(one.halt, LiftBody(justification=self._why), by=OLGA)
+                halts.lift(one.halt, LiftBody(justification=self._why), by=OLGA)
             elif last.share != share * 100:
                 body = StageBody.model_validate({"share": str(share), "justification": self._why})
-                acts.stage(one.halt, body, by=OLGA)
-        except acts.IntentsUnderWay:
+                halts.stage(one.halt, body, by=OLGA)
+        except halts.IntentsUnderWay:
             return False
         self._over(one)
         if share is None:
@@ -125,6 +125,5 @@ class Halts:
 
     def _is_confirmed(self, one: _Open, crew: Crew) -> bool:
         ours = {member.id for member in crew.members if not member.is_stopped and not member.is_leaving}
-        (holding,) = standing([one.halt])
-        said = {hearing.worker for hearing in holding.hearings if hearing.says == "confirmed"}
-        return bool(ours) and ours <= said
+        (halt,) = find_halts([one.halt])
+        return bool(ours) and ours.isdisjoint(worker.worker for worker in halt.unconfirmed)

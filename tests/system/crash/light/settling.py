@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from durableagents.contrib.change_control import setting as guards
+from durableagents.contrib.change_control.setting import GuardsBody
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, IllegalTransition
-from ledger.four_eyes import guards
-from ledger.four_eyes.guards import GuardsBody
 from runs.models import Wait
 from runs.services import reconciling
 from runs.services.settling import agreeing, senders

@@ -10,6 +10,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import Error
 from pydantic import ValidationError
 
+from durableagents.contrib.halts import services as halts
+from durableagents.contrib.halts.services import LiftBody, StageBody
 from durableagents.contrib.restore_hold import database, heads, holding
 from durableagents.contrib.restore_hold.comparing import DAMAGED, Hold, compare, lsn_text
 from durableagents.contrib.restore_hold.doubts import find_doubts
@@ -21,8 +23,6 @@ from ledger.errors import DurableAgentsError, JustificationRequired, first_line
 from runs.management.shell import operator
 from runs.models import RunTag
 from runs.queries.code_here import is_known_agent
-from runs.services.halts import acts
-from runs.services.halts.acts import LiftBody, StageBody
 
 
 class Command(BaseCommand):
@@ -86,7 +86,7 @@ class Command(BaseCommand):
             raise CommandError("nothing is held", returncode=2)
         by = operator()
         if all:
-            acts.lift(hold.halt, LiftBody(justification=reason, revision=None), by=by)
+            halts.lift(hold.halt, LiftBody(justification=reason, revision=None), by=by)
             self.stdout.write("The hold is lifted. Runs continue within seconds.")
             return
         if unknown := _named(
@@ -96,7 +96,7 @@ class Command(BaseCommand):
             raise CommandError(problem, returncode=2)
         # With the revision that was read: what is said to be held again is what this replaces.
         body = StageBody(justification=reason, share=None, agents=agent, tags=tag, revision=hold.n)
-        acts.stage(hold.halt, body, by=by)
+        halts.stage(hold.halt, body, by=by)
         named = _named(agent, tag)
         self.stdout.write(f"The hold is lifted for {', '.join(named)}. All other runs stay held.")
         before = [*([f"{hold.share / 100:g}% of the runs"] if hold.share else []), *_named(hold.agents, hold.tags)]

@@ -1,0 +1,393 @@
+"""Deadlines of approvals: read from the journal, extended while the run is halted, and expired once passed."""
+
+# The rows repeat a deadline for lists and the sweeper, but no decision relies on them: a forger could move it there.
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import BooleanField
+from django.db.models.expressions import RawSQL
+
+from approvals.guards import DecisionGuard
+from approvals.models import Approval, ApprovalState, Escalation
+from ledger import events as e
+from ledger.chain import body_hash
+from ledger.clock import database_now
+from ledger.codec import unpack
+from ledger.codes import is_authentic
+from ledger.keys import code_key
+from ledger.models import Event
+from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared
+from runs import features
+from runs.engine.gating.timing import Course, Terms
+from runs.engine.tape import payload_of
+from runs.models import Wait
+from runs.services import halted_time
+from runs.services.halted_time import MAX_AHEAD, stretches
+
+log = logging.getLogger("approvals.deadlines")
+_KINDS = [
+    kind.KIND
+    for kind in (
+        e.ApprovalRequested,
+        e.ApprovalTimed,
+        e.ApprovalReminded,
+        e.ApprovalEscalated,
+        e.InquiryMade,
+        e.InquiryEnded,
+    )
+]
+
+
+@dataclass(frozen=True, slots=True)
+class MissedDeadline:
+    """A missed deadline, and the queue asked next. `is_away`: nobody was there, so the deadline was not awaited."""
+
+    at: datetime
+    queue: str
+    is_away: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineTexts:
+    """What pages say about an approval's time, in sentences that may be empty. `is_halted`: its run and clock are."""
+
+    counted: str = ""
+    then: str = "If nobody decides by then, it is rejected."
+    so_far: str = ""
+    ended: str = ""
+    is_endless: bool = False
+    is_halted: bool = False
+    missed: MissedDeadline | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MovedClock:
+    """A deadline that a pause has moved, what the journal records of it, and when the sweeper looks at it before."""
+
+    deadline: datetime
+    record: dict[str, Any]
+    look_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """The terms of an approval's next revision. `carry` returns events of it, given its row and its wait's id."""
+
+    terms: Terms
+    carry: Callable[[Approval, UUID], Sequence[e.Event]] = lambda following, wait_id: ()
+
+
+def time_events(approval: Approval, wait: Wait) -> Iterator[e.Event]:
+    """Yield what the slot's journal says about time, in order. All but requests count only with a valid code."""
+    asked = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind__in=_KINDS)
+    retried = Event.objects.filter(run_id=approval.run_id, kind=e.RunRetried.KIND)
+    key = code_key()
+    for row in asked.union(retried, all=True).order_by("seq"):
+        clear, sealed = bytes(row.clear), None if row.sealed is None else bytes(row.sealed)
+        if row.kind != e.ApprovalRequested.KIND:
+            body = body_hash(clear, sealed)
+            if row.code is None or not is_authentic(key, row.run_id, row.seq, body, bytes(row.code)):
+                continue
+        yield e.decode(clear, unpack(sealed) if row.kind != e.ApprovalRequested.KIND else None)
+
+
+def ended_during(event: e.RunRetried) -> tuple[datetime, datetime] | None:
+    """Return when the run had ended, by the retry's record; None for older records."""
+    try:
+        from_, to = map(datetime.fromisoformat, payload_of(event)["over"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return (from_, to) if from_.tzinfo and to.tzinfo else None
+
+
+def put_off(approval: Approval, wait: Wait, deadline: datetime) -> None:
+    """Set the deadline in the rows."""
+    approval.deadline = wait.deadline = deadline
+    approval.save(update_fields=["deadline"])
+    wait.save(update_fields=["deadline"])
+
+
+def restart_deadline(approval: Approval, wait: Wait, deadline: datetime, now: datetime) -> None:
+    """Restart the deadline from now, with earlier halts already included."""
+    put_off(approval, wait, deadline)
+    halted_time.count_from(wait, now)
+
+
+class Deadlines:
+    """Plain deadlines. An app may keep more of the time with a subclass, in its feature's `deadlines`."""
+
+    def course(self, approval: Approval, wait: Wait) -> Course:
+        """Return an approval's progress in time by its journal."""
+        found = Course(approval.deadline)
+        for event in time_events(approval, wait):
+            found = _next(found, str(approval.id), event)
+        return found
+
+    def later(self, course: Course, at: datetime, by: timedelta) -> datetime:
+        """Return the time so much later, as the approval's time is counted."""
+        return at + by
+
+    def counter(self, course: Course) -> Callable[[datetime, datetime], timedelta]:
+        """Return a function that returns how much of the approval's time lies between two moments."""
+        return lambda from_, to: to - from_
+
+    def stopped_in(
+        self, course: Course, run_id: UUID, since: datetime, until: datetime, *, by_wall: bool = False
+    ) -> timedelta:
+        """Return how much of an approval's time its run was halted or ended between two moments. Real time if
+        `by_wall`."""
+        ended = ((max(from_, since), min(to, until)) for from_, to in course.over)
+        all_ = sorted([*stretches(run_id, since, until), *ended])
+        counted = self.counter(course) if all_ and not by_wall else Deadlines.counter(self, course)
+        sum_, last = timedelta(), since
+        for from_, to in all_:
+            if (from_ := max(from_, last)) < to:  # overlaps count once
+                sum_ += counted(from_, to)
+                last = to
+        return sum_
+
+    def stopped(self, course: Course, wait: Wait, now: datetime) -> timedelta:
+        """Return how long its run was stopped since its time started or it was opened."""
+        return self.stopped_in(course, wait.run_id, course.since or wait.opened_at, now)
+
+    def passes_at(self, course: Course, wait: Wait, now: datetime) -> datetime:
+        """Return when its time ends (or its next reminder) by journal and stops of its run; rows could be forged."""
+        stopped = self.stopped(course, wait, now)
+        return self.later(course, course.deadline, stopped) if stopped else course.deadline
+
+    def effective(self, approval: Approval, wait: Wait, now: datetime) -> tuple[datetime, timedelta]:
+        """Return the earlier deadline of row and journal, extended by stops of the run, and by how much."""
+        return self._effective(self.course(approval, wait), approval, wait, now)
+
+    def _effective(self, course: Course, approval: Approval, wait: Wait, now: datetime) -> tuple[datetime, timedelta]:
+        deadline, stopped = min(approval.deadline, course.deadline), self.stopped(course, wait, now)
+        ends = self.later(course, deadline, stopped) if stopped else deadline
+        return ends, ends - deadline
+
+    def is_late(self, approval: Approval, wait: Wait, now: datetime) -> bool:
+        """Return whether nothing may be decided any more."""
+        course = self.course(approval, wait)
+        if course.ends_at is None or min(approval.deadline, course.ends_at) > now:
+            return False
+        return self._effective(course, approval, wait, now)[0] <= now
+
+    def is_put_right(self, course: Course, approval: Approval, wait: Wait, now: datetime) -> bool:
+        """Set the rows to the journal's deadline if that has not passed. Return whether it has not."""
+        if (ends := self.passes_at(course, wait, now)) <= now:
+            return False
+        if ends == course.deadline:
+            log.error(
+                "run %s: the deadline of approval %s was moved by others: corrected", approval.run_id, approval.id
+            )
+        put_off(approval, wait, ends)
+        return True
+
+    def follow(self, wait: Wait) -> None:
+        """Set the rows by the run's stops and the journal; with a margin during a halt."""
+        if wait.resolved_at is not None:
+            return
+        approval, now = Approval.objects.select_for_update().get(wait=wait), database_now()
+        ends, ahead = self.passes_at(self.course(approval, wait), wait, now), halted_time.ahead_of(wait)
+        put_off(approval, wait, ends if ahead is None or ahead <= now else max(ends, ahead))
+
+    def stop_clock(self, approval: Approval, wait: Wait, now: datetime) -> MovedClock | None:
+        """Return what stopping the clock for an inquiry changes; None if it runs on."""
+        return None
+
+    def resume_clock(self, approval: Approval, wait: Wait, now: datetime) -> MovedClock | None:
+        """Return what it changes that the last inquiry has ended; None if the clock ran on."""
+        return None
+
+    def revise(self, approval: Approval, wait: Wait, queue: str, now: datetime) -> Revision:
+        """Return the terms of the next revision, which is requested from a queue."""
+        return Revision(Terms(self.passes_at(self.course(approval, wait), wait, now)))
+
+    def annotations(self) -> dict[str, RawSQL]:
+        """Return what is read with approvals that are shown."""
+        halted = "approvals_approval.state = 'open' AND runs_halted_by(approvals_approval.run_id, NULL) IS NOT NULL"
+        return {"is_halted": RawSQL(halted, [], output_field=BooleanField())}
+
+    def texts(self, approval: Approval) -> DeadlineTexts:
+        """Return what pages say about an approval's time."""
+        is_expired = approval.state == ApprovalState.EXPIRED
+        ended = "Nothing was sent. The agent was told that nobody answered." if is_expired else ""
+        return DeadlineTexts(ended=ended, is_halted=bool(getattr(approval, "is_halted", False)))
+
+    def checks(self, journal: ReadJournal) -> DeadlineChecks:
+        """Return the checks of a run's deadlines against its journal."""
+        return DeadlineChecks(journal, self)
+
+
+PLAIN = Deadlines()
+
+
+def deadlines() -> Deadlines:
+    """Return what keeps the deadlines of approvals in this process."""
+    return features.only(lambda each: each.deadlines) or PLAIN
+
+
+class InTime(DecisionGuard):
+    """Nothing is decided after the effective deadline."""
+
+    def is_late(self, approval: Approval, wait: Wait, now: datetime) -> bool:
+        return deadlines().is_late(approval, wait, now)
+
+
+def _next(course: Course, id: str, event: e.Event) -> Course:
+    """Return the progress after an event. A deadline that an app has moved stays, even if the app is gone."""
+    match event:
+        case e.ApprovalRequested(approval_id=about, deadline=deadline) if about == id:
+            return Course(datetime.fromisoformat(deadline))
+        case e.ApprovalReminded() | e.ApprovalEscalated() | e.InquiryMade() | e.InquiryEnded() if (
+            event.approval_id == id and event.deadline
+        ):
+            return replace(course, deadline=datetime.fromisoformat(event.deadline))
+        case e.RunRetried() if (over := ended_during(event)) is not None:
+            return replace(course, over=(*course.over, over))
+        case _:
+            return course
+
+
+class DeadlineChecks:
+    """Checks of one run's deadlines: each is explained by a record. Those of approvals with terms are left to the app
+    that knows them."""
+
+    def __init__(self, journal: ReadJournal, deadlines: Deadlines) -> None:
+        self.journal = journal
+        self.deadlines = deadlines
+        self.courses: dict[str, Course] = {}
+        self.with_terms: set[str] = set()
+        self.went: dict[str, list[tuple[int, e.ApprovalEscalated]]] = {}
+        self.most: dict[str, datetime] = {}  # latest deadline of an approval that follows an amendment
+        self.ended: datetime | None = None  # when its run last ended
+        self.wrong: list[str] = []
+
+    def see(self, line: Line) -> None:
+        """Apply one event."""
+        match event := line.event:
+            case e.ApprovalRequested(approval_id=id):
+                deadline = datetime.fromisoformat(event.deadline)
+                self.begin(id, deadline, line.at)
+                if deadline > self.most.get(id, deadline):
+                    self.wrong.append(f"event {line.seq}: approval {id} got more time than what it is a change of had")
+            case e.ApprovalDecided(approval_id=id, verdict="expired") if self.knows(id):
+                self.check_not_early(line, id, "expired")
+            case e.ApprovalDecided(approval_id=id) | e.ApprovalVoted(approval_id=id) if self.knows(id):
+                course = self.course_of(id)
+                is_late = course.ends_at is not None and line.at > course.ends_at
+                if is_late and line.at > self.answerable(course, line.at) + SLACK + MAX_AHEAD:
+                    self.wrong.append(f"event {line.seq}: approval {id} was decided after its time was over")
+            case e.PlanAmended(approval_id=id) if self.knows(id):
+                self.most[event.next] = self.answerable(self.course_of(id), line.at) + SLACK
+            case e.RunRetried():
+                self.wrong += self.check_retry(line, event)
+                for id in self.courses:
+                    self.move(line, id, event)
+            case e.ApprovalTimed() | e.ApprovalReminded() | e.ApprovalEscalated():
+                if event.approval_id not in self.courses:
+                    self.wrong.append(f"event {line.seq} tells of approval {event.approval_id}, which nobody asked for")
+                    return
+                self.move(line, event.approval_id, event)
+                if isinstance(event, e.ApprovalEscalated):
+                    self.went.setdefault(event.approval_id, []).append((line.seq, event))
+            case e.InquiryMade() | e.InquiryEnded() if event.approval_id in self.courses:
+                self.move(line, event.approval_id, event)
+            case e.RunCompleted() | e.RunFailed() | e.RunCancelled():
+                self.ended = line.at
+            case _:
+                pass
+
+    def begin(self, id: str, deadline: datetime, at: datetime) -> None:
+        """Start an approval's progress."""
+        self.courses[id] = Course(deadline, since=at)
+
+    def move(self, line: Line, id: str, event: e.Event) -> None:
+        """Apply an event to an approval's progress."""
+        self.with_terms |= {id} if isinstance(event, e.ApprovalTimed) else set()
+        self.courses[id] = _next(self.courses[id], id, event)
+
+    def knows(self, id: str) -> bool:
+        """Return whether an approval's time can be checked: it has no terms that only an app knows."""
+        return id in self.courses and id not in self.with_terms
+
+    def course_of(self, id: str) -> Course:
+        """Return an approval's progress by the journal."""
+        return self.courses[id]
+
+    def check_not_early(self, line: Line, id: str, what: str) -> None:
+        """Check that a deadline's consequence didn't come before it, as by moving its row."""
+        if line.at < self.course_of(id).deadline:
+            self.wrong.append(f"event {line.seq}: approval {id} {what} before its time was over")
+
+    def check_retry(self, line: Line, event: e.RunRetried) -> Iterator[str]:
+        """Check that the run had ended as a retry says: nothing else extends deadlines."""
+        over = ended_during(event)
+        if over is not None and (
+            self.ended is None or abs(over[0] - min(self.ended, over[1])) > SLACK or abs(over[1] - line.at) > SLACK
+        ):
+            yield f"event {line.seq}: the run had not ended from {over[0].isoformat()} to {over[1].isoformat()}"
+
+    def answerable(self, course: Course, at: datetime) -> datetime:
+        """Return until when it may be answered, as known at a time."""
+        return self.latest(course, at)
+
+    def latest(self, course: Course, until: datetime) -> datetime:
+        """Return when its time ends with its run's stops until then. Older versions counted wall-clock time instead."""
+        since, run_id = course.since or until, self.journal.run_id
+        by_wall = self.deadlines.stopped_in(course, run_id, since, until, by_wall=True)
+        stopped = self.deadlines.stopped_in(course, run_id, since, until)
+        return max(course.deadline + by_wall, self.deadlines.later(course, course.deadline, stopped))
+
+    def deadline(self, request: e.ApprovalRequested, row: Approval) -> datetime:
+        """Return the present deadline: the journal's, or the row's if the run's stops can explain it."""
+        course = self.course_of(request.approval_id)
+        if row.deadline == course.deadline or not self.knows(request.approval_id):
+            return row.deadline
+        most = self.latest(course, row.wait.resolved_at or database_now())
+        is_put_off = course.deadline < most and course.deadline < row.deadline <= most + MAX_AHEAD
+        return row.deadline if is_put_off else course.deadline
+
+    def about(self, what: str, row: Approval) -> Iterator[str]:
+        """Check an approval's columns about time."""
+        if self.knows(str(row.id)) and not self._is_of_its_wait(self.course_of(str(row.id)), row):
+            yield f"{what}: its deadline is not that of its wait"
+
+    def _is_of_its_wait(self, course: Course, row: Approval) -> bool:
+        """Return whether approval and wait have the same deadline; after its end, the wait's may be later."""
+        later = row.wait.deadline - row.deadline
+        most = self.latest(course, row.wait.resolved_at) if row.wait.resolved_at is not None else None
+        return not later or (most is not None and timedelta() < later and row.wait.deadline <= most + MAX_AHEAD)
+
+    def escalations(self) -> Iterator[str]:
+        """Compare rows and events in both directions."""
+        yield from self.wrong
+        missing = {(id, n): told for id, all_ in self.went.items() for n, told in enumerate(all_, 1)}
+        rows = list(self.journal.rows(Escalation, "id"))
+        yield from at_most_once("the escalation of approval", [(str(row.approval_id), row.n) for row in rows])
+        for row in rows:
+            what, told = f"escalation {row.id}", missing.pop((str(row.approval_id), row.n), None)
+            if told is None:
+                yield f"{what} has no event"
+                continue
+            seq, event = told
+            deadline = datetime.fromisoformat(event.deadline)
+            yield from compared(what, row, {"queue": event.to, "cause": event.cause, "deadline": deadline})
+            if not self.journal.is_about(seq, row.at):
+                yield f"{what}: its time is not that of its event"
+            if not row.is_authentic:
+                yield f"{what} was not written with this installation's key, or was changed"
+        for id, n in missing:
+            yield f"the escalation {n} of approval {id} has no row"
+
+    def where(self, what: str, approval_id: str, terms: Any) -> Iterator[str]:
+        """Check that an approval had been escalated to the queue where a decision was made."""
+        queue = terms.get("queue") if isinstance(terms, dict) else None
+        if queue is not None and queue not in [event.to for _, event in self.went.get(approval_id, [])]:
+            yield f"{what}: it was made at {queue}, where approval {approval_id} never went"

@@ -1,0 +1,1 @@
+"""Business hours, reminders, escalation, absences and deputies."""

@@ -1,0 +1,207 @@
+"""Absences: a person says from and until when. A stand-in is a deputy; there may be none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+
+from approvals.queue_models import Deputy
+from approvals.queues.who import PERMISSION, account, as_admin, wrong
+from durableagents.contrib.calendars import deputies
+from durableagents.contrib.calendars.models import Absence
+from durableagents.contrib.calendars.services import AbsenceBody, DeputyBody
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.change_control import two_person
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, NotFound
+from ledger.rows import row_of
+from ledger.web.roles import AUDITOR, is_approver, is_role, roles
+
+MOST = 20  # of one person, current or future
+
+
+class AbsenceOver(DurableAgentsError):
+    """The absence is already over."""
+
+    status, code, title = 409, "illegal-state", "The absence is over"
+
+
+def find(absence_id: int) -> Absence:
+    """Return an absence. Raises NotFound."""
+    found = Absence.objects.filter(pk=absence_id).first()
+    if found is None:
+        raise NotFound("absence", absence_id)
+    return found
+
+
+def leave(body: AbsenceBody, *, by: Actor) -> Absence:
+    """Record an absence: one's own, or as an administrator anybody's. A named deputy stands in during it. Raises
+    InvalidInput by the wrong field, Forbidden, JustificationRequired; Proposed if two people change queues and a deputy
+    of someone else is named."""
+    own = deputies.themselves(body.person, by)
+    if body.deputy and (own is None or deputies.is_nobodys(by)):
+        return leave_to(body, by=by)
+    return _leave(body, own, by)
+
+
+@two_person("queues", needs=PERMISSION, moving=frozenset({"starts_at", "absence.deputy"}))
+@transaction.atomic
+def leave_to(body: AbsenceBody, *, by: Actor) -> Absence:
+    """Record another person's absence with a deputy, which grants the right to decide. Raises as `leave` does."""
+    return _leave(body, None, by)
+
+
+@transaction.atomic
+def _leave(body: AbsenceBody, own: User | None, by: Actor) -> Absence:
+    by = by if own is not None else as_admin(by)
+    why = justified("absence", body.justification)
+    person = own if own is not None else account("person", body.person)
+    role = next((role for role in sorted(roles(person)) if is_approver(role)), None)
+    if role is None:
+        raise wrong("person", f"{person.get_username()} decides nothing", "someone who decides at a queue")
+    User.objects.select_for_update().get(pk=person.pk)  # serializes concurrent absences, for the limit
+    now = database_now()
+    starts_at = max(body.starts_at or now, now)
+    deputies.check_period(starts_at, body.ends_at, now)
+    if Absence.objects.filter(person=person.pk, ended_at__isnull=True, ends_at__gt=now).count() >= MOST:
+        raise wrong("person", f"would be away once more than {MOST} times", "end one first")
+    by, more = (replace(by, role=role), {}) if own is not None else (by, deputies.begins(body.starts_at))
+    row = Absence(
+        person=person.pk,
+        starts_at=starts_at,
+        ends_at=body.ends_at,
+        reason=why,
+        set_by=by.ref,
+        made_at=now,
+        deputy=_named(body, own, why, by),
+    )
+    row.seal()
+    row.save(force_insert=True)
+    subject = f"absence of {person.get_username()}"
+    acted("absence", by=by, subject=subject, justification=why, before={}, after=snapshot(row) | more)
+    return row
+
+
+def _named(body: AbsenceBody, own: User | None, why: str, by: Actor) -> Deputy | None:
+    if not body.deputy:
+        return None
+    named = DeputyBody(
+        deputy=body.deputy, principal=body.person, starts_at=body.starts_at, ends_at=body.ends_at, justification=why
+    )
+    return deputies.named(named, own, by=by)
+
+
+@transaction.atomic
+def come_back(absence_id: int, *, by: Actor, justification: str) -> Absence:
+    """End an absence now, as the person or an administrator. A deputy named with it ends too, with its own record.
+    Raises NotFound, AbsenceOver, Forbidden, JustificationRequired."""
+    row = Absence.objects.select_for_update().filter(pk=absence_id).first()
+    if row is None:
+        raise NotFound("absence", absence_id)
+    if by.person != row.person or not User.objects.filter(pk=row.person, is_active=True).exists():
+        by = as_admin(by)
+    why, now = justified("absence_end", justification), database_now()
+    if row.ended_at is not None or row.ends_at <= now:
+        raise AbsenceOver("It was ended before." if row.ended_at else "Its time was over already.")
+    before, was_ours = snapshot(row), row.is_authentic
+    stands_in = row.deputy_id if was_ours else None
+    row.ended_at, row.ended_by = now, by.ref
+    if was_ours:  # a code would make a forged row authentic: it ends, and stays forged
+        row.seal()
+    row.save(update_fields=["ended_at", "ended_by", "code"])
+    if stands_in is not None:  # before any record: deciders lock the deputy's row first and write their record after it
+        with suppress(deputies.DeputyOver):  # it was revoked before
+            deputies.revoke(stands_in, by=by, justification=why)
+    user = User.objects.filter(pk=row.person).first()
+    name = user.get_username() if user is not None else f"account {row.person}"
+    subject = f"absence of {name}"
+    acted("absence_end", by=by, subject=subject, justification=why, before=before, after=snapshot(row))
+    return row
+
+
+def snapshot(row: Absence) -> dict[str, object]:
+    """Return its values for an act's record."""
+    deputy = {} if row.deputy_id is None else {"deputy": row.deputy_id}
+    return deputy | {
+        "person": row.person,
+        "starts_at": row.starts_at.isoformat(),
+        "ends_at": row.ends_at.isoformat(),
+        "ended_at": None if row.ended_at is None else row.ended_at.isoformat(),
+    }
+
+
+# SQL value about a queue q: its deciders, their current and future absences, and the stand-ins with what qualifies
+# them.
+AT_QUEUE = """json_build_object('now', clock_timestamp(),
+    'members', (SELECT coalesce(json_agg(u.id), '[]') FROM auth_user u JOIN auth_user_groups m ON m.user_id = u.id
+                JOIN auth_group g ON g.id = m.group_id WHERE g.name = q.role AND u.is_active),
+    'absences', (SELECT coalesce(json_agg(json_build_object('row', to_json(a)::text, 'name', u.username)
+                                          ORDER BY a.starts_at, a.id), '[]')
+                 FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id JOIN auth_user u ON u.id = m.user_id
+                 JOIN approvals_absence a ON a.person = u.id AND a.ended_at IS NULL AND a.ends_at > clock_timestamp()
+                 WHERE g.name = q.role),
+    'deputies', (SELECT coalesce(json_agg(json_build_object('row', to_json(d)::text,
+                     'groups', ARRAY(SELECT has.name FROM auth_user_groups b JOIN auth_group has ON has.id = b.group_id
+                                     WHERE b.user_id = s.id),
+                     'absences', ARRAY(SELECT to_json(a)::text FROM approvals_absence a
+                                       WHERE a.person = s.id AND a.ended_at IS NULL
+                                       AND a.starts_at <= clock_timestamp() AND a.ends_at > clock_timestamp()))), '[]')
+                 FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id
+                 JOIN approvals_deputy d ON d.principal = m.user_id AND d.revoked_at IS NULL
+                     AND d.starts_at <= clock_timestamp() AND d.ends_at > clock_timestamp()
+                     AND (d.queue_id IS NULL OR d.queue_id = q.id)
+                 JOIN auth_user s ON s.id = d.deputy AND s.is_active
+                 WHERE g.name = q.role))"""
+_DESERTED = f"SELECT {AT_QUEUE}::text FROM approvals_queue q WHERE q.name = %s"
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """A queue's deciders and absences: absences with the person's name, and deputies whose account may decide, with
+    their own absences."""
+
+    now: datetime
+    members: frozenset[int]
+    absences: Sequence[tuple[Absence, str]]
+    deputies: Sequence[tuple[Deputy, Sequence[Absence]]]
+
+    @property
+    def is_deserted(self) -> bool:
+        """Return whether every decider is away without a present stand-in. Forged absences and deputies don't count."""
+        away = {row.person for row, _ in self.absences if row.starts_at <= self.now < row.ends_at and row.is_authentic}
+        gone = self.members & away
+        return gone == self.members and not any(
+            each.is_authentic
+            for each, absences in self.deputies
+            if each.principal in gone and each.deputy not in gone and not any(row.is_authentic for row in absences)
+        )
+
+
+def there_in(told: Mapping[str, Any]) -> There:
+    """Parse the result of AT_QUEUE."""
+    return There(
+        datetime.fromisoformat(told["now"]),
+        frozenset(told["members"]),
+        [(row_of(Absence, each["row"]), each["name"]) for each in told["absences"]],
+        [
+            (row_of(Deputy, each["row"]), [row_of(Absence, row) for row in each["absences"]])
+            for each in told["deputies"]
+            if any(is_role(name) and name != AUDITOR for name in each["groups"])
+        ],
+    )
+
+
+def is_deserted(queue: str) -> bool:
+    """Return whether nobody is there; true for a missing queue."""
+    with connection.cursor() as cursor:
+        cursor.execute(_DESERTED, [queue])
+        found = cursor.fetchone()
+    return found is None or there_in(json.loads(found[0])).is_deserted

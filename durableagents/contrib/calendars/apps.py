@@ -1,0 +1,38 @@
+"""Time of approvals beyond plain deadlines. See README.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import AppConfig
+
+
+class CalendarsConfig(AppConfig):
+    name = "durableagents.contrib.calendars"
+    label = "calendars"
+    # Read by durableagents/grants.py.
+    append_only_tables = ("approvals_calendar", "approvals_timing")
+    frozen_columns = {
+        "approvals_absence": {"id", "person", "deputy_id", "starts_at", "ends_at", "reason", "set_by", "made_at"}
+    }
+    # Read by durableagents/urls.py and durableagents/urls_console.py.
+    api_urls = "durableagents.contrib.calendars.api_urls"
+    console_urls = "durableagents.contrib.calendars.console_urls"
+
+    def demo_settings(self, *, by: Any, justification: str) -> Any:
+        """Return what the demo sets (read by durableagents/demo/oversight.py)."""
+        from durableagents.contrib.calendars.demo import demo_settings
+
+        return demo_settings(by=by, justification=justification)
+
+    def ready(self) -> None:
+        """Install this app's feature."""
+        from durableagents.contrib.calendars.models import Absence, Calendar, Timing
+        from durableagents.contrib.calendars.own_features import feature
+        from ledger.protected import protect
+        from runs import features
+
+        protect(Absence, "absence", named_by="id")
+        protect(Calendar, "calendar", named_by="name")
+        protect(Timing, "deadlines of queue", named_by="queue_id")
+        features.install(feature())

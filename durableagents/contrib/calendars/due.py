@@ -1,0 +1,193 @@
+"""Act on passed times of an approval: remind, escalate, keep waiting or expire; never approve."""
+
+# Each approval has its own transaction under its run's locks, by the journal: a concurrent decision comes first or sees
+# the result, two sweepers act once, and a crash half-way leaves nothing done.
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import Max
+
+from approvals.deadlines import restart_deadline
+from approvals.models import Approval, ApprovalState, Escalation
+from approvals.notices.kinds import tell
+from approvals.queue_models import Queue
+from approvals.services import expire
+from durableagents.contrib.calendars import absences, versions
+from durableagents.contrib.calendars.clock import DEADLINES, add_escalation, look_again
+from durableagents.contrib.calendars.hours import Calendar
+from durableagents.contrib.calendars.progress import Progress, next_look
+from durableagents.contrib.calendars.terms import Step, plus, reminders
+from ledger import events as e
+from ledger.actors import SWEEPER, Actor
+from ledger.clock import database_now
+from ledger.models import Head
+from runs.models import ENDED, Run, State, Wait
+from runs.services import halted_time
+from runs.services.command import is_busy, journal, locked
+
+log = logging.getLogger("durableagents.calendars")
+BATCH = 100
+# Found by index and checked again under locks. Paused and halted runs get their reminders once they continue.
+_TO_LOOK_AT = """
+    SELECT a.id, a.run_id FROM approvals_approval a JOIN runs_run r ON r.id = a.run_id
+    WHERE a.state = 'open' AND a.look_at IS NOT NULL AND a.look_at <= statement_timestamp()
+      AND r.state <> 'paused' AND runs_halted_by(a.run_id, NULL) IS NULL AND NOT (a.id = ANY(%s::uuid[]))
+    ORDER BY a.look_at LIMIT %s"""
+
+
+def on_due(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
+    """Handle a question's passed deadline. The sweeper has locked head, run and wait."""
+    approval = Approval.objects.select_for_update().get(wait=wait)
+    known = DEADLINES.read(approval, wait)
+    if DEADLINES.is_put_right(known.course, approval, wait, now):
+        return
+    if known.course.terms is None:
+        expire(run, wait, now, by)
+    elif known.course.is_endless:
+        _wait_on(approval, wait, known, now, by)
+    elif (step := _further(approval, known)) is not None:
+        _escalate(approval, wait, known, step, "timeout", now, by)
+    else:
+        expire(run, wait, now, by)
+
+
+def look(excluding: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
+    """Remind of near deadlines and escalate deserted questions, except those in `excluding`. Cost is proportional to
+    what is due. Return the failures with run and error."""
+    with connection.cursor() as cursor:
+        cursor.execute(_TO_LOOK_AT, [excluding, BATCH])
+        rows = cursor.fetchall()
+    troubles = []
+    for approval_id, run_id in rows:
+        if time.monotonic() >= until:
+            break
+        try:
+            _look_at(approval_id, run_id)
+        except Exception as error:  # one question's failure must not block the others: the sweeper reports it
+            log.exception("run %s: nobody can be reminded of approval %s", run_id, approval_id)
+            troubles.append((approval_id, run_id, error))
+    return troubles
+
+
+@transaction.atomic
+def _look_at(approval_id: UUID, run_id: UUID) -> None:
+    if is_busy(run_id):  # don't wait for its current holder
+        return
+    _, run = locked(run_id, under=SWEEPER)
+    wait = Wait.objects.select_for_update().get(approval=approval_id)
+    approval = Approval.objects.select_for_update().get(pk=approval_id)
+    now = database_now()
+    is_over = approval.state != ApprovalState.OPEN or wait.resolved_at is not None or run.state in ENDED
+    if is_over or run.state == State.PAUSED or approval.look_at is None or approval.look_at > now:
+        return
+    if wait.deadline <= now or halted_time.is_halted(run.pk):  # the deadline itself is handled by `on_due`
+        return
+    known = DEADLINES.read(approval, wait)
+    step = _further(approval, known)
+    if step is not None and known.course.terms and known.course.terms["at_once_if_away"] and _is_deserted(approval):
+        _escalate(approval, wait, known, step, "away", now, SWEEPER)
+        return
+    due = DEADLINES.shifted(known.due, known.course, DEADLINES.stopped(known.course, wait, now))
+    passed = [at for at in due if datetime.fromisoformat(at) <= now]
+    if passed:
+        _remind(approval, wait, known, len(passed), now)
+    look_again(approval, next_look(due[len(passed) :]))
+
+
+def _remind(approval: Approval, wait: Wait, known: Progress, of: int, now: datetime) -> None:
+    """Send one reminder for all that became due since the last."""
+    event = e.ApprovalReminded(
+        slot=wait.slot,
+        approval_id=str(approval.id),
+        cause="before",
+        deadline=known.course.deadline.isoformat(),
+        n=known.reminders,
+        payload={"of": of},
+    )
+    _count(approval, now)
+    journal(approval.run_id, event, by=SWEEPER)
+    _tell("reminder", approval, wait, known.reminders)
+
+
+def _wait_on(approval: Approval, wait: Wait, known: Progress, now: datetime, by: Actor) -> None:
+    """Remind about a question without deadline, and schedule the next reminder."""
+    terms = known.course.terms or {}
+    deadline = known.course.next_reminder(now, versions.recorded(terms) if terms.get("calendar") else None)
+    event = e.ApprovalReminded(
+        slot=wait.slot,
+        approval_id=str(approval.id),
+        cause="no_deadline",
+        deadline=deadline.isoformat(),
+        n=known.reminders,
+        payload={"at": now.isoformat()},
+    )
+    _count(approval, now)
+    restart_deadline(approval, wait, deadline, now)
+    journal(approval.run_id, event, by=by)
+    _tell("reminder", approval, wait, known.reminders)
+
+
+def _further(approval: Approval, known: Progress) -> Step | None:
+    """Return the next step whose queue can still be asked."""
+    steps = (known.course.terms or {}).get("steps", [])
+    asked = {approval.queue, *known.went}  # by the journal: the row could be forged
+    for each in steps[known.course.escalated :]:
+        queue = Queue.objects.filter(name=each["to"], state=Queue.State.OPEN).first()
+        if queue is not None and queue.is_authentic and queue.name not in asked:
+            return Step(**each)
+    return None
+
+
+def _escalate(
+    approval: Approval, wait: Wait, known: Progress, step: Step, cause: str, now: datetime, by: Actor
+) -> None:
+    """Escalate to a further queue with its own deadline."""
+    terms = known.course.terms or {}
+    calendar: Calendar | None = versions.recorded(terms)
+    span = timedelta(minutes=step.minutes)
+    deadline = (plus if calendar is None else calendar.after)(now, span)
+    due = reminders(terms, calendar, now, span)
+    place = [each["to"] for each in terms["steps"]].index(step.to)
+    event = e.ApprovalEscalated(
+        slot=wait.slot,
+        approval_id=str(approval.id),
+        to=step.to,
+        cause=cause,
+        deadline=deadline.isoformat(),
+        n=known.escalations,
+        payload={"step": place, "remind_at": due, "at": now.isoformat()},
+    )
+    approval.escalated_to = [*known.went, step.to]
+    add_escalation(approval, _number(approval), step.to, cause, deadline, now)
+    approval.save(update_fields=["escalated_to"])
+    wait.also = approval.escalated_to
+    wait.save(update_fields=["also"])
+    restart_deadline(approval, wait, deadline, now)
+    look_again(approval, now if terms["at_once_if_away"] else next_look(due))
+    journal(approval.run_id, event, by=by)
+    _tell("escalated", approval, wait, known.escalations)
+
+
+def _number(approval: Approval) -> int:
+    """Return the next number, counting forged rows too."""
+    return (Escalation.objects.filter(approval=approval).aggregate(last=Max("n"))["last"] or 0) + 1
+
+
+def _is_deserted(approval: Approval) -> bool:
+    last = approval.escalated_to[-1] if approval.escalated_to else approval.queue
+    return absences.is_deserted(last)
+
+
+def _tell(kind: str, approval: Approval, wait: Wait, n: int) -> None:
+    tell(kind, f"{approval.pk}:{n}", run_id=approval.run_id, approval_id=approval.pk, wait_id=wait.pk)
+
+
+def _count(approval: Approval, now: datetime) -> None:
+    approval.reminded, approval.reminded_at = approval.reminded + 1, now
+    approval.save(update_fields=["reminded", "reminded_at"])

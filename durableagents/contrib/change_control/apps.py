@@ -1,0 +1,53 @@
+"""Two-person rules: one person proposes a change of rules, a second one applies it. See README.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.apps import AppConfig
+
+
+class ChangeControlConfig(AppConfig):
+    name = "durableagents.contrib.change_control"
+    label = "change_control"
+    default_auto_field = "django.db.models.BigAutoField"
+    # Read by durableagents/grants.py.
+    append_only_tables = ("ledger_foureyes",)
+    frozen_columns: ClassVar[Mapping[str, set[str]]] = {
+        "ledger_rulechange": {
+            *("id", "family", "act", "given", "told", "why", "by", "person", "role", "auth", "address", "made_at")
+        },
+    }
+    # Read by durableagents/urls.py and durableagents/urls_console.py.
+    api_urls = "durableagents.contrib.change_control.api_urls"
+    console_urls = "durableagents.contrib.change_control.console_urls"
+
+    def sections(self) -> list[Any]:
+        """Return this app's entry in the navigation (read by durableagents/apps.py)."""
+        from ledger.web.navigation import Number, Section
+        from ledger.web.roles import AUDITOR, OPERATOR
+
+        return [
+            Section(
+                "changes",
+                "Rule changes",
+                "rule_changes",
+                roles=frozenset({OPERATOR, AUDITOR}),
+                number=Number("changes", "waiting for a second person"),
+                permission="approvals.change_queue",
+            )
+        ]
+
+    def ready(self) -> None:
+        """Let changes of rules need a second person, and install this app's feature."""
+        from durableagents.contrib.change_control import queries  # noqa: F401 (it counts open changes)
+        from durableagents.contrib.change_control.control import TwoPersonRules
+        from durableagents.contrib.change_control.verify import TwoPeople, check_changes
+        from ledger import change_control
+        from runs import features
+
+        change_control.install(TwoPersonRules())
+        features.install(
+            features.Feature(name="change control", run_checks=(TwoPeople,), record_checks=(check_changes,))
+        )

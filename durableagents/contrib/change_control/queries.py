@@ -1,0 +1,152 @@
+"""Proposed changes of rules, and the setting: one row each, for the API and the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Q
+from pydantic import Field
+
+from durableagents.contrib.change_control.models import RuleChange
+from durableagents.contrib.change_control.services import MAX_OPEN
+from durableagents.contrib.change_control.setting import guarded_families, read_setting
+from ledger.change_control import FAMILIES
+from ledger.clock import database_now
+from ledger.web.shapes import Shape
+from ledger.web.tally import BADGE_TO, Counted, badge
+
+PAGE = 50
+CHIPS = {
+    RuleChange.State.OPEN: ("wait", "open"),
+    RuleChange.State.APPLIED: ("ok", "in force"),
+    RuleChange.State.REFUSED: ("", "refused"),
+    RuleChange.State.WITHDRAWN: ("", "withdrawn"),
+}
+_EMPTY: tuple[Any, ...] = (None, "", [])  # equal, whatever their type
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One value that would change, as the records keep it."""
+
+    name: str
+    was: Any
+    now: Any
+
+
+class ToldRow(Shape):
+    """A record that the change would write."""
+
+    action: str = Field(description="Action that the record names.")
+    subject: str = Field(description="Object of the action.")
+    queue: str = Field(description="Queue that it concerns; empty: none.")
+    before: dict[str, Any] = Field(description="Values before the change.")
+    after: dict[str, Any] = Field(description="Values after the change.")
+
+    @property
+    def parts(self) -> list[Part]:
+        """Return the differences."""
+        names = dict.fromkeys([*self.before, *self.after])
+        parts = [Part(name, self.before.get(name), self.after.get(name)) for name in names]
+        return [part for part in parts if part.was != part.now and not (part.was in _EMPTY and part.now in _EMPTY)]
+
+
+class RuleChangeRow(Shape):
+    """A proposed change."""
+
+    id: UUID = Field(description="Id of the proposed change.")
+    title: str = Field(description="What is done to what.")
+    family: str = Field(description="Kind of rules that it changes.")
+    act: str = Field(description="Name of the service function that it calls.")
+    told: list[ToldRow] = Field(description="Records that it would have written when it was proposed.")
+    why: str = Field(description="Justification of the person who proposed it.")
+    by: str = Field(description="Person who proposed it.")
+    made_at: datetime = Field(description="Time when it was proposed.")
+    state: RuleChange.State = Field(description="State of the proposal.")
+    ended_by: str = Field(description="Person who applied, refused or withdrew it; empty: it is open.")
+    ended_at: datetime | None = Field(description="Time when it was applied, refused or withdrawn.")
+    ended_why: str = Field(description="Justification given at its end; empty: it is open.")
+    is_late: bool = Field(description="Whether it is too old to be applied.")
+    is_authentic: bool = Field(description="False: not recorded by this installation, so it can't be applied.")
+    may_agree: bool = Field(description="Whether you may be the second person.")
+    is_own: bool = Field(description="Whether you proposed it.")
+
+    @property
+    def chip(self) -> tuple[str, str]:
+        if not self.is_authentic:
+            return "bad", "not authentic"
+        return ("bad", "too old") if self.is_late else CHIPS[RuleChange.State(self.state)]
+
+    @property
+    def is_open(self) -> bool:
+        return self.is_authentic and self.state == RuleChange.State.OPEN
+
+
+class GuardRow(Shape):
+    """A kind of rules that may need two people to change."""
+
+    family: str = Field(description="Name of the kind of rules.")
+    words: str = Field(description="Its description for people.")
+    needs_two: bool = Field(description="Whether two people must change these rules.")
+
+
+class GuardsRow(Shape):
+    """The rules that two people must change."""
+
+    families: list[GuardRow] = Field(description="All kinds of rules that can need two people.")
+    is_damaged: bool = Field(
+        description="The setting was changed outside this installation, so all rules need two people."
+    )
+
+
+def list_changes(user: Any, *, state: str = "") -> list[RuleChangeRow]:
+    """Return the newest open changes, then the newest others, or those of one state."""
+    rows, is_open = RuleChange.objects.order_by("-made_at"), Q(state=RuleChange.State.OPEN)
+    parts = [(rows.filter(state=state), MAX_OPEN)] if state else [(rows.filter(is_open), MAX_OPEN)]
+    parts += [] if state else [(rows.exclude(is_open), PAGE)]
+    now = database_now()  # once for all of them
+    return [change_row(row, user, now) for some, most in parts for row in some[:most]]
+
+
+def change_row(row: RuleChange, user: Any, now: datetime | None = None) -> RuleChangeRow:
+    """Return a change as this user sees it. A forged one has only its id, its time and whether it is open."""
+    is_authentic = row.is_authentic
+    if not is_authentic:
+        state = row.state if row.state in RuleChange.State.values else RuleChange.State.OPEN
+        row = RuleChange(id=row.pk, given={}, told=[], person=0, made_at=row.made_at, state=state)
+    return RuleChangeRow.of(
+        row,
+        told=[ToldRow(**{name: each[name] for name in ToldRow.model_fields}) for each in row.told],
+        is_late=is_authentic and row.is_late(now or database_now()),
+        is_authentic=is_authentic,
+        may_agree=is_authentic and row.may_second(user),
+        is_own=is_authentic and user.pk == row.person,
+    )
+
+
+@badge("changes")
+def count_open(held: frozenset[str]) -> Counted:
+    """Return the number of open changes, for the navigation."""
+    return Counted.of(RuleChange.objects.filter(state=RuleChange.State.OPEN), to=BADGE_TO)
+
+
+def guards_row(ticked: Sequence[str] | None = None) -> GuardsRow:
+    """Return the setting, as it is or as `ticked`. A forged one guards all families."""
+    families, setting = guarded_families() if ticked is None else ticked, read_setting()
+    return GuardsRow(
+        families=[GuardRow(family=name, words=text, needs_two=name in families) for name, text in FAMILIES.items()],
+        is_damaged=setting is not None and not setting.is_authentic,
+    )
+
+
+def policy_trial(row: RuleChange) -> dict[str, Any]:
+    """Return what a proposed policy would be tried on history with, as a form sends it: ticked boxes only."""
+    if not row.is_authentic or row.family != "policies" or row.act.rpartition(".")[2] not in ("create", "change"):
+        return {}
+    given = (row.given.get("body") or {}).items()
+    body = {name: "on" if value is True else value for name, value in given if value is not False and name != "seen"}
+    return {"name": row.given.get("name", ""), **body}

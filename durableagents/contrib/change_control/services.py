@@ -1,0 +1,209 @@
+"""End a proposed rule change: a second person applies or refuses it, or its author withdraws it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+import uuid_utils
+from django.db import transaction
+
+from durableagents.contrib.change_control.models import MAX_AGE, RuleChange
+from durableagents.contrib.change_control.trials import attempt, pack, perform, unpack
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.change_control import SUPERUSER, Guarded, account_of, acts, holds
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, Forbidden, NotFound
+from ledger.models import ActRecord
+from runs import features
+
+MAX_OPEN = 200
+MAX_READ = 1000  # open rows, also forged ones
+
+
+class ChangeOver(DurableAgentsError):
+    """The change is no longer open."""
+
+    status, code, title = 409, "change-over", "The change is no longer open"
+
+
+class ChangedMeanwhile(DurableAgentsError):
+    """The change would now do something else, or its target has changed since it was proposed."""
+
+    status, code, title = 409, "changed-meanwhile", "Changed since it was proposed"
+
+
+class TooManyOpen(DurableAgentsError):
+    status, code, title = 409, "too-many-changes", "Too many open changes"
+
+
+def find(change_id: UUID) -> RuleChange:
+    """Return a change, also one that is over. Raises NotFound."""
+    found = RuleChange.objects.filter(pk=change_id).first()
+    if found is None:
+        raise NotFound("change", change_id)
+    return found
+
+
+def propose(known: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any], by: Actor) -> UUID:
+    """Store what a call would do, for a second person. Raises what the act raises, Forbidden, TooManyOpen."""
+    given = pack(known, args, kwargs)
+    person = _check_signed_in(by)
+    with transaction.atomic():
+        _check_holds(by, known, "You")
+        told = attempt(known, unpack(known, given), by)
+        still_open = RuleChange.objects.filter(state=RuleChange.State.OPEN).order_by("-made_at")[:MAX_READ]
+        if sum(each.is_authentic for each in still_open) >= MAX_OPEN:  # others can't be refused
+            raise TooManyOpen(f"Limit reached: {MAX_OPEN} changes are open. Apply, refuse or withdraw some first.")
+        row = RuleChange(
+            id=UUID(str(uuid_utils.uuid7())),
+            family=known.family,
+            act=known.name,
+            given=given,
+            told=told,
+            why=_why(given),
+            by=by.ref,
+            person=person,
+            role=by.role,
+            auth=by.auth,
+            address=by.address,
+            made_at=database_now(),
+        )
+        row.seal()
+        row.save(force_insert=True)
+        _record("rule_change", row, by=by, why=row.why, before={}, after={"act": row.act, "told": told})
+        for subscriber in features.every(lambda each: each.on_change_proposed):
+            subscriber(row)
+    return row.pk
+
+
+@transaction.atomic
+def apply(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
+    """Apply the change as its author; both people are recorded. It must still do what was proposed. Raises ChangeOver,
+    ChangedMeanwhile, Forbidden, NotFound, JustificationRequired, and what the act itself raises."""
+    row, known, why = _as_second("Putting a change in force", change_id, by, justification)
+    kind, _, name = row.by.partition(":")
+    author = Actor(kind, name, role=row.role, auth=row.auth, address=row.address, person=row.person)
+    _check_holds(author, known, "The person who proposed it")
+    last = ActRecord.objects.order_by("-id").values_list("id", flat=True).first() or 0
+    told = perform(known, unpack(known, row.given), author)
+    if told != row.told:
+        what = (
+            _changed_since(row, told, last)
+            or "Something has changed since it was proposed, and it would do something else"
+        )
+        raise ChangedMeanwhile(f"{what}. Nothing was done. Refuse it and propose it again.")
+    return _end("rule_change_apply", row, RuleChange.State.APPLIED, by=by, why=why)
+
+
+def _changed_since(row: RuleChange, told: list[dict[str, Any]], last: int) -> str:
+    """Describe what else changed about the subject and by whom, up to record `last`; empty if the change differs."""
+    if [_difference(each) for each in told] != [_difference(each) for each in row.told]:
+        return ""
+    names = {
+        name.replace("_", " ")
+        for was, now in zip(row.told, told, strict=True)
+        for name in {*was["before"], *now["before"]}
+        if was["before"].get(name) != now["before"].get(name)
+    }
+    if not names:
+        return ""
+    queue, subject = told[0]["queue"], told[0]["subject"]
+    since = ActRecord.objects.filter(queue=queue, subject=subject, at__gt=row.made_at, id__lte=last)
+    by = since.order_by("-id").values_list("by", flat=True).first() if queue else None
+    who = f", last by {by}" if by else ""
+    return (
+        f"It would change the same, but of {subject} something else was changed since it was proposed"
+        f" ({', '.join(sorted(names))}){who}"
+    )
+
+
+def _difference(told: dict[str, Any]) -> Any:
+    before, after = told["before"], told["after"]
+    changes = {n: (before.get(n), after.get(n)) for n in {*before, *after} if before.get(n) != after.get(n)}
+    return told["action"], told["subject"], changes
+
+
+@transaction.atomic
+def refuse(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
+    """Refuse the change. Raises as `apply` does."""
+    row, _, why = _as_second("Refusing a change", change_id, by, justification)
+    return _end("rule_change_refuse", row, RuleChange.State.REFUSED, by=by, why=why)
+
+
+@transaction.atomic
+def withdraw(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
+    """Withdraw one's own proposal. Raises ChangeOver, Forbidden, NotFound, JustificationRequired."""
+    why = justified("Withdrawing a change", justification)
+    _check_signed_in(by)
+    row = _locked(change_id)
+    if by.person != row.person:
+        raise Forbidden("Only the person who proposed a change may withdraw it. Refuse it instead.")
+    return _end("rule_change_withdraw", row, RuleChange.State.WITHDRAWN, by=by, why=why)
+
+
+def _as_second(what: str, change_id: UUID, by: Actor, justification: str) -> tuple[RuleChange, Guarded, str]:
+    why = justified(what, justification)
+    _check_signed_in(by)
+    row = _locked(change_id)
+    known = acts.get(row.act)
+    if known is None:
+        raise ChangeOver("This version of the application does not know the operation. Refuse the change.")
+    if by.person == row.person:
+        raise Forbidden("You proposed this change, so another person must apply or refuse it. You may withdraw it.")
+    _check_holds(by, known, "You")
+    return row, known, why
+
+
+def _locked(change_id: UUID) -> RuleChange:
+    """Return the open, authentic change, locked. Raises ChangeOver, NotFound."""
+    row = RuleChange.objects.select_for_update().filter(pk=change_id).first()
+    if row is None:
+        raise NotFound("change", change_id)
+    if not row.is_authentic:
+        raise ChangeOver(
+            "The change was not recorded by this installation, or was altered outside it, so it can't be applied."
+        )
+    if row.state != RuleChange.State.OPEN:
+        at = f" at {row.ended_at:%Y-%m-%d %H:%M:%S} UTC" if row.ended_at else ""
+        raise ChangeOver(f"It was {row.state} by {row.ended_by}{at} already: {row.ended_why}")
+    return row
+
+
+def _check_signed_in(by: Actor) -> int:
+    """Return the person's id. Keys don't count, since an administrator makes keys for others. Raises Forbidden."""
+    if by.kind != "user" or by.person is None:
+        raise Forbidden("Two people must change this, and each must be signed in. An API key can't.")
+    return by.person
+
+
+def _check_holds(by: Actor, known: Guarded, who: str) -> None:
+    """Check the account as it is now, whatever a request or row claims. Raises Forbidden."""
+    if not holds(account_of(by), known.needs):
+        needed = "administrator" if known.needs == SUPERUSER or "." in known.needs else known.needs
+        raise Forbidden(f"{who} may not change this: it takes an active account of an {needed}.")
+
+
+def _why(given: dict[str, Any]) -> str:
+    body = given.get("body") or {}
+    return str(given.get("justification") or (body.get("justification") if isinstance(body, dict) else "") or "")
+
+
+def _end(action: str, row: RuleChange, state: RuleChange.State, *, by: Actor, why: str) -> RuleChange:
+    now = database_now()
+    if state == RuleChange.State.APPLIED and row.is_late(now):
+        raise ChangeOver(f"It was proposed more than {MAX_AGE.days} days ago. Refuse it and propose it again.")
+    row.state, row.ended_by, row.ended_at, row.ended_why = state, by.ref, now, why
+    row.seal()
+    row.save(update_fields=["state", "ended_by", "ended_at", "ended_why", "code"])
+    _record(action, row, by=by, why=why, before={"state": "open", "proposed_by": row.by}, after={"state": str(state)})
+    return row
+
+
+def _record(
+    action: str, row: RuleChange, *, by: Actor, why: str, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    queue = next((each["queue"] for each in row.told if each["queue"]), "")
+    acted(action, by=by, subject=f"change {row.pk}", queue=queue, justification=why, before=before, after=after)

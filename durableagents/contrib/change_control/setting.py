@@ -1,0 +1,119 @@
+"""The setting: which rules two people must change."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+from pydantic import Field
+
+from durableagents.contrib.change_control.models import FourEyes
+from ledger.accounts import PROOF
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.change_control import FAMILIES, OTHER_NEEDS, SUPERUSER, account_of, acts, holds, two_person
+from ledger.clock import database_now
+from ledger.errors import Forbidden, InvalidInput
+from ledger.protected import protect
+from ledger.web.bodies import Justified
+
+GUARDS = "guards"  # the family of the setting itself
+# Held exclusively to set which rules need two people, shared to act on that setting.
+_LOCK = "hashtextextended('four eyes', 72)"
+
+protect(FourEyes, "two-person rule", named_by="n")
+
+
+def read_setting() -> FourEyes | None:
+    """Return the setting in force, also if it was forged."""
+    return FourEyes.objects.order_by("-n").first()
+
+
+def guarded_families() -> frozenset[str]:
+    """Return the families that need two people now: all of them if the row was forged, so forging can't loosen it."""
+    row = read_setting()
+    if row is None:
+        return frozenset()
+    return frozenset(row.families if row.is_authentic else FAMILIES)
+
+
+def is_guarded(family: str) -> bool:
+    """Return whether two people must change rules of a family. The setting itself is one as soon as any family is."""
+    families = guarded_families()
+    return bool(families) if family == GUARDS else family in families
+
+
+def hold(*, is_alone: bool = False) -> None:
+    """Keep the setting until the transaction ends. `is_alone` is for the transaction that changes it."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT pg_advisory_xact_lock{'' if is_alone else '_shared'}({_LOCK})")
+
+
+def needs_of(family: str) -> list[str]:
+    """Return what an account must hold to be one of the two people of a family."""
+    needs = {each.needs for each in acts.values() if each.family in (family, GUARDS)}
+    return sorted(needs | {needed for of, needed in OTHER_NEEDS.items() if of == family})
+
+
+_LAST = 2**63 - 1
+
+
+class GuardsBody(Justified):
+    """The complete set of rules that two people must change from now on."""
+
+    families: list[str] = Field(max_length=20, description="Kinds of rules that need two people; all others need one.")
+
+
+@two_person(GUARDS, needs=SUPERUSER)
+@transaction.atomic
+def require(body: GuardsBody, *, by: Actor) -> FourEyes:
+    """Set the families of rules that need two people. Acts already under way follow the previous setting. Raises
+    Forbidden, JustificationRequired, InvalidInput for an unknown family or without two able people."""
+    if by.auth != "shell" and not holds(account_of(by), SUPERUSER):
+        raise Forbidden("Only an administrator may set which rules two people must change.")
+    why = justified("Saying which rules two people change", body.justification)
+    hold(is_alone=True)
+    last = read_setting()
+    wanted = sorted(set(body.families))
+    for family in wanted:
+        if family not in FAMILIES:
+            raise _wrong(f"names {family[:40]!r}, which there isn't", f"some of {', '.join(FAMILIES)}")
+    before = sorted(last.families) if last is not None else []
+    if wanted == before and (last is None or last.is_authentic):
+        raise _wrong("says what is so already", "others, or none")
+    if wanted and "roles" not in wanted:
+        raise _wrong("leaves out roles: a person who may give roles alone can make a second person", "roles too")
+    for family in wanted:
+        for needs in needs_of(family):
+            if _count_able(needs) < 2:
+                raise _wrong(
+                    f"names {family}, which fewer than two people could change ({needs})",
+                    "give a second person an account for it first",
+                )
+    if last is not None and last.n >= _LAST:
+        raise Forbidden(
+            "The row with the last possible number was not written by this installation. "
+            "Ask the database's owner to remove it."
+        )
+    row = FourEyes(n=1 if last is None else last.n + 1, families=wanted, set_by=by.ref, at=database_now())
+    row.seal()
+    row.save(force_insert=True)
+    acted(
+        "four_eyes", by=by, subject="rules", justification=why, before={"families": before}, after={"families": wanted}
+    )
+    return row
+
+
+def _count_able(needs: str) -> int:
+    found = 0
+    people = User.objects.filter(is_active=True).annotate(proof=PROOF).order_by("-is_superuser", "pk")
+    for user in people.iterator(chunk_size=200):
+        found += holds(user, needs)
+        if found == 2:
+            break
+    return found
+
+
+def _wrong(problem: str, fix: str) -> InvalidInput:
+    return InvalidInput(
+        f"That can't be: families {problem}.", errors=[{"field": "families", "problem": problem, "fix": fix}]
+    )

@@ -1,0 +1,68 @@
+"""Keep the arguments of acts that change rules, and find out what such an act would do."""
+
+# A trial runs the service itself in a savepoint that is rolled back: its refusals reach the author at once, and the
+# records it would write are the difference that the second person reads.
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+from django.db import transaction
+from pydantic import TypeAdapter
+
+from ledger.actors import Actor
+from ledger.append import hearing
+from ledger.change_control import NUMBER, Guarded, agreed
+
+
+def pack(act: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments without the actor, as JSON that `unpack` turns back into the same."""
+    bound = inspect.signature(act.act).bind(*args, **kwargs).arguments
+    given = {name: value for name, value in bound.items() if name != "by"}
+    kept = {name: _adapter(act, name).dump_python(value, mode="json") for name, value in given.items()}
+    assert unpack(act, kept) == given, "comes back the same"
+    return kept
+
+
+def unpack(act: Guarded, kept: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that were packed."""
+    return {name: _adapter(act, name).validate_json(json.dumps(value)) for name, value in kept.items()}
+
+
+def perform(act: Guarded, given: Mapping[str, Any], by: Actor) -> list[dict[str, Any]]:
+    """Perform the act, and return its records. Raises what the act raises."""
+    with agreed(), hearing() as records:
+        act.act(**given, by=by)
+    return [_without_moving(act, each) for each in records]
+
+
+def attempt(act: Guarded, given: Mapping[str, Any], by: Actor) -> list[dict[str, Any]]:
+    """Return the records the act would write, and roll it back. Raises what the act raises."""
+    records: list[dict[str, Any]] = []
+    try:
+        with transaction.atomic():
+            records = perform(act, given, by)
+            raise _Undone
+    except _Undone:
+        return records
+
+
+def _without_moving(act: Guarded, record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record without what differs on each run."""
+    name, moving = record["action"], act.moving
+    after = {key: value for key, value in record["after"].items() if moving.isdisjoint((key, f"{name}.{key}"))}
+    what, _, last = record["subject"].rpartition(" ")
+    subject = f"{what} (new)" if NUMBER in moving and last.isdecimal() else record["subject"]
+    settled: dict[str, Any] = json.loads(json.dumps({**record, "subject": subject, "after": after}))
+    return settled
+
+
+def _adapter(act: Guarded, name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(get_type_hints(act.act)[name])
+
+
+class _Undone(Exception):
+    pass

@@ -1,0 +1,165 @@
+"""Verify the setting and proposed changes, whose rows are authentic and have their acts, and settlements by two people:
+the second confirmed what the first proposed, with no news about the call in between."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import repeat
+from typing import Any
+
+from durableagents.contrib.change_control.models import FourEyes, RuleChange
+from ledger import events as e
+from ledger.change_control import OUTCOMES
+from ledger.models import ActRecord
+from ledger.verification.registers import Listed
+from ledger.verification.runs import Line, ReadJournal
+
+_ENDED = {"rule_change_apply": "applied", "rule_change_refuse": "refused", "rule_change_withdraw": "withdrawn"}
+
+
+def check_changes() -> Listed | None:
+    """Check all rows of both; None if there are none."""
+    rows = [row for row in FourEyes.objects.order_by("n") if row.is_authentic]
+    changes = RuleChange.objects.order_by("made_at", "id")
+    found = [*_guards(rows), *_changes(list(changes))]
+    count = len(rows) + len(changes)
+    return Listed("changes of rules", count, "", found) if count or found else None
+
+
+def _guards(rows: list[FourEyes]) -> Iterator[str]:
+    """Compare the authentic rows with their acts. `ledger/protected.py` finds the others."""
+    told = ActRecord.objects.filter(action="four_eyes", n__gt=0)
+    acts = Counter((str(_said(act).get("families")), act.by) for act in told if isinstance(act.after, dict))
+    for row in rows:
+        said = (str(list(row.families)), row.set_by)
+        if not acts[said]:
+            yield f"row {row.n} of what two people change has no act that says so"
+        acts[said] -= 1
+    for (families, by), missing in acts.items():
+        if missing > 0:
+            yield f"{by} said that two people change {families}, and the row that says so is missing"
+
+
+def _said(act: ActRecord) -> dict[str, Any]:
+    """Return an act's outcome; empty if none of our processes can have written it."""
+    return act.after if isinstance(act.after, dict) else {}
+
+
+def _by_two(what: str, row: RuleChange, agreement: ActRecord | None) -> Iterator[str]:
+    """Check that two people agreed, and that the records just before the agreement are the proposed ones."""
+    if agreement is None or agreement.n is None or not isinstance(row.told, list):
+        return  # reported by the checks of its acts and its code
+    if agreement.person in (None, row.person):
+        yield f"{what} was put in force by its proposer"
+    done = list(ActRecord.objects.filter(n__gte=agreement.n - len(row.told), n__lt=agreement.n).order_by("n"))
+    if len(done) != len(row.told) or not all(map(_is_told, done, row.told, repeat(row.person))):
+        yield f"{what} is in force, and what it did is not on record as it was proposed"
+
+
+def _is_told(act: ActRecord, told: dict[str, Any], person: int) -> bool:
+    """Return whether an act is the proposed one, except for generated parts."""
+    is_same = (act.action, act.queue, act.before, act.person) == (told["action"], told["queue"], told["before"], person)
+    return is_same and told["after"].items() <= _said(act).items()
+
+
+def _changes(rows: list[RuleChange]) -> Iterator[str]:
+    acts = ActRecord.objects.filter(action__in=["rule_change", *_ENDED], n__gt=0)
+    said = {(act.subject, act.action): act for act in acts}
+    for row in rows:
+        what = f"change {row.pk}"
+        if not row.is_authentic:
+            yield f"{what} was not written by this installation"
+        proposed = said.pop((what, "rule_change"), None)
+        if proposed is None or (proposed.by, _said(proposed).get("told")) != (row.by, row.told):
+            yield f"{what} has no act that proposed it"
+        if row.state == RuleChange.State.APPLIED and row.is_authentic:
+            yield from _by_two(what, row, said.get((what, "rule_change_apply")))
+        for action, state in _ENDED.items():
+            ended = said.pop((what, action), None)
+            if (ended is None) != (row.state != state) or (ended is not None and ended.by != row.ended_by):
+                yield f"{what} is {row.state}, and its acts say otherwise"
+                break
+    for subject, _ in said:
+        yield f"{subject} was proposed, and is gone"
+
+
+# The lock orders changes of the setting and acts under it by one clock; in case the clock was set back, settlements
+# near a change aren't judged.
+_NEAR = timedelta(seconds=1)
+_BY_PEOPLE = ("user:", "key:")
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    seq: int
+    at: datetime
+    is_alone: bool
+    wrong: str
+
+
+class TwoPeople:
+    """Checks the settlements of a run."""
+
+    def __init__(self, journal: ReadJournal) -> None:
+        self.said: dict[tuple[str | None, int, int], tuple[int, e.OutcomeProposed]] = {}
+        self.taken_back: set[tuple[str | None, int, int]] = set()
+        self.news: dict[str | None, int] = {}  # by slot: the last event about the call
+        self.settled: list[_Settled] = []
+
+    def see(self, line: Line) -> None:
+        """Keep proposals, and compare a settlement with its proposal."""
+        event = line.event
+        match event:
+            case e.OutcomeProposed():
+                self.said[event.slot, event.attempt, event.n] = line.seq, event
+                return
+            case e.OutcomeWithdrawn():
+                self.taken_back.add((event.slot, event.attempt, event.n))
+                return
+            case e.UpstreamAsked() | e.UpstreamTold(answer="nothing"):
+                return
+            case e.ToolReconciled(verdict="happened" | "did_not", by=by) if by.startswith(_BY_PEOPLE):
+                told = event.payload if isinstance(event.payload, dict) else {}
+                is_alone = "proposal" not in told
+                self.settled.append(_Settled(line.seq, line.at, is_alone, "" if is_alone else self._wrong(event, told)))
+            case _:
+                pass
+        self.news[event.slot] = line.seq
+
+    def _wrong(self, event: e.ToolReconciled, told: dict[str, Any]) -> str:
+        place = event.slot, event.attempt, told["proposal"]
+        seq, first = self.said.get(place, (0, None))
+        if first is None:
+            return "nobody had said it before"
+        before = first.payload if isinstance(first.payload, dict) else {}
+        if place in self.taken_back:
+            return f"event {seq}, which it agrees with, was taken back"
+        if first.person == told.get("person"):
+            return f"event {seq}, which it agrees with, is the same person's"
+        if (first.verdict, first.question) != (event.verdict, event.n):
+            return f"event {seq}, which it agrees with, says otherwise"
+        if event.verdict == "happened" and before.get("receipt") != told.get("receipt"):
+            return f"event {seq}, which it agrees with, gives another receipt"
+        if self.news.get(event.slot, 0) > seq:
+            return f"more was told of the call after event {seq}, which it agrees with"
+        return ""
+
+    def problems(self) -> Iterator[str]:
+        """Yield settlements that one person made alone, or that differ from the proposal."""
+        for one in self.settled:
+            what = f"event {one.seq}, ToolReconciled, is settled"
+            if one.wrong:
+                yield f"{what} as if by two people, and {one.wrong}"
+            elif one.is_alone and _is_for_two(one.at):
+                yield f"{what} by one person, where two people settle that"
+
+
+def _is_for_two(at: datetime) -> bool:
+    """Return whether settlements needed two people then, by the authentic rows."""
+    rows = [row for row in FourEyes.objects.order_by("-n") if row.is_authentic]
+    before = next((row for row in rows if row.at <= at - _NEAR), None)
+    near = [row for row in rows if at - _NEAR < row.at <= at + _NEAR]
+    return before is not None and all(OUTCOMES in row.families for row in (before, *near))

@@ -1,0 +1,50 @@
+"""Halts: nothing begins in their scope until they are lifted. See README.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import AppConfig
+
+
+class HaltsConfig(AppConfig):
+    name = "durableagents.contrib.halts"
+    label = "halts"
+    default_auto_field = "django.db.models.BigAutoField"
+    # Read by durableagents/grants.py. A trigger writes the halts in force, as the owner.
+    append_only_tables = ("runs_halt",)
+    read_only_tables = ("runs_haltnow",)
+    # Read by durableagents/urls.py and durableagents/urls_console.py.
+    api_urls = "durableagents.contrib.halts.api_urls"
+    console_urls = "durableagents.contrib.halts.console_urls"
+
+    def sections(self) -> list[Any]:
+        """Return this app's entry in the navigation (read by durableagents/apps.py)."""
+        from ledger.web.navigation import Section
+        from ledger.web.roles import AUDITOR, OPERATOR
+
+        return [Section("halts", "Halts", "halts", roles=frozenset({OPERATOR, AUDITOR}))]
+
+    def notices(self) -> list[Any]:
+        """Return the halts as notices above every page (read by durableagents/apps.py)."""
+        from durableagents.contrib.halts.queries import notices
+
+        return notices()
+
+    def ready(self) -> None:
+        """Install this app's feature."""
+        from durableagents.contrib.halts.queries import start_notices
+        from durableagents.contrib.halts.releasing import IS_DUE, release
+        from durableagents.contrib.halts.verify import check_halts
+        from durableagents.contrib.halts.worker import KnownHalts
+        from runs import features
+
+        features.install(
+            features.Feature(
+                name="halts",
+                halts=KnownHalts,
+                start_notices=(start_notices,),
+                prompt_sweeps=(features.PromptSweep(is_due=IS_DUE, act=release),),
+                record_checks=(check_halts,),
+            )
+        )

@@ -1,0 +1,114 @@
+import django.contrib.postgres.fields
+import pgtrigger.compiler
+from django.db import migrations, models
+
+from ledger.migration_operations import AdoptModel
+
+
+class Migration(migrations.Migration):
+    is_removable = True  # read by ledger/schema.py
+    needed_while = (
+        "EXISTS (SELECT 1 FROM runs_haltnow) OR EXISTS (SELECT 1 FROM runs_held)",
+        "runs or calls are halted: lift the halts first",
+    )
+
+    initial = True
+
+    dependencies = [
+        ('runs', '0004_run_by_trace'),
+    ]
+
+    operations = [
+        AdoptModel(
+            name='Halt',
+            fields=[
+                ('id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('halt', models.UUIDField()),
+                ('n', models.IntegerField()),
+                ('kind', models.TextField(choices=[('halt', 'Halt'), ('quarantine', 'Quarantine'), ('starts', 'Starts')])),
+                ('scope', models.TextField(choices=[('all', 'All'), ('tag', 'Tag'), ('agent', 'Agent'), ('version', 'Version'), ('tool', 'Tool'), ('provider', 'Provider')])),
+                ('key', models.TextField(blank=True)),
+                ('refuses', models.BooleanField(help_text='New starts are refused, and not only kept waiting.')),
+                ('stage', models.TextField(choices=[('whole', 'Whole'), ('staged', 'Staged'), ('lifted', 'Lifted')])),
+                ('share', models.IntegerField(help_text='How many of 10,000 runs it lets through.')),
+                ('agents', django.contrib.postgres.fields.ArrayField(base_field=models.TextField(), help_text='Whose runs it lets through.', size=None)),
+                ('tags', django.contrib.postgres.fields.ArrayField(base_field=models.TextField(), help_text='Runs with one of these it lets through.', size=None)),
+                ('by', models.TextField()),
+                ('why', models.TextField()),
+                ('at', models.DateTimeField()),
+                ('opens', models.BinaryField(max_length=32, null=True)),
+                ('lock', models.BinaryField(max_length=32, null=True)),
+                ('code', models.BinaryField(null=True)),
+            ],
+            options={
+                'db_table': 'runs_halt',
+                'constraints': [models.UniqueConstraint(fields=('halt', 'n'), name='runs_halt_row_once'), models.CheckConstraint(condition=models.Q(('share__gte', 0), ('share__lt', 10000)), name='runs_halt_share')],
+                'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='3f938262e313b39f138394b5f23b7b341ed8d583', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_21da0', table='runs_halt', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='a5d23693ba82da5cad1c06a7daf355810d0b17ae', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_c6456', table='runs_halt', when='BEFORE'))],
+            },
+        ),
+        AdoptModel(
+            name='HaltNow',
+            fields=[
+                ('halt', models.UUIDField(primary_key=True, serialize=False)),
+                ('id', models.BigIntegerField(help_text='The row of the record.')),
+                ('n', models.IntegerField()),
+                ('kind', models.TextField()),
+                ('scope', models.TextField()),
+                ('key', models.TextField()),
+                ('refuses', models.BooleanField()),
+                ('is_staged', models.BooleanField()),
+                ('share', models.IntegerField()),
+                ('agents', django.contrib.postgres.fields.ArrayField(base_field=models.TextField(), size=None)),
+                ('tags', django.contrib.postgres.fields.ArrayField(base_field=models.TextField(), size=None)),
+                ('by', models.TextField(help_text='Who set it.')),
+                ('why', models.TextField()),
+                ('since', models.DateTimeField()),
+            ],
+            options={
+                'db_table': 'runs_haltnow',
+            },
+        ),
+        AdoptModel(
+            name='HaltSeen',
+            fields=[
+                ('pk', models.CompositePrimaryKey('line', 'worker', blank=True, editable=False, primary_key=True, serialize=False)),
+                ('line', models.BigIntegerField(help_text='The row of the record.')),
+                ('worker', models.UUIDField()),
+                ('seen_at', models.DateTimeField()),
+                ('confirmed_at', models.DateTimeField(help_text='Its runs stand still but for calls in flight.', null=True)),
+                ('running', models.IntegerField(help_text='Runs in its scope that have not come to their next step.')),
+                ('calls', models.JSONField(help_text='Calls in flight: run, slot, what, since, timeout.')),
+                ('told_at', models.DateTimeField()),
+            ],
+            options={
+                'db_table': 'runs_haltseen',
+            },
+        ),
+        AdoptModel(
+            name='Held',
+            fields=[
+                ('run_id', models.UUIDField(primary_key=True, serialize=False)),
+                ('halt', models.UUIDField()),
+                ('seen', models.BigIntegerField()),
+                ('keys', django.contrib.postgres.fields.ArrayField(base_field=models.TextField(), null=True, size=None)),
+                ('at', models.DateTimeField()),
+            ],
+            options={
+                'db_table': 'runs_held',
+                'indexes': [models.Index(fields=['seen'], name='runs_held_seen')],
+            },
+        ),
+        AdoptModel(
+            name='Stood',
+            fields=[
+                ('id', models.UUIDField(help_text="The wait's, or the run's.", primary_key=True, serialize=False)),
+                ('run_id', models.UUIDField()),
+                ('at', models.DateTimeField(help_text='When it was counted: what comes after was put off by way of precaution.')),
+                ('until', models.DateTimeField()),
+            ],
+            options={
+                'db_table': 'runs_stood',
+                'indexes': [models.Index(fields=['until'], name='runs_stood_until')],
+            },
+        ),
+    ]

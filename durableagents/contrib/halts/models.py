@@ -1,0 +1,127 @@
+"""Halts, their confirmation by workers, and what they hold. Tables keep their names from before this was an app."""
+
+from __future__ import annotations
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+
+from ledger.models import Coded, append_only
+
+PLACES = 10_000
+
+
+class Halt(Coded):
+    """One row of a halt's record: the halt as set (number 0), then each change. `opens` proves that it may follow the
+    previous row; `lock` is what its successor has to open."""
+
+    class Kind(models.TextChoices):
+        HALT = "halt"
+        QUARANTINE = "quarantine"
+        STARTS = "starts"
+
+    class Scope(models.TextChoices):
+        ALL = "all"
+        TAG = "tag"
+        AGENT = "agent"
+        VERSION = "version"
+        TOOL = "tool"
+        PROVIDER = "provider"
+
+    class Stage(models.TextChoices):
+        WHOLE = "whole"
+        STAGED = "staged"
+        LIFTED = "lifted"
+
+    id = models.BigAutoField(primary_key=True)
+    halt = models.UUIDField()
+    n = models.IntegerField()
+    kind = models.TextField(choices=Kind.choices)
+    scope = models.TextField(choices=Scope.choices)
+    key = models.TextField(blank=True)
+    refuses = models.BooleanField(help_text="New starts are refused, and not only kept waiting.")
+    stage = models.TextField(choices=Stage.choices)
+    share = models.IntegerField(help_text="How many of 10,000 runs it lets through.")
+    agents = ArrayField(models.TextField(), help_text="Whose runs it lets through.")
+    tags = ArrayField(models.TextField(), help_text="Runs with one of these it lets through.")
+    by = models.TextField()
+    why = models.TextField()
+    at = models.DateTimeField()
+    opens = models.BinaryField(max_length=32, null=True)
+    lock = models.BinaryField(max_length=32, null=True)
+
+    class Meta:
+        db_table = "runs_halt"
+        constraints = [
+            models.UniqueConstraint(fields=["halt", "n"], name="runs_halt_row_once"),
+            models.CheckConstraint(condition=models.Q(share__gte=0, share__lt=PLACES), name="runs_halt_share"),
+        ]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"{self.scope} {self.key}".strip()
+
+
+class HaltNow(models.Model):
+    """A halt in force, by the last row of its record. Only the record's trigger writes it."""
+
+    halt = models.UUIDField(primary_key=True)
+    id = models.BigIntegerField(help_text="The row of the record.")
+    n = models.IntegerField()
+    kind = models.TextField()
+    scope = models.TextField()
+    key = models.TextField()
+    refuses = models.BooleanField()
+    is_staged = models.BooleanField()
+    share = models.IntegerField()
+    agents = ArrayField(models.TextField())
+    tags = ArrayField(models.TextField())
+    by = models.TextField(help_text="Who set it.")
+    why = models.TextField()
+    since = models.DateTimeField()
+
+    class Meta:
+        db_table = "runs_haltnow"
+
+
+class HaltSeen(models.Model):
+    """A worker's confirmation of a row of the record: it begins nothing in the scope, and lists what is in progress."""
+
+    pk = models.CompositePrimaryKey("line", "worker")
+    line = models.BigIntegerField(help_text="The row of the record.")
+    worker = models.UUIDField()
+    seen_at = models.DateTimeField()
+    confirmed_at = models.DateTimeField(null=True, help_text="Its runs stand still but for calls in flight.")
+    running = models.IntegerField(help_text="Runs in its scope that have not come to their next step.")
+    calls = models.JSONField(help_text="Calls in flight: run, slot, what, since, timeout.")
+    told_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "runs_haltseen"
+
+
+class Held(models.Model):
+    """A run that is ready but halted. `seen` is the row of the record last compared; `keys` its next calls, if the halt
+    covers only those."""
+
+    run_id = models.UUIDField(primary_key=True)
+    halt = models.UUIDField()
+    seen = models.BigIntegerField()
+    keys = ArrayField(models.TextField(), null=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        db_table = "runs_held"
+        indexes = [models.Index(fields=["seen"], name="runs_held_seen")]
+
+
+class Stood(models.Model):
+    """The moment up to which halted time is already included in a deadline of a wait or of the run."""
+
+    id = models.UUIDField(primary_key=True, help_text="The wait's, or the run's.")
+    run_id = models.UUIDField()
+    at = models.DateTimeField(help_text="When it was counted: what comes after was put off by way of precaution.")
+    until = models.DateTimeField()
+
+    class Meta:
+        db_table = "runs_stood"
+        indexes = [models.Index(fields=["until"], name="runs_stood_until")]

@@ -1,0 +1,325 @@
+"""Halts with what workers say of them: one row each, for the API, the page and the command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from difflib import get_close_matches
+from math import isfinite
+from typing import Any, Literal
+from uuid import UUID
+
+from django.conf import settings
+from django.core.management import get_commands
+from django.db import connection
+from django.db.models import Q
+from pydantic import Field
+
+from durableagents.contrib.halts.models import Halt, HaltNow, Held
+from ledger.errors import NotFound
+from ledger.web.fields import ActorName, RunId, Slot
+from ledger.web.navigation import Notice
+from ledger.web.seeing.viewers import viewer
+from ledger.web.shapes import Shape
+from runs.engine.agents import registry
+from runs.fleet.members import FRESH_SECONDS
+from runs.queries.halts import scope_name
+from runs.services.budgets.prices import models_of
+
+Kind = Literal["halt", "quarantine", "starts"]
+Scope = Literal["all", "tag", "agent", "version", "tool", "provider"]
+MAX_COUNTED = 10_000
+MAX_NOTICES = 20
+# Reports of each living worker on these rows of the record.
+_WORKERS = """
+    SELECT h.id, p.id, p.host, p.pid, p.last_heartbeat_at < clock_timestamp() - make_interval(secs => %s),
+           s.seen_at, s.confirmed_at, s.running, s.calls
+    FROM unnest(%s::bigint[]) h(id) CROSS JOIN runs_process p
+    LEFT JOIN runs_haltseen s ON s.line = h.id AND s.worker = p.id
+    WHERE p.kind = 'worker' AND p.ended_at IS NULL ORDER BY h.id, p.host, p.pid"""
+# Names that this process doesn't know: workers may have other versions, and runs any tag.
+_UNKNOWN = """
+    SELECT n.scope, n.key FROM unnest(%s::text[], %s::text[]) n(scope, key) WHERE NOT CASE n.scope
+        WHEN 'tag' THEN EXISTS (SELECT 1 FROM runs_runtag t WHERE t.tag = n.key)
+        WHEN 'agent' THEN EXISTS (SELECT 1 FROM runs_agentversion v WHERE split_part(v.graph_id, '@', 1) = n.key)
+        WHEN 'version' THEN EXISTS (SELECT 1 FROM runs_agentversion v WHERE v.graph_id = n.key)
+        WHEN 'tool' THEN EXISTS (SELECT 1 FROM runs_agentversion v WHERE v.parts -> 'tools' ? n.key)
+            OR EXISTS (SELECT 1 FROM runs_agentcode c WHERE c.parts -> 'tools' ? n.key)
+        ELSE EXISTS (SELECT 1 FROM runs_price p WHERE split_part(p.model, ':', 1) = n.key) END"""
+
+
+class HearingRow(Shape):
+    """A worker that has not confirmed the halt. `silent`: it sends no heartbeat, so its state is unknown."""
+
+    worker: UUID = Field(description="Id of the process.")
+    name: str = Field(description="Host and process.")
+    says: Literal["stopping", "unheard", "silent"] = Field(
+        description="stopping (its runs are stopping), unheard (no confirmation yet) or silent (no heartbeat)."
+    )
+    running: int = Field(description="Its runs in the scope that have not reached their next step.")
+
+
+class InFlightRow(Shape):
+    """A call that was sent before its scope was halted. Its result is still recorded."""
+
+    run: RunId
+    slot: Slot
+    what: str = Field(description="Tool or model that is called.")
+    since: datetime = Field(description="Time when the call was sent.")
+    timeout: float = Field(description="Seconds until the call is given up.")
+    worker: str = Field(description="Worker that sent it.")
+
+
+class UnknownName(Shape):
+    """A name in a halt that matches nothing known, now or earlier. The halt applies if something by that name
+    appears."""
+
+    scope: Scope = Field(description="Type of the scope.")
+    key: str = Field(description="Name that matches nothing known.")
+    like: list[str] = Field(description="Existing names of that kind, most similar first.")
+
+    @property
+    def meant(self) -> str:
+        return f"Did you mean {' or '.join(self.like)}?" if self.like else ""
+
+
+class HaltRow(Shape):
+    """A halt: nothing starts in its scope."""
+
+    id: UUID = Field(description="Id of the halt.")
+    kind: Kind = Field(description="halt, quarantine, or starts (new starts only).")
+    scope: Scope = Field(description="Type of the scope.")
+    key: str = Field(
+        description="Name within the scope; for the whole installation empty, or the reason of a halt by the system."
+    )
+    refuse: bool = Field(description="New starts are refused instead of kept waiting.")
+    state: Literal["requested", "confirmed", "lifted"] = Field(
+        description="Requested until every live worker has confirmed that it starts nothing in the scope any "
+        "more and that its runs there have stopped, except for calls in flight."
+    )
+    is_staged: bool = Field(description="Whether the halt is lifted for some runs.")
+    share: str = Field(description="Percentage of the runs that it lets through.")
+    agents: list[str] = Field(description="Agents whose runs it lets through.")
+    tags: list[str] = Field(description="Tags whose runs it lets through.")
+    revision: int = Field(description="Increases with each change of the halt.")
+    by: ActorName
+    why: str = Field(description="Justification for the halt.")
+    since: datetime = Field(description="Time when it was set.")
+    changed_by: str = Field(description="Actor of the last change.")
+    changed_at: datetime = Field(description="Time of the last change.")
+    changed_why: str = Field(description="Justification for the last change.")
+    workers: int = Field(description="Live workers; 0 also once it is lifted, and for new starts only.")
+    unconfirmed: list[HearingRow] = Field(description="Live workers that have not confirmed it.")
+    unknown: list[UnknownName] = Field(
+        description="Names in the scope or in the exceptions that match nothing known, perhaps misspelt. Tags "
+        "are included only for callers who may see all runs."
+    )
+    in_flight: list[InFlightRow] | None = Field(description="Null if you may not see all runs in the scope.")
+    held: int | None = Field(description="Runs held by it, up to 10,001; null as with in_flight.")
+    authentic: bool = Field(
+        description="False: a row was not written by this installation. The halt is in force all the same."
+    )
+
+    @property
+    def what(self) -> str:
+        return scope_name(self.kind, self.scope, self.key)
+
+
+def get_halt(halt: UUID) -> HaltRow:
+    """Return a halt. Raises NotFound, also if the viewer may not see it."""
+    found = find_halts([halt])
+    if not found:
+        raise NotFound("halt", halt)
+    return found[0]
+
+
+def halts_in_force() -> list[HaltRow]:
+    """Return the halts in force that the viewer may see, oldest first."""
+    return find_halts(_in_force())
+
+
+def list_halts(*, limit: int, before: int | None = None) -> list[tuple[int, HaltRow]]:
+    """Return the newest halts, also past ones, each with its number, below `before`."""
+    numbers = _newest(limit, before)
+    return [(numbers[row.id], row) for row in find_halts(list(numbers))]
+
+
+def halts_and_history(*, limit: int, before: int | None = None) -> tuple[list[HaltRow], list[tuple[int, HaltRow]]]:
+    """Return `halts_in_force` and `list_halts`; what workers say is read once."""
+    in_force, numbers = _in_force(), _newest(limit, before)
+    rows = {row.id: row for row in find_halts(list(dict.fromkeys([*in_force, *numbers])))}
+    return [rows[halt] for halt in in_force if halt in rows], [(n, rows[halt]) for halt, n in numbers.items()]
+
+
+def find_halts(ids: Sequence[UUID]) -> list[HaltRow]:
+    """Return those of these halts that the viewer may see, in this order."""
+    rows: dict[UUID, list[Halt]] = {}
+    for row in Halt.objects.filter(_is_visible(), halt__in=ids).order_by("n"):
+        rows.setdefault(row.halt, []).append(row)
+    in_force = [some[-1] for some in rows.values() if some[-1].stage != Halt.Stage.LIFTED]
+    read = [row.id for row in in_force if row.kind != Halt.Kind.STARTS]
+    reports = _read_reports(read) if read else {}
+    unknown = _find_unknown(in_force) if in_force else {}
+    return [
+        _row(rows[halt], *reports.get(rows[halt][-1].id, (0, [], [])), unknown.get(rows[halt][-1].id, []))
+        for halt in ids
+        if halt in rows
+    ]
+
+
+def notices() -> list[Notice]:
+    """Return the halts of runs and calls as notices above every page."""
+    now = HaltNow.objects.filter(_is_visible()).order_by("since", "id")[:MAX_NOTICES]
+    return [
+        Notice(
+            f"Halted: {scope_name(halt.kind, halt.scope, halt.key)}.",
+            f"By {halt.by}, since {halt.since:%Y-%m-%d %H:%M} UTC: {halt.why}",
+            "halts",
+            "Halts",
+        )
+        for halt in now
+        if halt.kind != Halt.Kind.STARTS
+    ]
+
+
+def start_notices() -> list[str]:
+    """Return lines about halts of the whole installation."""
+    lines = []
+    for halt in HaltNow.objects.filter(kind=Halt.Kind.HALT, scope=Halt.Scope.ALL).order_by("since"):
+        # Only holds of a restored database have a key here.
+        how = "manage.py restore_hold status" if halt.key and "restore_hold" in get_commands() else "the page Halts"
+        some = "only what was let through" if halt.is_staged else "nothing"
+        lines.append(f"HELD since {halt.since:%Y-%m-%d %H:%M} UTC: it executes {some}. See {how}")
+    return lines
+
+
+def known_names() -> dict[str, list[str]]:
+    """Return what this process knows that can be halted, by scope, sorted; not tags."""
+    agents = registry.agents()
+    models = {model for agent in agents for assistant in agent.assistants for model in models_of(assistant)}
+    models |= {*settings.DURABLEAGENTS.models}
+    known = {
+        "agent": {agent.name for agent in agents},
+        "version": {agent.graph_id for agent in agents},
+        "tool": {tool.name for agent in agents for tool in agent.all_tools()},
+        "provider": {model.partition(":")[0] for model in models},
+    }
+    return {scope: sorted(some) for scope, some in known.items()}
+
+
+def _is_visible() -> Q:
+    """Return the condition for halts the viewer may see; a tag's only with that tag, or for those who see all runs."""
+    who = viewer()
+    return Q() if who.sees_all else ~Q(scope=Halt.Scope.TAG) | Q(key__in=who.tags)
+
+
+def _in_force() -> list[UUID]:
+    return list(HaltNow.objects.filter(_is_visible()).order_by("since", "id").values_list("halt", flat=True))
+
+
+def _newest(limit: int, before: int | None) -> dict[UUID, int]:
+    first = Halt.objects.filter(_is_visible(), n=0).order_by("-id")
+    return dict((first if before is None else first.filter(id__lt=before)).values_list("halt", "id")[:limit])
+
+
+def _row(
+    record: list[Halt],
+    workers: int,
+    unconfirmed: list[HearingRow],
+    calls: list[InFlightRow],
+    unknown: list[UnknownName],
+) -> HaltRow:
+    first, last, who = record[0], record[-1], viewer()
+    is_lifted = last.stage == Halt.Stage.LIFTED
+    held = Held.objects.filter(halt=last.halt).values("pk")[: MAX_COUNTED + 1]
+    return HaltRow.of(
+        last,
+        id=last.halt,
+        refuse=last.refuses,
+        state="lifted" if is_lifted else "requested" if unconfirmed else "confirmed",
+        is_staged=last.stage == Halt.Stage.STAGED,
+        share=f"{last.share / 100:.2f}".rstrip("0").rstrip("."),
+        tags=[tag for tag in last.tags if who.sees_all or tag in who.tags],
+        revision=last.n,
+        by=first.by,
+        why=first.why,
+        since=first.at,
+        changed_by=last.by,
+        changed_at=last.at,
+        changed_why=last.why,
+        workers=workers,
+        unconfirmed=unconfirmed,
+        unknown=[each for each in unknown if who.sees_all or each.scope != Halt.Scope.TAG],
+        in_flight=calls if who.sees_all else None,
+        held=Held.objects.filter(pk__in=held).count() if who.sees_all else None,
+        authentic=last.is_authentic and first.is_authentic,
+    )
+
+
+def _read_reports(ids: Sequence[int]) -> dict[int, tuple[int, list[HearingRow], list[InFlightRow]]]:
+    """Return the number of live workers, those that have not confirmed, and calls in flight, by row of the record."""
+    with connection.cursor() as cursor:
+        cursor.execute(_WORKERS, [FRESH_SECONDS, list(ids)])
+        reports = cursor.fetchall()
+    found: dict[int, tuple[int, list[HearingRow], list[InFlightRow]]] = {}
+    for line, worker, host, pid, is_silent, seen_at, confirmed_at, running, told in reports:
+        name = f"{host}/{pid}"
+        calls = _calls(told, name)
+        workers, unconfirmed, in_flight = found.get(line, (0, [], []))
+        if confirmed_at is None or running or calls is None:
+            is_heard = seen_at is not None and calls is not None
+            says: Any = "silent" if is_silent else "stopping" if is_heard else "unheard"
+            unconfirmed.append(HearingRow(worker=worker, name=name, says=says, running=running or 0))
+        found[line] = workers + 1, unconfirmed, in_flight + (calls or [])
+    return found
+
+
+def _calls(told: Any, worker: str) -> list[InFlightRow] | None:
+    """Return the calls of a report; None if it is damaged, so that the worker counts as unheard."""
+    try:
+        read = json.loads(told) if isinstance(told, str) else told
+        return [_call(each, worker) for each in read or ()]
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        return None
+
+
+def _call(told: dict[str, Any], worker: str) -> InFlightRow:
+    since, timeout = datetime.fromisoformat(told["since"]), float(told["timeout"])
+    if since.tzinfo is None or not isfinite(timeout):
+        raise ValueError(told)
+    slot, what = str(told["slot"]), str(told["what"])
+    return InFlightRow(run=UUID(told["run"]), slot=slot, what=what, since=since, timeout=timeout, worker=worker)
+
+
+def _find_unknown(rows: Iterable[Halt]) -> dict[int, list[UnknownName]]:
+    """Return the names in each halt that nothing here has or ever had, by the row's number."""
+    named = {row.pk: _names_in(row) for row in rows}
+    known = known_names()
+    asked = sorted({name for some in named.values() for name in some if name[1] not in known.get(name[0], ())})
+    if not asked:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(_UNKNOWN, [[scope for scope, _ in asked], [key for _, key in asked]])
+        missing = set(cursor.fetchall())
+    return {
+        pk: [
+            UnknownName.model_construct(scope=scope, key=key, like=_similar(key, known.get(scope, ())))  # type: ignore[arg-type]
+            for scope, key in some
+            if (scope, key) in missing
+        ]
+        for pk, some in named.items()
+    }
+
+
+def _names_in(row: Halt) -> list[tuple[str, str]]:
+    """Return scope and name of everything that a halt names, also where it is lifted."""
+    scope = [] if row.scope == Halt.Scope.ALL else [(str(row.scope), row.key)]
+    lists = (("agent", row.agents), ("tag", row.tags))
+    lifted = [(kind, name) for kind, names in lists for name in names or () if isinstance(name, str)]
+    return list(dict.fromkeys([*scope, *lifted]))
+
+
+def _similar(key: str, names: Iterable[str]) -> list[str]:
+    known = {name.casefold(): name for name in names}
+    return [known[each] for each in get_close_matches(key.casefold(), list(known), 3)]

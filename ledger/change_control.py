@@ -1,0 +1,174 @@
+"""Port of two-person rules: which changes of rules need a second person. Without an app that says so, none does."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ParamSpec, Protocol, TypeVar
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db import connection
+
+from ledger.accounts import PROOF, is_authentic_account
+from ledger.actors import Actor
+from ledger.errors import Proposed
+from ledger.web.roles import OPERATOR, is_role, roles
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+NUMBER = "its number"
+SUPERUSER = "superuser"  # among what an account may have to hold, in addition to roles and permissions
+OUTCOMES = "outcomes"
+# Families of rules that can need two people, with their text on pages.
+FAMILIES: dict[str, str] = {
+    "policies": "policies: which calls are allowed and who must approve them",
+    "queues": "queues, approval limits and deputies",
+    "roles": "roles, and other rights of accounts and roles",
+    "prices": "prices of models",
+    OUTCOMES: "outcomes of uncertain calls",
+}
+# Families whose acts aren't changes of rules and aren't proposed as such: what an account must hold to be one of the
+# two.
+OTHER_NEEDS: Mapping[str, str] = {OUTCOMES: OPERATOR}
+
+
+def declare_family(name: str, text: str) -> None:
+    """Add a family of an app outside the core, with its text on pages. Idempotent."""
+    FAMILIES[name] = text
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A service that changes rules of a family. `needs` is what an account must hold: a role, a permission, or
+    SUPERUSER. `moving` are the parts of its records that differ on each run: names in `after`, optionally of one act
+    (`absence.deputy`), and NUMBER if its subject ends in a generated number."""
+
+    name: str
+    family: str
+    needs: str
+    act: Callable[..., Any]
+    moving: frozenset[str]
+
+
+class ProposedChange(Protocol):
+    """A proposed change, as others show it."""
+
+    pk: UUID
+    why: str
+    by: str
+
+    @property
+    def title(self) -> str:
+        """Return what is done to what, safe to show."""
+
+    @property
+    def can_be_applied(self) -> bool:
+        """Return whether a second person could apply it now."""
+
+    def may_second(self, user: Any) -> bool:
+        """Return whether the user's account may be the second person."""
+
+
+class ChangeControl:
+    """By default no change needs a second person."""
+
+    def is_guarded(self, family: str) -> bool:
+        """Return whether two people must change rules of a family now."""
+        return False
+
+    def hold(self) -> None:
+        """Keep that setting until the transaction ends."""
+
+    def propose(self, act: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any], by: Actor) -> UUID:
+        """Store what a call would do, for a second person, and return its id. Raises what the act raises, Forbidden."""
+        raise LookupError("no app proposes changes")
+
+    def find(self, change_id: str) -> ProposedChange | None:
+        """Return a proposed change, also one that is over."""
+        return None
+
+
+_control = ChangeControl()
+# Every marked service, by name.
+acts: dict[str, Guarded] = {}
+_is_agreed: ContextVar[bool] = ContextVar("everybody agreed", default=False)
+
+
+def install(control: ChangeControl) -> None:
+    """Let an app say which changes need a second person."""
+    global _control
+    _control = control
+
+
+def is_guarded(family: str) -> bool:
+    """Return whether two people must change rules of a family now."""
+    return _control.is_guarded(family)
+
+
+def hold() -> None:
+    """Keep what `is_guarded` returns until the transaction ends, so that records are ordered by the clock."""
+    _control.hold()
+
+
+def find_proposal(change_id: str) -> ProposedChange | None:
+    """Return a proposed change, also one that is over."""
+    return _control.find(change_id)
+
+
+def agreed_to(person: int | None, since: datetime) -> list[tuple[str, str]]:
+    """Return action and queue of changes of rules that a person applied as the second since then."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT action, queue FROM ledger_agreed_changes(%s, %s)", [person, since])
+        return cursor.fetchall()
+
+
+@contextmanager
+def agreed() -> Iterator[None]:
+    """Let services act directly inside the block: everybody who has to agree has done so."""
+    token = _is_agreed.set(True)
+    try:
+        yield
+    finally:
+        _is_agreed.reset(token)
+
+
+def two_person(
+    family: str, *, needs: str, moving: frozenset[str] = frozenset()
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Mark a service `(…, *, by)` that changes rules of a family. Where two people must change them, a person's call is
+    proposed and raises Proposed, in addition to what the service itself raises."""
+
+    def marked(act: Callable[P, R]) -> Callable[P, R]:
+        known = Guarded(f"{act.__module__}.{act.__name__}", family, needs, act, moving)
+        acts[known.name] = known
+
+        @functools.wraps(act)
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+            by: Any = kwargs["by"]
+            if _is_agreed.get() or not by.is_person or not is_guarded(family):
+                return act(*args, **kwargs)
+            raise Proposed(_control.propose(known, args, kwargs, by))
+
+        return guarded
+
+    return marked
+
+
+def account_of(by: Actor) -> User | None:
+    """Return a person's account, annotated with its proof; None for keys and systems."""
+    return None if by.person is None else User.objects.filter(pk=by.person).annotate(proof=PROOF).first()
+
+
+def holds(user: Any, needs: str) -> bool:
+    """Return whether an active, authentic account holds a role, a permission, or SUPERUSER now."""
+    if user is None or not user.is_active or not is_authentic_account(user):
+        return False
+    if needs == SUPERUSER:
+        return bool(user.is_superuser)
+    return needs in roles(user) if is_role(needs) else bool(user.is_staff and user.has_perm(needs))

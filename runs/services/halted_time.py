@@ -1,0 +1,95 @@
+"""Deferral of deadlines while their run is halted. The app with halts replaces the SQL hooks; without it no run is
+halted (runs/sql/hooks.sql)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import connection
+
+from ledger.clock import database_now
+from runs import features
+from runs.models import Run, Wait
+
+# The most by which a deadline is deferred in advance.
+MAX_AHEAD = timedelta(minutes=5)
+
+
+def stood_still(run_id: UUID, since: datetime, until: datetime) -> timedelta:
+    """Return how long a run was halted between two moments."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT runs_stood_still(%s, %s, %s)", [run_id, since, until])
+        stood: timedelta = cursor.fetchone()[0]
+    return stood
+
+
+def stretches(run_id: UUID, since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
+    """Return the intervals in which a run was halted between two moments, in order and disjoint."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT lower(s), upper(s) FROM runs_stood_during(%s, %s, %s) AS s", [run_id, since, until])
+        return [(from_, to) for from_, to in cursor.fetchall()]
+
+
+def ahead_of(wait: Wait) -> datetime | None:
+    """Return until when halted time is already counted in a wait's deadline; None if none is."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT runs_counted_until(%s)", [wait.pk])
+        until: datetime | None = cursor.fetchone()[0]
+    return until
+
+
+def is_past(wait: Wait, now: datetime) -> bool:
+    """Return whether a wait's deadline has passed, with halted time that wasn't added to it yet."""
+    if wait.deadline > now:
+        return False
+    since = max(wait.opened_at, ahead_of(wait) or wait.opened_at)
+    return wait.deadline + stood_still(wait.run_id, since, now) <= now
+
+
+def could_be_put_off(wait: Wait) -> timedelta:
+    """Return by how much its deadline can have been deferred since it was opened."""
+    stood = stood_still(wait.run_id, wait.opened_at, wait.resolved_at or database_now())
+    return stood + MAX_AHEAD if stood else stood
+
+
+def put_off(wait: Wait) -> bool:
+    """Defer a due wait whose run was halted; needs all locks. Returns whether it is no longer due."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT runs_put_off(%s, %s, %s, %s)", [wait.id, wait.run_id, wait.opened_at, wait.deadline])
+        (later,) = cursor.fetchone()
+    if later is not None:
+        follow_deadline(wait.id)
+    return later is not None
+
+
+def count_from(wait: Wait, now: datetime) -> None:
+    """Count halted time from now on for a wait with a new deadline."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT runs_count_from(%s, %s, %s)", [wait.id, wait.run_id, now])
+
+
+def is_halted(run_id: UUID) -> bool:
+    """Return whether a run is halted as a whole."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT runs_halted_by(%s, NULL) IS NOT NULL", [run_id])
+        return bool(cursor.fetchone()[0])
+
+
+def put_off_time(run: Run) -> bool:
+    """Defer the end of a run's time limit by halted time. Returns whether it was deferred."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT runs_count_still(%s, %s, %s)", [run.pk, run.pk, run.counts_from])
+        (later,) = cursor.fetchone()
+    if later is None or run.time_up_at is None:
+        return False
+    run.time_up_at += later
+    Run.objects.filter(pk=run.pk).update(time_up_at=run.time_up_at)
+    return True
+
+
+def follow_deadline(wait_id: UUID) -> None:
+    """Notify apps that keep a copy of a wait's deadline, or count it by a calendar, that it was deferred."""
+    wait = Wait.objects.get(pk=wait_id)
+    if (follow := features.handler(lambda each: each.on_wait_moved, wait.kind)) is not None:
+        follow(wait)
