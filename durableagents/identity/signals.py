@@ -1,4 +1,4 @@
-"""Signals about sessions and passwords, beside Django's own (`user_logged_in`, `user_logged_out`)."""
+"""Signals about sessions and passwords; Django has more (`user_logged_in`, `user_logged_out`)."""
 
 from django.dispatch import Signal
 

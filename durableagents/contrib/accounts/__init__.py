@@ -1,1 +1,1 @@
-"""Sign-in beyond the password: second factors, OpenID Connect, and reauthentication before risky acts."""
+"""Ways to sign in beyond a password, and pages about accounts. See README.md."""
