@@ -16,11 +16,6 @@ from approvals.calendars.models import Timing as Timing
 from approvals.grants import StandingEnd as StandingEnd
 from approvals.grants import StandingGrant as StandingGrant
 from approvals.grants import StandingUse as StandingUse
-from approvals.outbox import Channel as Channel
-from approvals.outbox import Delivery as Delivery
-from approvals.outbox import Device as Device
-from approvals.outbox import Notice as Notice
-from approvals.outbox import Preference as Preference
 from approvals.passkeys.models import Assertion as Assertion
 from approvals.queue_models import Deputy as Deputy
 from approvals.queue_models import Limit as Limit

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from approvals import offered, services
 from approvals.calendars import asof
 from approvals.deadlines import due
 from approvals.deadlines.listed import absences_of, timing_of
 from approvals.granting import using
 from approvals.granting.listed import bounds_of
-from approvals.notices import addressing, kinds
-from approvals.notices.courier import ADDRESS, BY_CHAT, BY_MAIL, BY_PUSH, CHAT, FORGET, MAIL, PUSH, carry, is_due
 from approvals.policies.inforce import STATEMENT, book_of
 from approvals.policies.verification import Policed, every_revision
 from approvals.queues import along, standing
 from approvals.timing import course
 from approvals.verification import Gates
-from runs.background import Duty
 from runs.features import Feature, Policies, Queues
 from runs.models import Wait
 
@@ -62,18 +57,5 @@ FEATURES = (
         policies=Policies(statement=STATEMENT, made_of=book_of),
         run_checks=(Policed,),
         record_checks=(every_revision,),
-    ),
-    Feature(
-        name="notices",
-        on_outcome_proposed=(kinds.outcome_said,),
-        on_versions_missing=(kinds.versions_missing,),
-        on_change_proposed=(kinds.change_proposed,),
-        periodic=(
-            Duty(ADDRESS, addressing.IS_DUE, addressing.address_all, then=(MAIL, CHAT, PUSH)),
-            Duty(MAIL, is_due(BY_MAIL), partial(carry, BY_MAIL)),
-            Duty(CHAT, is_due(BY_CHAT), partial(carry, BY_CHAT)),
-            Duty(PUSH, is_due(BY_PUSH), partial(carry, BY_PUSH)),
-            Duty(FORGET, addressing.IS_OLD, addressing.retire),
-        ),
     ),
 )

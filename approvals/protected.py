@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from approvals.models import Absence, Calendar, Policy, StandingEnd, StandingGrant, Timing
-from approvals.outbox import Channel, Device
 from approvals.queue_models import Deputy, Limit, Queue
 from ledger.models import FourEyes
 from ledger.protected import protect
@@ -16,8 +15,6 @@ for model, what, named_by in (
     (Policy, "policy", "name"),
     (Calendar, "calendar", "name"),
     (Timing, "deadlines of queue", "queue_id"),
-    (Channel, "channel", "name"),
-    (Device, "device", "id"),
     (StandingGrant, "standing approval", "id"),
     (StandingEnd, "end of standing approval", "grant_id"),
     (FourEyes, "two-person rule", "n"),

@@ -7,7 +7,6 @@ from approvals.cases import views as cases
 from approvals.changes import views as changes
 from approvals.deadlines import views as timing
 from approvals.granting import views as granting
-from approvals.notices import views as notices
 from approvals.policies import views as policies
 from approvals.queues import views as queues
 
@@ -47,17 +46,6 @@ urlpatterns = [
     path("changes/<uuid:change_id>/agreements", changes.Agreements.as_view(), name="rule_change_agreements"),
     path("changes/<uuid:change_id>/refusals", changes.Refusals.as_view(), name="rule_change_refusals"),
     path("changes/<uuid:change_id>/withdrawals", changes.Withdrawals.as_view(), name="rule_change_withdrawals"),
-    path("notifications", notices.Mine.as_view(), name="notifications"),
-    path("notifications/settings", notices.Settings.as_view(), name="notice_settings"),
-    path("notifications/tests", notices.Tests.as_view(), name="notice_tests"),
-    path("notifications/browser", notices.Browser.as_view(), name="notice_browser"),
-    path("notifications/log", notices.LogPage.as_view(), name="notice_log"),
-    path("notifications/log/<int:delivery_id>/replays", notices.Replays.as_view(), name="notice_replays"),
-    path("notifications/channels", notices.ChannelsPage.as_view(), name="channels"),
-    path("notifications/channels/new", notices.NewChannel.as_view(), name="new_channel"),
-    path("notifications/channels/<int:channel_id>/changes", notices.ChannelChanges.as_view(), name="channel_changes"),
-    path("notifications/channels/<int:channel_id>/ends", notices.ChannelEnds.as_view(), name="channel_ends"),
-    path("notifications/channels/<int:channel_id>/tests", notices.ChannelTests.as_view(), name="channel_tests"),
     path("queues/of/<str:queue>/timings", timing.QueueTimings.as_view(), name="queue_timings"),
     path("queues/calendars", timing.CalendarsPage.as_view(), name="calendars"),
     path("queues/calendars/new", timing.AddingCalendar.as_view(), name="new_calendar"),

@@ -12,7 +12,6 @@ from django.shortcuts import redirect, render
 from django.views import View
 
 from approvals.inbox import inbox, to_count
-from durableagents.account_pages import own
 from durableagents.env import CHECKOUT
 from durableagents.identity import throttle
 from durableagents.identity.demo_accounts import people
@@ -134,6 +133,4 @@ class SignOut(View):
 
     def post(self, request: HttpRequest) -> HttpResponse:
         logout(request)
-        response = redirect("login")
-        own.signed_out(request, response)
-        return response
+        return redirect("login")

@@ -10,7 +10,7 @@ from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from approvals.api.notices import OrAdmin
+from approvals.api.permissions import OrAdmin
 from approvals.changes import listed
 from ledger.four_eyes import changes, guards
 from ledger.four_eyes.guards import GuardsBody

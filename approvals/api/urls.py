@@ -1,6 +1,6 @@
 from django.urls import path
 
-from approvals.api import cases, changes, grants, notices, policies, queues, timing, views
+from approvals.api import cases, changes, grants, policies, queues, timing, views
 
 urlpatterns = [
     path("audit", cases.Audit.as_view(), name="api-audit"),
@@ -36,14 +36,6 @@ urlpatterns = [
     path("absences/<int:absence_id>/end", timing.AbsenceEnd.as_view(), name="api-absence-end"),
     path("deputies", queues.Deputies.as_view(), name="api-deputies"),
     path("deputies/<int:deputy_id>/revoke", queues.DeputyRevoke.as_view(), name="api-deputy-revoke"),
-    path("notifications/settings", notices.Settings.as_view(), name="api-notice-settings"),
-    path("notifications/test", notices.Test.as_view(), name="api-notice-test"),
-    path("notifications/deliveries", notices.Deliveries.as_view(), name="api-deliveries"),
-    path("notifications/deliveries/<int:delivery_id>/replay", notices.Replay.as_view(), name="api-delivery-replay"),
-    path("notifications/channels", notices.Channels.as_view(), name="api-channels"),
-    path("notifications/channels/<int:channel_id>", notices.OneChannel.as_view(), name="api-channel"),
-    path("notifications/channels/<int:channel_id>/end", notices.ChannelEnd.as_view(), name="api-channel-end"),
-    path("notifications/channels/<int:channel_id>/test", notices.ChannelTest.as_view(), name="api-channel-test"),
     path("approvals", views.Approvals.as_view(), name="api-approvals"),
     path("approvals/<uuid:approval_id>", views.OneApproval.as_view(), name="api-approval"),
     path("approvals/<uuid:approval_id>/decision", views.Decide.as_view(), name="api-approval-decision"),

@@ -16,7 +16,6 @@ from django.db.models import Max
 from approvals.calendars import asof
 from approvals.deadlines import away
 from approvals.models import Approval, ApprovalState, Escalation
-from approvals.notices.kinds import tell
 from approvals.queue_models import Queue
 from approvals.services import expire
 from approvals.timing import course
@@ -25,6 +24,7 @@ from ledger import events as e
 from ledger.actors import SWEEPER, Actor
 from ledger.clock import database_now
 from ledger.models import Head
+from runs import features
 from runs.engine.gating.calendars import Calendar
 from runs.engine.gating.timing import Step, plus, reminders
 from runs.models import ENDED, Run, State, Wait
@@ -185,7 +185,11 @@ def _is_deserted(approval: Approval) -> bool:
 
 
 def _tell(kind: str, approval: Approval, wait: Wait, n: int) -> None:
-    tell(kind, f"{approval.pk}:{n}", run_id=approval.run_id, approval_id=approval.pk, wait_id=wait.pk)
+    features.notify(
+        features.Notification(
+            kind=kind, fact=f"{approval.pk}:{n}", run_id=approval.run_id, approval_id=approval.pk, wait_id=wait.pk
+        )
+    )
 
 
 def _count(approval: Approval, now: datetime) -> None:

@@ -37,7 +37,8 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class SectionPage:
-    """A page that an app adds to a page of another: a link on it, for holders of one of `roles`."""
+    """A page that an app adds to a page of another, or to the menu of one's own account (`account`): a link on it, for
+    holders of one of `roles`, or for everybody if there are none."""
 
     on: str
     label: str
@@ -104,7 +105,11 @@ def add_pages(*pages: SectionPage) -> None:
 
 def pages_on(page: str, held: frozenset[str]) -> list[SectionPage]:
     """Return the links that apps add to a page, for a reader with these roles."""
-    return [each for each in _pages.values() if each.on == page and role_in(each.roles, held) is not None]
+    return [
+        each
+        for each in _pages.values()
+        if each.on == page and (not each.roles or role_in(each.roles, held) is not None)
+    ]
 
 
 def accounts() -> list[Any]:

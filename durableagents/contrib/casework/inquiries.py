@@ -10,7 +10,6 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from approvals.models import Approval, Inquiry
-from approvals.notices.kinds import tell
 from approvals.queues.who import can_look, wrong
 from approvals.timing.course import Read, calendar_now, look_again, look_at, read, restart_deadline, resumed, stood
 from durableagents.contrib.casework.common import Held, by_whom, decider, free, held, named
@@ -19,6 +18,7 @@ from ledger.accounts import PROOF
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
+from runs import features
 from runs.engine.gating.timing import Moved, resume_record, stop_clock, stop_record
 from runs.services.command import journal, show_to
 
@@ -166,13 +166,15 @@ def _subject(approval: Approval, to: str) -> str:
 
 
 def _tell(kind: str, row: Inquiry, person: int) -> None:
-    tell(
-        kind,
-        f"{row.approval_id}:{row.n}",
-        run_id=row.run_id,
-        approval_id=row.approval_id,
-        person=person,
-        about=str(row.n),
+    features.notify(
+        features.Notification(
+            kind=kind,
+            fact=f"{row.approval_id}:{row.n}",
+            run_id=row.run_id,
+            approval_id=row.approval_id,
+            person=person,
+            about=str(row.n),
+        )
     )
 
 

@@ -11,8 +11,9 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
-from approvals.models import Calendar, Delivery, Notice, Policy, Timing
+from approvals.models import Calendar, Policy, Timing
 from approvals.queue_models import Limit, Queue
+from durableagents.contrib.notifications.models import Delivery, Notice
 from ledger.models import ActRecord
 from tests.cases import each_case
 from tests.integration.api.conftest import Api, is_problem

@@ -12,9 +12,7 @@ from django.utils import timezone
 from approvals.calendars.asof import calendar_of
 from approvals.deadlines import away, due
 from approvals.deadlines.acts import AbsenceBody
-from approvals.models import Approval, Decision, Escalation, Notice
-from approvals.notices import addressing, channels, courier
-from approvals.notices.channels import ChannelBody
+from approvals.models import Approval, Decision, Escalation
 from approvals.queues import acts as queue_acts
 from approvals.queues.acts import QueueBody
 from approvals.services import AlreadyDecided, decide
@@ -22,6 +20,9 @@ from approvals.stepup import ProofNeeded
 from approvals.timing.course import read
 from durableagents import Context, End, Expired, Gate, PolicyDenied, WorkingHours
 from durableagents import Stage as Then
+from durableagents.contrib.notifications import addressing, channels, delivering
+from durableagents.contrib.notifications.channels import ChannelBody
+from durableagents.contrib.notifications.models import Notice
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.codec import unpack
@@ -34,7 +35,7 @@ from runs.journal.asked.queues import QUEUES
 from runs.models import Run, Wait
 from runs.services import lifecycle
 from tests.cases import each_case
-from tests.integration.approvals.post import Postbox, postbox
+from tests.contrib.notifications.mail_server import Postbox, postbox
 from tests.integration.approvals.setup import WHY, boss, say, somebody
 from tests.integration.approvals.test_rule_changes import anna, bert, guarded
 from tests.integration.approvals.test_stages import TWO
@@ -380,7 +381,7 @@ LEGAL = {"on_timeout": "escalate", "steps": [{"to": "legal", "hours": 4}]}
 
 def deliver() -> None:
     addressing.address_all()
-    courier.carry(courier.BY_MAIL)
+    delivering.deliver(delivering.BY_MAIL)
 
 
 def board(by: Actor) -> None:

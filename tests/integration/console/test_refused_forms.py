@@ -16,9 +16,9 @@ from django.utils import timezone
 
 from approvals.calendars.models import Absence
 from approvals.models import Calendar, Queue, Timing
-from approvals.outbox import Channel
 from approvals.queue_models import Deputy, Limit
 from approvals.queues.labels import FIELDS
+from durableagents.contrib.notifications.models import Channel
 from durableagents.identity import rights
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, Moved

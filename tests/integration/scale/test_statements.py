@@ -19,13 +19,13 @@ from django.utils import timezone
 
 from approvals.grants import StandingGrant, StandingUse
 from approvals.models import Approval, Calendar, Policy
-from approvals.notices import channels
-from approvals.notices.channels import ChannelBody
 from approvals.policies import acts as policies
 from approvals.policies.acts import NewPolicyBody
 from approvals.queues.along import FACTS
 from durableagents.contrib.bulk import services as bulk
 from durableagents.contrib.bulk.services import BatchBody
+from durableagents.contrib.notifications import channels
+from durableagents.contrib.notifications.channels import ChannelBody
 from durableagents.contrib.releases.models import Ramp
 from durableagents.contrib.reports import catalogue
 from durableagents.contrib.reports.models import StoredReport

@@ -15,7 +15,9 @@ from tests.system.databases import database
 
 _MISFIT = "import django; django.setup(); from ledger import schema; print(schema.misfit() or '')"
 # Those whose tables may stay behind unused.
-REMOVABLE = "bulk,casework,certify,documents,forks,limits,metrics,releases,replay,reports,schedules,webhooks"
+REMOVABLE = (
+    "bulk,casework,certify,documents,forks,limits,metrics,notifications,releases,replay,reports,schedules,webhooks"
+)
 
 
 @pytest.fixture(autouse=True)
