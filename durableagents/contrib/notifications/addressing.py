@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
@@ -58,18 +57,6 @@ IS_OLD = f"""
 # --- when people are told ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """A person's times for notifications: outside quiet hours; digests (`hourly`, `daily`) on the hour or at
-    `digest_at`."""
-
-    zone: str = "UTC"
-    quiet_from: time | None = None
-    quiet_until: time | None = None
-    digest: str = "none"
-    digest_at: time = time(8)
-
-
 def zone_of(name: str) -> tzinfo:
     """Return a time zone by name; UTC if unknown."""
     try:
@@ -78,15 +65,21 @@ def zone_of(name: str) -> tzinfo:
         return UTC
 
 
-def sending_time(schedule: Schedule, now: datetime) -> datetime:
-    """Return when to notify of what happens now: `now` itself for at once."""
-    local = now.astimezone(zone_of(schedule.zone))
+def preference_of(person: int | None) -> Preference:
+    """Return a person's settings; the defaults for a person without any, and for channels."""
+    return Preference.objects.filter(pk=person or 0).first() or Preference()
+
+
+def sending_time(row: Preference, now: datetime, *, for_digest: bool = True) -> datetime:
+    """Return when to notify a person of what happens now, after their quiet hours, and with `for_digest` at the time of
+    their digest: `now` itself for at once."""
+    local = now.astimezone(zone_of(row.zone))
     at = local
-    if schedule.digest == "hourly":
+    if for_digest and row.digest == Preference.Digest.HOURLY:
         at = local.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
-    elif schedule.digest == "daily":
-        at = _next(local, schedule.digest_at)
-    begins, ends = schedule.quiet_from, schedule.quiet_until
+    elif for_digest and row.digest == Preference.Digest.DAILY:
+        at = _next(local, row.digest_at)
+    begins, ends = row.quiet_from, row.quiet_until
     if begins is not None and ends is not None and _is_within(at.time(), begins, ends):
         at = _next(at, ends)
     return now if at is local else at.astimezone(UTC)
@@ -115,23 +108,10 @@ def near_from(opened_at: datetime, deadline: datetime) -> datetime | None:
     return None if whole < NEAR_MIN else deadline - min(whole / NEAR_SHARE, NEAR_MAX)
 
 
-def media_of(row: Preference | None, kind: str) -> list[str]:
+def media_of(row: Preference, kind: str) -> list[str]:
     """Return the media by which a person is told of a kind."""
-    given = None if row is None else row.ways.get(kind)
-    chosen = KINDS[kind].media if given is None else given
+    chosen = row.ways.get(kind, KINDS[kind].media)
     return [medium.value for medium in Medium if medium.value in chosen]
-
-
-def schedule_of(row: Preference | None) -> Schedule:
-    """Return a person's times for notifications."""
-    if row is None:
-        return Schedule()
-    return Schedule(row.zone, row.quiet_from, row.quiet_until, row.digest, row.digest_at)
-
-
-def after_quiet_hours(row: Preference | None, at: datetime) -> datetime:
-    """Return when someone may be notified at or after `at`, outside their quiet hours."""
-    return at if row is None else sending_time(Schedule(row.zone, row.quiet_from, row.quiet_until), at)
 
 
 # --- notices ----------------------------------------------------------------------------------------------------------
@@ -251,9 +231,9 @@ def _has_newer_deadline(subject: Subject) -> bool:
 
 def _to_people(subject: Subject, now: datetime) -> Iterator[Delivery]:
     people = find_recipients(subject)
-    settings = Preference.objects.in_bulk([user.pk for user in people])
+    rows = Preference.objects.in_bulk([user.pk for user in people])
     for user in people:
-        row = settings.get(user.pk)
+        row = rows.get(user.pk, Preference())
         for by in media_of(row, subject.notice.kind):
             for device in _devices(user, by):
                 at, is_grouped = _when(row, user, by, now)
@@ -275,11 +255,11 @@ def _devices(user: User, by: str) -> list[Device | None]:
     return [] if by == Medium.EMAIL and not (mail.is_set() and user.email) else [None]
 
 
-def _when(row: Preference | None, user: User, by: str, now: datetime) -> tuple[datetime, bool]:
+def _when(row: Preference, user: User, by: str, now: datetime) -> tuple[datetime, bool]:
     """Return when to deliver, and whether grouped. Browsers show only current events; quiet hours apply to all."""
     if by == Medium.BROWSER:
-        return after_quiet_hours(row, now), False
-    at = sending_time(schedule_of(row), now)
+        return sending_time(row, now, for_digest=False), False
+    at = sending_time(row, now)
     if at == now and _is_flooded(user, by, now):
         at = next_quarter(now)
     return at, at != now

@@ -14,18 +14,7 @@ class NotificationsConfig(AppConfig):
     # Read by durableagents/grants.py.
     frozen_columns: ClassVar[dict[str, set[str]]] = {
         "approvals_channel": {"id", "queue_id", "form", "name", "made_at"},
-        "approvals_device": {
-            "id",
-            "person",
-            "name",
-            "service",
-            "address",
-            "digest",
-            "key",
-            "token_hash",
-            "made_at",
-            "code",
-        },
+        "approvals_device": set("id person name service address digest key token_hash made_at code".split()),
     }
     # Read by durableagents/urls.py and durableagents/urls_console.py.
     api_urls = "durableagents.contrib.notifications.api_urls"

@@ -2,7 +2,7 @@
 after it; if a worker dies in between, the message is sent again after `LEASE_SECONDS`, and the log says so."""
 
 # No transaction is open while talking to a server. Rights and preferences are checked just before; grouped notices are
-# checked and rendered one by one, so an unreadable one doesn't affect others.
+# checked and rendered one by one, so an unreadable one doesn't affect others. Open pages take theirs themselves.
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 
 from durableagents.contrib.notifications import devices, texts
-from durableagents.contrib.notifications.addressing import after_quiet_hours, media_of, receives
+from durableagents.contrib.notifications.addressing import media_of, preference_of, receives, sending_time
 from durableagents.contrib.notifications.kinds import CHOSEN, KINDS
 from durableagents.contrib.notifications.models import Channel, Delivery, Preference
 from durableagents.contrib.notifications.recipients import may_receive, read_subject
@@ -38,6 +38,8 @@ MAX_TRIES = 16  # in about ten hours
 FIRST_SECONDS, MAX_SECONDS = 30.0, 3600.0
 MAX_WAIT_SECONDS = 86_400.0  # maximum that a receiver's Retry-After may ask for
 MAX_IN_A_MESSAGE = 200
+MAX_AGE = timedelta(minutes=15)  # older events are not shown in open pages
+MAX_SHOWN = 5
 BY_MAIL, BY_CHAT, BY_PUSH = ("email", "mailbox"), ("webhook",), ("push",)
 SENDERS = {"mail": BY_MAIL, "chats": BY_CHAT, "push": BY_PUSH}
 _CHOSEN = frozenset(kind.name for kind in CHOSEN)
@@ -91,12 +93,6 @@ class Message:
     def first(self) -> Delivery:
         return self.deliveries[0]
 
-    @property
-    def settings(self) -> Preference | None:
-        """Return the recipient's present settings; None for a channel, or if they have none."""
-        person = self.first.person
-        return None if person is None else Preference.objects.filter(pk=person).first()
-
 
 @transaction.atomic
 def _take(by: str) -> Message | None:
@@ -133,7 +129,7 @@ def _postpone(head: Delivery) -> bool:
     if head.person is None:
         return False
     now = database_now()
-    later = after_quiet_hours(Preference.objects.filter(pk=head.person).first(), now)
+    later = sending_time(preference_of(head.person), now, for_digest=False)
     if later <= now:
         return False
     theirs = Delivery.objects.filter(by=head.by, person=head.person, state__in=_OPEN, due_at__lte=now)
@@ -176,12 +172,12 @@ def _try(message: Message) -> Outcome | None:
 
 def _still_wanted(message: Message) -> list[texts.Text]:
     """Return the deliveries that are still wanted and allowed, as text; end the others with the reason."""
-    person, settings = message.first.person, message.settings
-    user = None if person is None else User.objects.filter(pk=person).first()
+    person = message.first.person
+    user, row = User.objects.filter(pk=person or 0).first(), preference_of(person)
     wanted = []
     for each in message.deliveries:
         try:
-            found = _text_or_reason(each, user, settings)  # in no transaction: a process's first text loads all URLs
+            found = text_or_reason(each, user, row)  # in no transaction: a process's first text loads all URLs
         except Exception as error:
             if is_transient(error) or isinstance(error, OSError):
                 raise  # not the row's fault
@@ -195,8 +191,8 @@ def _still_wanted(message: Message) -> list[texts.Text]:
     return wanted
 
 
-def _text_or_reason(each: Delivery, user: User | None, settings: Preference | None) -> texts.Text | str:
-    """Return the text of a delivery, or why it is not sent any more."""
+def text_or_reason(each: Delivery, user: User | None, row: Preference) -> texts.Text | str:
+    """Return the text of a delivery, or why it is not sent any more, by its recipient's rights and settings now."""
     kind, channel, device = each.notice.kind, each.channel, each.device
     if kind not in KINDS:
         return "this version of the application knows no such kind"
@@ -209,9 +205,9 @@ def _text_or_reason(each: Delivery, user: User | None, settings: Preference | No
         return "they may not do anything about it any more"
     if device is not None and (reason := devices.why_not(device, each.person)):
         return reason
-    if each.person is not None and kind in _CHOSEN and each.by not in media_of(settings, kind):
+    if each.person is not None and kind in _CHOSEN and each.by not in media_of(row, kind):
         return "they don't want to be told of it like that any more"
-    return texts.text_of(subject, settings.zone if settings else "UTC")
+    return texts.text_of(subject, row.zone)
 
 
 def _send(message: Message, wanted: list[texts.Text]) -> Outcome:
@@ -271,7 +267,7 @@ def retry_seconds(attempt: int, requested: float | None = None) -> float:
 @transaction.atomic
 def _try_again_later(message: Message, outcome: Outcome) -> None:
     pause = timedelta(seconds=retry_seconds(message.attempt, outcome.retry_after))
-    later = after_quiet_hours(message.settings, database_now() + pause)
+    later = sending_time(preference_of(message.first.person), database_now() + pause, for_digest=False)
     for each in _locked(message, message.deliveries, "failed", outcome.why):
         each.state, each.due_at, each.note = Delivery.State.WAITING, later, outcome.why
         each.save(update_fields=["state", "due_at", "note", "tries"])
@@ -297,3 +293,35 @@ def _locked(message: Message, deliveries: Sequence[Delivery], outcome: str, why:
     for row in found:
         row.tries = [*row.tries[:-1], {**row.tries[-1], "outcome": outcome, "why": why}]
     return found
+
+
+# --- open pages -------------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def take_for_page(user: User) -> list[dict[str, str]]:
+    """Take and return the notifications for a user's open page; the first page that asks gets them."""
+    now, row = database_now(), preference_of(user.pk)
+    waiting = Delivery.objects.select_related("notice").filter(
+        person=user.pk, by=Delivery.By.BROWSER, state=Delivery.State.WAITING, due_at__lte=now
+    )
+    shown = []
+    for each in waiting.select_for_update(skip_locked=True, of=("self",)).order_by("due_at", "pk")[:MAX_SHOWN]:
+        try:
+            with transaction.atomic():  # a database error of one leaves the others intact
+                found = text_or_reason(each, user, row)
+        except Exception as error:
+            if is_transient(error):
+                raise
+            log.exception("delivery %s: it can't be shown", each.pk)
+            found = f"it can't be told: {first_line(error)}"[:500]
+        if not isinstance(found, str) and now - each.due_at > MAX_AGE:
+            found = "no page was open to show it"
+        if isinstance(found, str):
+            each.state, each.note = Delivery.State.NEEDLESS, found
+        else:
+            each.state = Delivery.State.SENT
+            shown.append(texts.as_browser_notification(found, tag=str(each.pk)))
+        each.ended_at = now
+        each.save(update_fields=["state", "note", "ended_at"])
+    return shown

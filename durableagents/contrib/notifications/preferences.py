@@ -1,9 +1,8 @@
-"""A person's notification settings, and notifications in their open pages."""
+"""A person's notification settings."""
 
 from __future__ import annotations
 
-import logging
-from datetime import datetime, time, timedelta
+from datetime import time
 from functools import cache
 from typing import Annotated, Literal
 
@@ -12,25 +11,19 @@ from django.db import transaction
 from pydantic import Field
 
 from approvals.queues.who import wrong
-from durableagents.contrib.notifications import texts
-from durableagents.contrib.notifications.addressing import media_of, schedule_of
-from durableagents.contrib.notifications.kinds import CHOSEN, KINDS, TEST, tell
-from durableagents.contrib.notifications.models import Delivery, Preference
-from durableagents.contrib.notifications.recipients import may_receive, read_subject
+from durableagents.contrib.notifications.addressing import media_of, preference_of
+from durableagents.contrib.notifications.kinds import CHOSEN, TEST, tell
+from durableagents.contrib.notifications.models import Preference
 from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
-from ledger.errors import Forbidden, first_line
+from ledger.errors import Forbidden
 from ledger.web.bodies import Strict
 from ledger.web.fields import Zone
 from ledger.web.shapes import Shape
 from runs.engine.gating import calendars
 from runs.features import Notification
-from runs.journal.database_errors import is_transient
 
-log = logging.getLogger(__name__)
-MAX_AGE = timedelta(minutes=15)  # older events are not shown in open pages
-MAX_SHOWN = 5
 Clock = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 KindName = Annotated[str, Field(max_length=40)]
 Media = Annotated[list[Literal["email", "push", "browser"]], Field(max_length=3)]
@@ -69,11 +62,10 @@ class PreferenceRow(Shape):
 
 def settings_of(person: int) -> PreferenceRow:
     """Return a person's settings, or the defaults."""
-    row = Preference.objects.filter(pk=person).first()
-    schedule = schedule_of(row)
-    times = {name: getattr(schedule, name) for name in ("quiet_from", "quiet_until", "digest_at")}
+    row = preference_of(person)
+    times = {name: getattr(row, name) for name in ("quiet_from", "quiet_until", "digest_at")}
     return PreferenceRow.of(
-        schedule,
+        row,
         ways={kind.name: media_of(row, kind.name) for kind in CHOSEN},
         **{name: None if at is None else f"{at:%H:%M}" for name, at in times.items()},
     )
@@ -118,49 +110,6 @@ def request_test(*, by: Actor) -> None:
     """Send a test to oneself, at most one a minute."""
     fact = f"{by.person}:{database_now():%Y-%m-%dT%H:%M}"
     tell(Notification(kind=TEST.name, fact=fact, person=by.person))
-
-
-@transaction.atomic
-def take_for_page(user: User) -> list[dict[str, str]]:
-    """Take and return the notifications for a user's open page; the first page that asks gets them."""
-    now = database_now()
-    waiting = Delivery.objects.select_related("notice").filter(
-        person=user.pk, by=Delivery.By.BROWSER, state=Delivery.State.WAITING, due_at__lte=now
-    )
-    shown = []
-    for each in waiting.select_for_update(skip_locked=True, of=("self",)).order_by("due_at", "pk")[:MAX_SHOWN]:
-        try:
-            with transaction.atomic():  # a database error of one leaves the others intact
-                found = _text_or_reason(each, user, now)
-        except Exception as error:
-            if is_transient(error):
-                raise
-            log.exception("delivery %s: it can't be shown", each.pk)
-            found = f"it can't be told: {first_line(error)}"[:500]
-        if isinstance(found, str):
-            each.state, each.note = Delivery.State.NEEDLESS, found
-        else:
-            each.state = Delivery.State.SENT
-            shown.append(found)
-        each.ended_at = now
-        each.save(update_fields=["state", "note", "ended_at"])
-    return shown
-
-
-def _text_or_reason(row: Delivery, user: User, now: datetime) -> dict[str, str] | str:
-    """Return the notification for the page, or why it is not shown any more."""
-    if row.notice.kind not in KINDS:
-        return "this version of the application knows no such kind"
-    subject = read_subject(row.notice)
-    if subject.obsolete_reason:
-        return subject.obsolete_reason
-    if not may_receive(subject, user):
-        return "they may not do anything about it any more"
-    if now - row.due_at > MAX_AGE:
-        return "no page was open to show it"
-    text = texts.text_of(subject)
-    body = "\n".join(value for label, value in text.lines if label in ("Amount", "Queue", "Why"))
-    return {"tag": str(row.pk), "title": text.subject, "body": body, "url": texts.page_of(subject)}
 
 
 @cache

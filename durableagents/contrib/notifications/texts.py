@@ -6,10 +6,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from html import escape
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.template.loader import render_to_string
 from django.urls import NoReverseMatch, reverse
 
 from approvals.brief import asks_of, cards_by_name, plan_of, title_of
@@ -167,19 +167,8 @@ def _footer(is_own: bool) -> list[str]:
 
 def as_html(texts: list[Text], *, is_own: bool) -> str:
     """Return a mail's plain HTML: nothing is loaded, and only our links are in it."""
-    parts = []
-    for one in texts[:MAX_IN_A_GROUP]:
-        rows = "".join(
-            f'<tr><td style="padding-right:1em;color:#666">{escape(label)}</td><td>{escape(text)}</td></tr>'
-            for label, text in one.lines
-        )
-        parts.append(
-            f'<p><b>{escape(one.subject)}</b></p><table>{rows}</table><p><a href="{escape(one.url)}">Open</a></p>'
-        )
-    if len(texts) > MAX_IN_A_GROUP:
-        parts.append(f"<p>And {len(texts) - MAX_IN_A_GROUP} more.</p>")
-    footer = "".join(f'<p style="color:#666">{escape(text)}</p>' for text in _footer(is_own))
-    return f'<div style="font-family:sans-serif">{"<hr>".join(parts)}{footer}</div>'
+    values = {"texts": texts[:MAX_IN_A_GROUP], "more": len(texts[MAX_IN_A_GROUP:]), "footer": _footer(is_own)}
+    return render_to_string("notifications/mail.html", values)
 
 
 def as_push(texts: list[Text]) -> dict[str, str]:
@@ -192,6 +181,12 @@ def as_push(texts: list[Text]) -> dict[str, str]:
         return {"title": title[:MAX_LENGTH], "body": "", "url": reverse("inbox")}
     body = "\n".join(f"{name}: {values[name]}" for name in ("Queue", "Until", "Asked of") if name in values)
     return {"title": title[:MAX_LENGTH], "body": body[:MAX_LENGTH], "url": urlsplit(first.url).path}
+
+
+def as_browser_notification(text: Text, *, tag: str) -> dict[str, str]:
+    """Return the notification of an open page."""
+    body = "\n".join(value for label, value in text.lines if label in ("Amount", "Queue", "Why"))
+    return {"tag": tag, "title": text.subject, "body": body, "url": urlsplit(text.url).path}
 
 
 def as_chat(texts: list[Text]) -> dict[str, object]:

@@ -13,7 +13,7 @@ from django.shortcuts import redirect
 
 from approvals.queue_models import Queue
 from approvals.queues.who import ADMIN, is_admin
-from durableagents.contrib.notifications import channels, devices, preferences, queries
+from durableagents.contrib.notifications import channels, delivering, devices, preferences, queries
 from durableagents.contrib.notifications.channels import ChannelBody, ChannelChangeBody
 from durableagents.contrib.notifications.kinds import CHOSEN, KINDS, OF_OPERATORS, OF_QUEUES, Medium
 from durableagents.contrib.notifications.models import Delivery
@@ -122,7 +122,7 @@ class Browser(NotificationPage):
 
     def post(self, request: HttpRequest) -> HttpResponse:
         assert isinstance(request.user, User)
-        return self.private(request, JsonResponse({"shown": preferences.take_for_page(request.user)}))
+        return self.private(request, JsonResponse({"shown": delivering.take_for_page(request.user)}))
 
 
 # --- one's own devices, on the page of one's account ------------------------------------------------------------------
