@@ -21,6 +21,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 
+from approvals.queues.who import wrong
+from durableagents.outgoing.encryption import encrypt
 from durableagents.outgoing.mail import SENT, Outcome, TimedConnection
 from ledger.web.text_safety import line
 
@@ -81,6 +83,18 @@ def resolve(parts: SplitResult) -> list[tuple[Any, ...]]:
     if not found:
         raise AddressRefused("has no address")
     return list(found)
+
+
+def store_address(url: str, *, field: str, hint: str = "an https address on the public internet") -> tuple[str, str]:
+    """Return an entered address as stored, encrypted, and as shown. Raises InvalidInput for a bad or internal one;
+    sending refuses these again."""
+    try:
+        resolve(parse_url(url))
+    except AddressRefused as error:
+        raise wrong(field, str(error), hint) from None
+    except (OSError, UnicodeError):
+        raise wrong(field, "names a host that can't be found", hint) from None
+    return encrypt(url), f"{urlsplit(url).netloc} …{url[-4:]}"
 
 
 def _is_public(address: Address) -> bool:

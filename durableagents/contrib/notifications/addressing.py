@@ -36,7 +36,7 @@ UNSEEN = timedelta(days=1)
 WHILE_HALTED = timedelta(minutes=10)  # until a deadline under a halt is checked again
 IS_DUE = "EXISTS (SELECT 1 FROM approvals_notice WHERE state = 'new' AND due_at <= statement_timestamp())"
 _NEXT = """
-    SELECT id FROM approvals_notice WHERE state = 'new' AND due_at <= statement_timestamp()
+    SELECT * FROM approvals_notice WHERE state = 'new' AND due_at <= statement_timestamp()
     ORDER BY due_at, id LIMIT 1 FOR UPDATE SKIP LOCKED"""
 _DELETE_DELIVERIES = """
     DELETE FROM approvals_delivery d USING approvals_notice n
@@ -137,12 +137,9 @@ def delete_old() -> int:
 
 @transaction.atomic
 def _address_next() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(_NEXT)
-        row = cursor.fetchone()
-    if row is None:
+    notice = next(iter(Notice.objects.raw(_NEXT)), None)
+    if notice is None:
         return False
-    notice = Notice.objects.get(pk=row[0])
     try:
         with transaction.atomic():
             _address(notice, database_now())

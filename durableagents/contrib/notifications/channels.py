@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from django.db import transaction
 from pydantic import Field
@@ -18,7 +17,6 @@ from durableagents.contrib.notifications.models import Channel, Delivery
 from durableagents.contrib.notifications.preferences import KindName
 from durableagents.contrib.notifications.queries import ENDED, DeliveryRow, delivery_rows
 from durableagents.outgoing import http
-from durableagents.outgoing.encryption import encrypt
 from ledger.actors import Actor
 from ledger.append import acted, is_moved, justified, mark_of
 from ledger.clock import database_now
@@ -227,18 +225,12 @@ def _save(action: str, row: Channel, before: dict[str, Any], *, by: Actor, why: 
 
 
 def _address(form: str, address: str) -> tuple[str, str]:
-    """Return the address as stored and as shown. Bad or internal ones are refused here, and again when sending."""
+    """Return the address as stored and as shown. Raises InvalidInput."""
     if form == Channel.Form.MAILBOX:
         if not _MAILBOX.fullmatch(address):
             raise wrong("address", "is not an e-mail address", "one such as finance@example.org")
         return address, address
-    try:
-        http.resolve(http.parse_url(address))
-    except http.AddressRefused as error:
-        raise wrong("address", str(error), "the https address that the chat gave you") from None
-    except OSError:
-        raise wrong("address", "names a host that can't be found", "the https address that the chat gave you") from None
-    return encrypt(address), f"{urlsplit(address).hostname} …{address[-4:]}"
+    return http.store_address(address, field="address", hint="the https address that the chat gave you")
 
 
 def _kinds(queue: Queue | None, kinds: list[str]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import transaction
 
 from durableagents.contrib.notifications import devices, texts
 from durableagents.contrib.notifications.addressing import media_of, preference_of, receives, sending_time
@@ -36,7 +36,6 @@ log = logging.getLogger("durableagents.notifications")
 LEASE_SECONDS = 120.0  # longer than any attempt (mail.WHOLE_SECONDS, http.WHOLE_SECONDS)
 MAX_TRIES = 16  # in about ten hours
 FIRST_SECONDS, MAX_SECONDS = 30.0, 3600.0
-MAX_WAIT_SECONDS = 86_400.0  # maximum that a receiver's Retry-After may ask for
 MAX_IN_A_MESSAGE = 200
 MAX_AGE = timedelta(minutes=15)  # older events are not shown in open pages
 MAX_SHOWN = 5
@@ -45,7 +44,7 @@ SENDERS = {"mail": BY_MAIL, "chats": BY_CHAT, "push": BY_PUSH}
 _CHOSEN = frozenset(kind.name for kind in CHOSEN)
 _OPEN = [Delivery.State.WAITING, Delivery.State.SENDING]
 _NEXT = """
-    SELECT id FROM approvals_delivery
+    SELECT * FROM approvals_delivery
     WHERE by = %s AND state IN ('waiting', 'sending') AND due_at <= statement_timestamp()
     ORDER BY due_at, id LIMIT 1 FOR UPDATE SKIP LOCKED"""
 
@@ -97,7 +96,7 @@ class Message:
 @transaction.atomic
 def _take(by: str) -> Message | None:
     """Take the next due message and record the attempt; None if there is none, or another process has it."""
-    while (head := _next(by)) is not None and _postpone(head):
+    while (head := next(iter(Delivery.objects.raw(_NEXT, [by])), None)) is not None and _postpone(head):
         pass
     if head is None:
         return None
@@ -115,13 +114,6 @@ def _take(by: str) -> Message | None:
         each.tries = [*each.tries, {"at": now.isoformat(), "outcome": "unknown", "why": "", "message": str(message)}]
     Delivery.objects.bulk_update(found, ["message", "state", "due_at", "tries"])
     return Message(message, found, sum(each.get("message") == str(message) for each in found[0].tries))
-
-
-def _next(by: str) -> Delivery | None:
-    with connection.cursor() as cursor:
-        cursor.execute(_NEXT, [by])
-        row = cursor.fetchone()
-    return None if row is None else Delivery.objects.get(pk=row[0])
 
 
 def _postpone(head: Delivery) -> bool:
@@ -258,16 +250,11 @@ def _record(message: Message, outcome: Outcome) -> None:
         _try_again_later(message, outcome)
 
 
-def retry_seconds(attempt: int, requested: float | None = None) -> float:
-    """Return the delay after so many attempts, at least what the receiver asked for up to the maximum."""
-    own = pause_seconds(attempt, first=FIRST_SECONDS, longest=MAX_SECONDS, spread=0.3)
-    return max(own, min(requested or 0.0, MAX_WAIT_SECONDS))
-
-
 @transaction.atomic
 def _try_again_later(message: Message, outcome: Outcome) -> None:
-    pause = timedelta(seconds=retry_seconds(message.attempt, outcome.retry_after))
-    later = sending_time(preference_of(message.first.person), database_now() + pause, for_digest=False)
+    own = pause_seconds(message.attempt, first=FIRST_SECONDS, longest=MAX_SECONDS, spread=0.3)
+    at = database_now() + timedelta(seconds=max(own, outcome.retry_after or 0.0))
+    later = sending_time(preference_of(message.first.person), at, for_digest=False)
     for each in _locked(message, message.deliveries, "failed", outcome.why):
         each.state, each.due_at, each.note = Delivery.State.WAITING, later, outcome.why
         each.save(update_fields=["state", "due_at", "note", "tries"])

@@ -96,7 +96,7 @@ def _service(body: DeviceBody) -> str:
         raise wrong("endpoint", str(problem), "what the browser's push service gives") from None
     try:
         web_push.SubscriptionKeys.parse(body.p256dh, body.auth)
-    except web_push.InvalidKeys:
+    except ValueError:
         raise wrong("p256dh", "and auth are no keys of a subscription", "as the browser gives them") from None
     return parts.hostname or ""
 
@@ -203,7 +203,7 @@ def send(row: Device, payload: dict[str, str], *, message: UUID) -> Outcome:
         endpoint, p256dh, auth = json.loads(decrypt(row.address))
         keys = web_push.SubscriptionKeys.parse(p256dh, auth)
         authorization = web_push.authorization(endpoint, time.time())
-    except (Undecryptable, web_push.InvalidKeys, ValueError, TypeError):
+    except (Undecryptable, ValueError, TypeError):
         return Outcome("refused", "the stored address of the device can't be read")
     except web_push.PushUnavailable as error:
         return Outcome("failed", error.detail, is_down=True)

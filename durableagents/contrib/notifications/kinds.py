@@ -77,21 +77,15 @@ CHOSEN = (
 # Tests delivery: from a person to themselves, or by an administrator to a channel.
 TEST = Kind("test", "A test", "Test", Audience.NAMED, page="notifications")
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (*CHOSEN, TEST)}
-# Those for a queue's own chat or mailbox.
-OF_QUEUES = ("opened", "due_soon", "reminder", "escalated", "question")
-# Those for the operators' chat or mailbox.
-OF_OPERATORS = (
-    "unknown_outcome",
-    "outcome_said",
-    "operator_stop",
-    "overdue",
-    "budget",
-    "failed",
-    "endpoint_stopped",
-    "version_missing",
-    "rule_change",
+# Those for a queue's own chat or mailbox, and those for the operators'.
+OF_QUEUES = tuple(
+    kind.name
+    for kind in CHOSEN
+    if kind.audience in (Audience.DECIDERS, Audience.ANSWERERS) and kind.name != "delegated"
 )
-
+OF_OPERATORS = tuple(
+    kind.name for kind in CHOSEN if kind.audience not in (Audience.DECIDERS, Audience.ANSWERERS, Audience.NAMED)
+)
 
 # A version that is missing for less than a minute, as in a rolling restart, is not reported. One that is missing for a
 # day is reported again.

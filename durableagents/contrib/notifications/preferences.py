@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import time
-from functools import cache
 from typing import Annotated, Literal
 
 from django.contrib.auth.models import User
@@ -110,12 +109,6 @@ def request_test(*, by: Actor) -> None:
     """Send a test to oneself, at most one a minute."""
     fact = f"{by.person}:{database_now():%Y-%m-%dT%H:%M}"
     tell(Notification(kind=TEST.name, fact=fact, person=by.person))
-
-
-@cache
-def zones() -> tuple[str, ...]:
-    """Return the names of time zones."""
-    return tuple(sorted(calendars.zones()))
 
 
 def _time(text: str | None) -> time | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
+from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models import Q
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -14,7 +14,6 @@ from pydantic import Field
 
 from durableagents.contrib.notifications.kinds import KINDS
 from durableagents.contrib.notifications.models import Delivery
-from durableagents.contrib.notifications.recipients import people_by_id
 from ledger.web.fields import Rows
 from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.shapes import Page, Shape
@@ -88,7 +87,7 @@ def find_deliveries(
 
 def delivery_rows(rows: Sequence[Delivery]) -> list[DeliveryRow]:
     """Return rows for pages and the API, with the accounts' current names from one query."""
-    people = people_by_id({row.person for row in rows if row.person is not None})
+    people = User.objects.in_bulk({row.person for row in rows if row.person is not None})
     return [
         DeliveryRow.of(
             row,
@@ -103,7 +102,7 @@ def delivery_rows(rows: Sequence[Delivery]) -> list[DeliveryRow]:
     ]
 
 
-def _name_of(row: Delivery, people: dict[int, Any]) -> str:
+def _name_of(row: Delivery, people: dict[int, User]) -> str:
     if row.channel is not None:
         return str(row.channel.name)
     user = people.get(row.person or 0)

@@ -3,7 +3,6 @@ role, started the run themselves or no longer see it get nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -173,8 +172,3 @@ def _deputies(queues: list[str]) -> Any:
 def _delegates(subject: Subject) -> Any:
     """Return people it was delegated to."""
     return Delegation.objects.filter(approval=subject.notice.approval_id, ended_at__isnull=True).values("deputy")
-
-
-def people_by_id(ids: Iterable[int]) -> dict[int, User]:
-    """Return accounts by id."""
-    return User.objects.in_bulk(list(ids))

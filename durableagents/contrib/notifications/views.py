@@ -28,6 +28,7 @@ from ledger.web.cursors import placed, placed_at
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import AUDITOR, OPERATOR, actor, ordered, roles
+from runs.engine.gating import calendars
 from runs.services.bodies import SteerBody
 
 _MAX_OWN = 10  # deliveries on a person's own page
@@ -69,7 +70,7 @@ class Mine(NotificationPage):
             "own": own,
             "typed": refused.typed if refused else {},
             "refused": refused,
-            "zones": preferences.zones(),
+            "zones": sorted(calendars.zones()),
             "is_mail_set": mail.is_set(),
             "deliveries": queries.find_deliveries(person=request.user.pk, limit=_MAX_OWN)[:_MAX_OWN],
             "may_read_log": queries.may_read_log(roles(request.user)) or is_admin(request.user),

@@ -38,10 +38,6 @@ SALT_LENGTH, SECRET_LENGTH, POINT_LENGTH = 16, 16, 65
 TOKEN_SECONDS = 12 * 3600  # RFC 8292 allows a day
 
 
-class InvalidKeys(ValueError):
-    """The browser's subscription keys are invalid."""
-
-
 class PushUnavailable(DurableAgentsError):
     """This installation has no push key or contact."""
 
@@ -57,14 +53,11 @@ class SubscriptionKeys:
 
     @classmethod
     def parse(cls, p256dh: str, auth: str) -> SubscriptionKeys:
-        """Parse keys as browsers write them (base64url). Raises InvalidKeys."""
-        try:
-            public, secret = _decode(p256dh), _decode(auth)
-            ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), public)
-        except ValueError:
-            raise InvalidKeys("no key of a subscription") from None
+        """Parse keys as browsers write them (base64url). Raises ValueError."""
+        public, secret = _decode(p256dh), _decode(auth)
+        ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), public)
         if len(public) != POINT_LENGTH or len(secret) != SECRET_LENGTH:
-            raise InvalidKeys("no key of a subscription")
+            raise ValueError("no key of a subscription")
         return cls(public, secret)
 
 

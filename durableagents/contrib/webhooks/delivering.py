@@ -234,12 +234,13 @@ def _record(sent: Sent) -> int:
 def _failed(row: Message, webhook: Webhook, outcome: Outcome) -> None:
     """Plan the next attempt, or give up; disable the webhook if its endpoint is gone, and pause it if it fails long."""
     now = database_now()
-    seconds = retry_seconds(row.attempts, outcome.retry_after)
+    seconds = retry_seconds(row.attempts)
     if seconds is None:
         _end(row, Message.State.FAILED, f"given up after {row.attempts} attempts: {outcome.why}")
         log.warning("message %s is given up: %s", row, outcome.why)
     else:
-        row.state, row.note, row.due_at = Message.State.WAITING, outcome.why, now + timedelta(seconds=seconds)
+        row.state, row.note = Message.State.WAITING, outcome.why
+        row.due_at = now + timedelta(seconds=max(seconds, outcome.retry_after or 0.0))
         row.save(update_fields=["state", "note", "due_at"])
     if webhook.state != Webhook.State.ACTIVE or not webhook.is_authentic:
         return

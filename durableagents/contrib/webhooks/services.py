@@ -7,7 +7,6 @@ import base64
 import secrets
 from datetime import datetime, timedelta
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 from django.db import transaction
@@ -98,7 +97,8 @@ def create(body: WebhookBody, *, by: Actor) -> tuple[Webhook, str]:
     JustificationRequired."""
     as_admin(by, _TO)
     check_text("name", body.name)
-    address, shown = _address(body.url)  # before any lock, since it resolves the name on the network
+    # Before any lock, since it resolves the name on the network.
+    address, shown = http.store_address(body.url, field="url")
     secret = new_secret()
     with transaction.atomic():
         by, why, now = as_admin(by, _TO), justified("webhook", body.justification), database_now()
@@ -118,7 +118,7 @@ def change(webhook_id: int, body: WebhookChangeBody, *, by: Actor) -> Webhook:
     """Change a webhook. Raises as `create` does, and NotFound, WrongState, Unchanged."""
     as_admin(by, _TO)
     given = body.model_dump(exclude={"justification", "url"}, exclude_none=True)
-    address = None if body.url is None else _address(body.url)
+    address = None if body.url is None else http.store_address(body.url, field="url")
     with transaction.atomic():
         by, why = as_admin(by, _TO), justified("webhook_change", body.justification)
         row = _locked(webhook_id)
@@ -307,18 +307,6 @@ def _events(names: list[str]) -> list[str]:
     if not names:
         raise wrong("events", "is empty", f"some of {', '.join(EVENTS)}")
     return [name for name in EVENTS if name in names]
-
-
-def _address(url: str) -> tuple[str, str]:
-    """Return the address as stored and as shown. Bad or internal ones are refused here, and again when sending."""
-    fix = "an https address on the public internet"
-    try:
-        http.resolve(http.parse_url(url))
-    except http.AddressRefused as error:
-        raise wrong("url", str(error), fix) from None
-    except (OSError, UnicodeError):
-        raise wrong("url", "names a host that can't be found", fix) from None
-    return encrypt(url), f"{urlsplit(url).netloc} …{url[-4:]}"
 
 
 def _done(
