@@ -14,6 +14,19 @@ from tests.conftest import CHECKOUT
 from tests.system.databases import database
 
 _MISFIT = "import django; django.setup(); from ledger import schema; print(schema.misfit() or '')"
+_PAGES = """
+import django
+django.setup()
+from django.conf import settings
+from django.contrib.auth.models import Group, User
+from django.test import Client
+settings.ALLOWED_HOSTS = ["*"]
+client, user = Client(), User.objects.create_superuser("ann")
+user.groups.set(Group.objects.filter(name__in=["operator", "auditor"]))
+client.force_login(user)
+pages = ["/", "/account", "/inbox", "/runs", "/queues", "/audit", "/people", "/api/v1/me"]
+print([(page, answer.status_code) for page in pages if (answer := client.get(page)).status_code != 200] or "")
+"""
 # Those whose tables may stay behind unused.
 REMOVABLE = (
     "bulk,casework,certify,documents,forks,limits,metrics,notifications,releases,replay,reports,schedules,webhooks"
@@ -51,6 +64,7 @@ def test_apps_are_left_out_and_put_back(postgres: Mapping[str, str], django_db_s
             )
 
         assert migrated("all") == "", "a new database"
+        assert run(urls, tmp_path, "all", "-c", _PAGES) == "", "pages link to nothing that is not there"
         assert migrated("none") == "", "the apps come later"
         assert "SQL differs" in run(urls, tmp_path, REMOVABLE, "-c", _MISFIT)
         assert migrated(REMOVABLE) == "", "their tables stay, their functions and triggers go"
