@@ -208,6 +208,11 @@ class Delivery(models.Model):
         ]
 
 
+def default_digest_time() -> time:
+    """Return the default time of a daily digest."""
+    return time(8)
+
+
 class Preference(models.Model):
     """A person's notification settings. Without a row, or without a kind in it, the kind's own rule applies."""
 
@@ -222,7 +227,7 @@ class Preference(models.Model):
     quiet_from = models.TimeField(null=True)
     quiet_until = models.TimeField(null=True)
     digest = models.TextField(choices=Digest.choices, default=Digest.NONE)
-    digest_at = models.TimeField(default=time(8))
+    digest_at = models.TimeField(default=default_digest_time)
     changed_at = models.DateTimeField()
 
     class Meta:

@@ -1,9 +1,8 @@
-import datetime
-
 import django.db.models.deletion
 import pgtrigger.compiler
 from django.db import migrations, models
 
+import durableagents.contrib.notifications.models
 from ledger.migration_operations import AdoptModel
 
 
@@ -117,7 +116,7 @@ class Migration(migrations.Migration):
                 ('quiet_from', models.TimeField(null=True)),
                 ('quiet_until', models.TimeField(null=True)),
                 ('digest', models.TextField(choices=[('none', 'None'), ('hourly', 'Hourly'), ('daily', 'Daily')], default='none')),
-                ('digest_at', models.TimeField(default=datetime.time(8, 0))),
+                ('digest_at', models.TimeField(default=durableagents.contrib.notifications.models.default_digest_time)),
                 ('changed_at', models.DateTimeField()),
             ],
             options={
