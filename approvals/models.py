@@ -9,11 +9,6 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django_fsm import FSMField, transition
 
-from approvals.outbox import Channel as Channel
-from approvals.outbox import Delivery as Delivery
-from approvals.outbox import Device as Device
-from approvals.outbox import Notice as Notice
-from approvals.outbox import Preference as Preference
 from approvals.queue_models import Deputy as Deputy
 from approvals.queue_models import Escalation as Escalation
 from approvals.queue_models import Limit as Limit

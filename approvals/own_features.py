@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from approvals import offered, services
 from approvals.deadlines import deadlines
-from approvals.notices import addressing, kinds
-from approvals.notices.courier import ADDRESS, BY_CHAT, BY_MAIL, BY_PUSH, CHAT, FORGET, MAIL, PUSH, carry, is_due
 from approvals.queues import along, standing
 from approvals.verification import Gates
-from runs.background import Duty
 from runs.features import Feature, Queues
 from runs.models import Wait
 
@@ -38,18 +33,5 @@ FEATURES = (
             "approvals_inquiry": "run_id",
             "approvals_delegation": "run_id",
         },
-    ),
-    Feature(
-        name="notices",
-        on_outcome_proposed=(kinds.outcome_said,),
-        on_versions_missing=(kinds.versions_missing,),
-        on_change_proposed=(kinds.change_proposed,),
-        periodic=(
-            Duty(ADDRESS, addressing.IS_DUE, addressing.address_all, then=(MAIL, CHAT, PUSH)),
-            Duty(MAIL, is_due(BY_MAIL), partial(carry, BY_MAIL)),
-            Duty(CHAT, is_due(BY_CHAT), partial(carry, BY_CHAT)),
-            Duty(PUSH, is_due(BY_PUSH), partial(carry, BY_PUSH)),
-            Duty(FORGET, addressing.IS_OLD, addressing.retire),
-        ),
     ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from approvals.outbox import Channel, Device
 from approvals.queue_models import Deputy, Limit, Queue
 from ledger.protected import protect
 
@@ -10,7 +9,5 @@ for model, what, named_by in (
     (Queue, "queue", "name"),
     (Limit, "approval limit", "id"),
     (Deputy, "deputy", "id"),
-    (Channel, "channel", "name"),
-    (Device, "device", "id"),
 ):
     protect(model, what, named_by=named_by)

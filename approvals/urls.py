@@ -4,7 +4,6 @@ from django.urls import path
 
 from approvals import views
 from approvals.cases import views as cases
-from approvals.notices import views as notices
 from approvals.queues import views as queues
 
 urlpatterns = [
@@ -24,16 +23,5 @@ urlpatterns = [
     path("queues/of/<str:queue>/lifts", queues.QueueLifts.as_view(), name="queue_lifts"),
     path("queues/of/<str:queue>/proofs", queues.QueueProofs.as_view(), name="queue_proofs"),
     path("queues/of/<str:queue>/reasons", queues.QueueReasons.as_view(), name="queue_reasons"),
-    path("notifications", notices.Mine.as_view(), name="notifications"),
-    path("notifications/settings", notices.Settings.as_view(), name="notice_settings"),
-    path("notifications/tests", notices.Tests.as_view(), name="notice_tests"),
-    path("notifications/browser", notices.Browser.as_view(), name="notice_browser"),
-    path("notifications/log", notices.LogPage.as_view(), name="notice_log"),
-    path("notifications/log/<int:delivery_id>/replays", notices.Replays.as_view(), name="notice_replays"),
-    path("notifications/channels", notices.ChannelsPage.as_view(), name="channels"),
-    path("notifications/channels/new", notices.NewChannel.as_view(), name="new_channel"),
-    path("notifications/channels/<int:channel_id>/changes", notices.ChannelChanges.as_view(), name="channel_changes"),
-    path("notifications/channels/<int:channel_id>/ends", notices.ChannelEnds.as_view(), name="channel_ends"),
-    path("notifications/channels/<int:channel_id>/tests", notices.ChannelTests.as_view(), name="channel_tests"),
     path("audit", views.AuditPage.as_view(), name="audit"),
 ]

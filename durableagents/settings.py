@@ -73,6 +73,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.reports",
     "durableagents.contrib.metrics",
     "durableagents.contrib.policies",
+    "durableagents.contrib.notifications",
     "durableagents.contrib.releases",
     "durableagents.contrib.restore_hold",
     "durableagents.contrib.schedules",
@@ -231,9 +232,9 @@ SPECTACULAR_SETTINGS = {
     "SERVERS": [{"url": "/"}],
 }
 
-# --- mail: only where a server is named, see approvals/notices/mail.py ----------------------------------
+# --- mail: only where a server is named, see durableagents/outgoing/mail.py ----------------------------------
 EMAIL_BACKEND = (
-    "approvals.notices.mail.Backend" if DURABLEAGENTS.mail else "django.core.mail.backends.dummy.EmailBackend"
+    "durableagents.outgoing.mail.Backend" if DURABLEAGENTS.mail else "django.core.mail.backends.dummy.EmailBackend"
 )
 DEFAULT_FROM_EMAIL = SERVER_EMAIL = DURABLEAGENTS.email_from or "webmaster@localhost"
 EMAIL_TIMEOUT = 10

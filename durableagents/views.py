@@ -16,7 +16,6 @@ from durableagents.env import CHECKOUT
 from durableagents.identity import sign_in, throttle
 from durableagents.identity.demo_accounts import people
 from durableagents.identity.sign_in import next_of
-from durableagents.identity.signals import signed_out
 from ledger.errors import Busy
 from ledger.protected import ChangedOutside
 from ledger.web import navigation
@@ -135,6 +134,4 @@ class SignOut(View):
 
     def post(self, request: HttpRequest) -> HttpResponse:
         logout(request)
-        response = redirect("login")
-        signed_out.send(type(self), request=request, response=response)
-        return response
+        return redirect("login")

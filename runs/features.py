@@ -60,6 +60,20 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Notification:
+    """News for people. Its `kind` decides who is told. The same `fact` of a kind is told once. With a `person` it is
+    for that account alone, if it may know. `about` names a subject without an id of its own."""
+
+    kind: str
+    fact: str
+    run_id: UUID | None = None
+    approval_id: UUID | None = None
+    wait_id: UUID | None = None
+    person: int | None = None
+    about: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Queues:
     """The queues that are asked. `statement` is an SQL expression of all queues as one JSON document (jsonb), of which
     `is_ours` checks a row. `role_of` returns the role in charge of a queue, from its row, which it locks: the
@@ -247,8 +261,8 @@ class Feature:
 
     # Called after each action on a run, with the action's name.
     on_action: Sequence[Callable[[str, Run], None]] = ()
-    # Called when an outcome is proposed that a second person must confirm, with the number of the proposal.
-    on_outcome_proposed: Sequence[Callable[[Run, Wait, int], None]] = ()
+    # Tell people of something, after the commit. See `notify` below.
+    notifiers: Sequence[Callable[[Notification], None]] = ()
     # Called when a change of rules is proposed that a second person must confirm.
     on_change_proposed: Sequence[Callable[[ProposedChange], None]] = ()
     # Called before a run's content is removed, by erasure or by age: the reason why it must be kept, or None.
@@ -261,6 +275,10 @@ class Feature:
     # Further actions about what a run waits for, and further sentences ("" for none).
     offers: Sequence[Callable[[Seen, Reader], list[Offer]]] = ()
     remarks: Sequence[Callable[[Seen], str]] = ()
+    # Called after an account's sessions were ended: all of them or, with a request, all but the one that sent it.
+    on_sessions_ended: Sequence[Callable[[int, HttpRequest | None], None]] = ()
+    # Sections of the page of one's own account: template and its value `p`.
+    account_panels: Sequence[Callable[[HttpRequest], tuple[str, Any]]] = ()
     # A template that says more about a halt, with its values; None for most halts.
     halt_panels: Sequence[Callable[[UUID], tuple[str, dict[str, Any]] | None]] = ()
     # An account's open items of runs that it may not see: by run, a value that changes with the item.
@@ -337,6 +355,12 @@ def every(parts: Callable[[Feature], Sequence[T]]) -> Iterator[T]:
     """Yield these parts of all features."""
     for feature in installed.values():
         yield from parts(feature)
+
+
+def notify(news: Notification) -> None:
+    """Let features tell people of this, in the caller's transaction. Without such a feature nobody is told."""
+    for tell in every(lambda each: each.notifiers):
+        tell(news)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from approvals.api import cases, notices, queues, views
+from approvals.api import cases, queues, views
 
 urlpatterns = [
     path("audit", cases.Audit.as_view(), name="api-audit"),
@@ -13,14 +13,6 @@ urlpatterns = [
     path("queues/<str:queue>/lift", queues.QueueLift.as_view(), name="api-queue-lift"),
     path("queues/<str:queue>/proof", queues.QueueProof.as_view(), name="api-queue-proof"),
     path("queues/<str:queue>/reasons", queues.QueueReasons.as_view(), name="api-queue-reasons"),
-    path("notifications/settings", notices.Settings.as_view(), name="api-notice-settings"),
-    path("notifications/test", notices.Test.as_view(), name="api-notice-test"),
-    path("notifications/deliveries", notices.Deliveries.as_view(), name="api-deliveries"),
-    path("notifications/deliveries/<int:delivery_id>/replay", notices.Replay.as_view(), name="api-delivery-replay"),
-    path("notifications/channels", notices.Channels.as_view(), name="api-channels"),
-    path("notifications/channels/<int:channel_id>", notices.OneChannel.as_view(), name="api-channel"),
-    path("notifications/channels/<int:channel_id>/end", notices.ChannelEnd.as_view(), name="api-channel-end"),
-    path("notifications/channels/<int:channel_id>/test", notices.ChannelTest.as_view(), name="api-channel-test"),
     path("approvals", views.Approvals.as_view(), name="api-approvals"),
     path("approvals/<uuid:approval_id>", views.OneApproval.as_view(), name="api-approval"),
     path("approvals/<uuid:approval_id>/decision", views.Decide.as_view(), name="api-approval-decision"),

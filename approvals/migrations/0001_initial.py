@@ -1,6 +1,5 @@
 """Tables of queues, approvals and decisions."""
 
-import approvals.outbox
 import django.contrib.postgres.fields
 import django.db.models.deletion
 import django.db.models.functions.text
@@ -18,62 +17,6 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        migrations.CreateModel(
-            name='Device',
-            fields=[
-                ('code', models.BinaryField(null=True)),
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('person', models.BigIntegerField(help_text='The account.')),
-                ('name', models.TextField(help_text='What its browser calls itself.')),
-                ('service', models.TextField(help_text='The host of its push service.')),
-                ('address', models.TextField(help_text='Its endpoint and keys, sealed.')),
-                ('digest', models.BinaryField(help_text='Of the endpoint, by which it is found again.', max_length=32)),
-                ('key', models.TextField(help_text="The installation's public key that it is bound to.")),
-                ('token_hash', models.BinaryField(help_text='Of what its browser keeps: by that it signs out.', max_length=32)),
-                ('made_at', models.DateTimeField()),
-                ('told_at', models.DateTimeField(null=True)),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('why', models.TextField(blank=True, default='', help_text='Why it has ended.')),
-            ],
-            options={
-                'indexes': [models.Index(condition=models.Q(('ended_at__isnull', True)), fields=['person'], name='approvals_device_of'), models.Index(fields=['token_hash'], name='approvals_device_browser')],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('ended_at__isnull', True)), fields=('digest',), name='approvals_device_once'), models.UniqueConstraint(fields=('digest', 'made_at'), name='approvals_device_made_once')],
-                'triggers': [pgtrigger.compiler.Trigger(name='device_stays_ended', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (OLD."ended_at" IS NOT NULL)', func="RAISE EXCEPTION 'pgtrigger: Cannot update rows from % table', TG_TABLE_NAME;", hash='7bf7a1bd570ad33e5a6d5e87eb52496f066b8b13', operation='UPDATE', pgid='pgtrigger_device_stays_ended_ecd1a', table='approvals_device', when='BEFORE'))],
-            },
-        ),
-        migrations.CreateModel(
-            name='Notice',
-            fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('fact', models.TextField(unique=True)),
-                ('kind', models.TextField()),
-                ('run_id', models.UUIDField(null=True)),
-                ('approval_id', models.UUIDField(null=True)),
-                ('wait_id', models.UUIDField(null=True)),
-                ('person', models.BigIntegerField(help_text='Empty: everyone the kind is for; otherwise this account alone.', null=True)),
-                ('about', models.TextField(blank=True, default='', help_text="What has no row of its own: an agent's version.")),
-                ('state', models.TextField(choices=[('new', 'New'), ('addressed', 'Addressed'), ('over', 'Over')], default='new')),
-                ('note', models.TextField(blank=True, default='')),
-                ('at', models.DateTimeField()),
-                ('due_at', models.DateTimeField()),
-            ],
-            options={
-                'indexes': [models.Index(condition=models.Q(('state', 'new')), fields=['due_at', 'id'], name='approvals_notice_due'), models.Index(condition=models.Q(('about', ''), _negated=True), fields=['kind', 'about', '-at'], name='approvals_notice_about'), models.Index(fields=['at'], name='approvals_notice_old')],
-            },
-        ),
-        migrations.CreateModel(
-            name='Preference',
-            fields=[
-                ('person', models.BigIntegerField(primary_key=True, serialize=False)),
-                ('ways', models.JSONField(default=dict, help_text='Kind → the ways in which they are told of it.')),
-                ('zone', models.TextField(default='UTC')),
-                ('quiet_from', models.TimeField(null=True)),
-                ('quiet_until', models.TimeField(null=True)),
-                ('digest', models.TextField(choices=[('none', 'None'), ('hourly', 'Hourly'), ('daily', 'Daily')], default='none')),
-                ('digest_at', models.TimeField(default=approvals.outbox.default_digest_time)),
-                ('changed_at', models.DateTimeField()),
-            ],
-        ),
         migrations.CreateModel(
             name='Queue',
             fields=[
@@ -94,50 +37,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 'constraints': [models.UniqueConstraint(django.db.models.functions.text.Lower('name'), name='approvals_queue_one_of_name')],
-            },
-        ),
-        migrations.CreateModel(
-            name='Channel',
-            fields=[
-                ('code', models.BinaryField(null=True)),
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('form', models.TextField(choices=[('webhook', 'Webhook'), ('mailbox', 'Mailbox')])),
-                ('name', models.TextField()),
-                ('address', models.TextField()),
-                ('shown', models.TextField()),
-                ('kinds', models.JSONField()),
-                ('set_by', models.TextField()),
-                ('made_at', models.DateTimeField()),
-                ('changed_at', models.DateTimeField()),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('queue', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='channels', to='approvals.queue')),
-            ],
-            options={
-                'constraints': [models.UniqueConstraint(fields=('name', 'made_at'), name='approvals_channel_once')],
-                'triggers': [pgtrigger.compiler.Trigger(name='stays_ended', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (OLD."ended_at" IS NOT NULL)', func="RAISE EXCEPTION 'pgtrigger: Cannot update rows from % table', TG_TABLE_NAME;", hash='d511903fc24831e1339474a3c98e3288c5a6ade9', operation='UPDATE', pgid='pgtrigger_stays_ended_cc27b', table='approvals_channel', when='BEFORE'))],
-            },
-        ),
-        migrations.CreateModel(
-            name='Delivery',
-            fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('by', models.TextField(choices=[('email', 'Email'), ('browser', 'Browser'), ('mailbox', 'Mailbox'), ('webhook', 'Webhook'), ('push', 'Push')])),
-                ('person', models.BigIntegerField(null=True)),
-                ('state', models.TextField(choices=[('waiting', 'Waiting'), ('sending', 'Sending'), ('sent', 'Sent'), ('needless', 'Needless'), ('dead', 'Dead')], default='waiting')),
-                ('is_grouped', models.BooleanField(default=False, help_text='Told together with what else is due then.')),
-                ('message', models.UUIDField(help_text='What it is sent as: the same for each try, and for a group.', null=True)),
-                ('due_at', models.DateTimeField()),
-                ('tries', models.JSONField(default=list)),
-                ('note', models.TextField(blank=True, default='', help_text='Why it was not sent, or is tried again.')),
-                ('made_at', models.DateTimeField()),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('channel', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='deliveries', to='approvals.channel')),
-                ('notice', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='approvals.notice')),
-                ('device', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='deliveries', to='approvals.device')),
-            ],
-            options={
-                'indexes': [models.Index(condition=models.Q(('state__in', ['waiting', 'sending'])), fields=['by', 'due_at', 'id'], name='approvals_delivery_due'), models.Index(condition=models.Q(('message__isnull', False)), fields=['message'], name='approvals_delivery_sent'), models.Index(fields=['person', 'by', '-made_at'], name='approvals_delivery_of'), models.Index(fields=['-made_at', '-id'], name='approvals_delivery_log'), models.Index(fields=['state', '-made_at', '-id'], name='approvals_delivery_by_state')],
-                'constraints': [models.UniqueConstraint(fields=('notice', 'by', 'person', 'channel', 'device'), name='approvals_delivery_once', nulls_distinct=False)],
             },
         ),
         migrations.CreateModel(

@@ -21,13 +21,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from approvals import push
+from django.apps import apps
+
 from durableagents import databases
 from durableagents.checks import check_keys
 from durableagents.dev.embedded import Server
 from durableagents.dev.embedded_layout import EmbeddedProblem, instance_id
 from durableagents.dev.restart import Restart
-from durableagents.env import CHECKOUT, Environment, EnvironmentProblem, ensure_directory, kept_secret, replace_private
+from durableagents.env import CHECKOUT, Environment, EnvironmentProblem, ensure_directory, replace_private
 from durableagents.server import child_processes
 from durableagents.server.serve import answers_ready, listen
 
@@ -229,8 +230,8 @@ class Launcher:
         self._begin("migrating the database")
         self._migrate()
         check_keys()  # needs the database
-        if self.env.push_key is None:
-            kept_secret(self.env.push_key_file, make=lambda _: push.made().strip())
+        for config in apps.get_app_configs():
+            getattr(config, "make_keys", lambda: None)()
         if self.companion.argv:
             self._begin("creating demo users")
         self.companion.prepare()

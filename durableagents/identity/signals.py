@@ -8,5 +8,3 @@ session_key_changing = Signal()
 session_key_changed = Signal()
 # An administrator has set the password of `user` by `request`, in this transaction.
 password_set = Signal()
-# The user of `request` has signed out; `response` is about to be sent.
-signed_out = Signal()

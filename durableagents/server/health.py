@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 from django.db import DatabaseError, Error, connection, transaction
@@ -13,13 +11,13 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 
+from durableagents.server.shared_read import SharedRead
 from runs.fleet import agent_versions, members
 from runs.models import Process
 
 WORKER_LIMIT_SECONDS = 10.0
 SWEEPER_LIMIT_SECONDS = 15.0
-# A stalled database (a frozen host, a hanging disk) neither answers nor refuses, and enforces no timeout itself.
-LOOK_SECONDS = 3.0
+MAX_SECONDS = 3.0
 
 # Tests the default tablespace, where the tables are, for a full disk: the result exceeds work_mem, so PostgreSQL writes
 # a temporary file and removes it after the statement. Read-only sessions may do this too, so that is queried
@@ -49,7 +47,10 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
     """Return whether the installation can work: a writable database, a live worker, a recent sweep."""
-    checks, facts = _looked() or (_unknown(), {})
+    try:
+        checks, facts = _reading.result(MAX_SECONDS)
+    except TimeoutError:
+        checks, facts = _unknown(), {}
     is_ready = all(check["ok"] for check in checks.values())
     return _answer(
         {"status": "ready" if is_ready else "not ready", "checks": checks, **facts}, 200 if is_ready else 503
@@ -58,44 +59,23 @@ def readyz(request: HttpRequest) -> JsonResponse:
 
 _Probed = tuple[dict[str, dict[str, Any]], dict[str, Any]]
 _UNKNOWN = {"ok": False, "age_seconds": None}
-_lock = threading.Lock()
-_looking: Future[_Probed] | None = None
-_looking_since = 0.0
 
 
-def _looked() -> _Probed | None:
-    """Return the result of a probe; None if it takes too long. Concurrent requests share a probe, so that only one
-    thread and connection wait for a stalled database."""
-    global _looking, _looking_since
-    with _lock:
-        if _looking is None or _looking.done():
-            _looking, _looking_since = Future(), time.monotonic()
-            # A daemon: a process told to end must not wait for the database either.
-            threading.Thread(target=_probe, args=(_looking,), name="readyz", daemon=True).start()
-        probe, left = _looking, max(_looking_since + LOOK_SECONDS - time.monotonic(), 0.0)
-    try:
-        return probe.result(left)
-    except TimeoutError:
-        return None
+def _probe() -> _Probed:
+    checks, facts = _unknown(), dict[str, Any]()
+    if _has_passed("database", _answers):
+        checks["database"] = {"ok": True, "age_seconds": 0.0}
+        if _has_passed("writes", _takes_writes):
+            checks["writes"] = {"ok": True, "age_seconds": 0.0}
+        checks["workers"] = _aged(_worker_age, WORKER_LIMIT_SECONDS)
+        for name, problem in more_checks.items():
+            checks[name] = {"ok": not problem(), "age_seconds": None}
+        checks["sweeper"] = _aged(members.last_sweep_age_seconds, SWEEPER_LIMIT_SECONDS)
+        facts["unserved_versions"] = _unserved()
+    return checks, facts
 
 
-def _probe(answer: Future[_Probed]) -> None:
-    try:
-        checks, facts = _unknown(), dict[str, Any]()
-        if _has_passed("database", _answers):
-            checks["database"] = {"ok": True, "age_seconds": 0.0}
-            if _has_passed("writes", _takes_writes):
-                checks["writes"] = {"ok": True, "age_seconds": 0.0}
-            checks["workers"] = _aged(_worker_age, WORKER_LIMIT_SECONDS)
-            for name, problem in more_checks.items():
-                checks[name] = {"ok": not problem(), "age_seconds": None}
-            checks["sweeper"] = _aged(members.last_sweep_age_seconds, SWEEPER_LIMIT_SECONDS)
-            facts["unserved_versions"] = _unserved()
-        answer.set_result((checks, facts))
-    except BaseException as error:
-        answer.set_exception(error)  # raised in the caller
-    finally:
-        connection.close()
+_reading = SharedRead("readyz", _probe)
 
 
 def _unserved() -> int | None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit, urlunsplit
 
 from django.contrib import messages
+from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
@@ -195,3 +196,18 @@ def read_at(request: HttpRequest) -> int:
 def is_fragment(request: HttpRequest) -> bool:
     """Return whether an open page asks for its live part only."""
     return request.method == "GET" and request.GET.get("fragment") == "live"
+
+
+class OwnPage(Page):
+    """For every signed-in user, with or without a role, about their own account."""
+
+    section = "account"
+
+    def may_open(self, held: frozenset[str]) -> bool:
+        return True
+
+    @property
+    def user(self) -> User:
+        user = self.request.user
+        assert isinstance(user, User)
+        return user

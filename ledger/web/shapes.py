@@ -43,6 +43,12 @@ class Page(Shape):
     next: str | None = Field(description="Address of the following page; null: this is the last.")
 
 
+class TestRequested(Shape):
+    """Confirms that a test message was requested."""
+
+    requested: bool = Field(description="Always true.")
+
+
 class FieldError(Shape):
     """A wrong field, what is wrong with it, and how to fix it."""
 

@@ -10,8 +10,8 @@ from threading import BoundedSemaphore
 
 from django.db import connection
 
-from approvals.notices.mail import is_set as is_set
-from approvals.notices.mail import post
+from durableagents.outgoing import mail
+from durableagents.outgoing.mail import is_set as is_set
 from ledger.errors import Busy
 
 log = logging.getLogger(__name__)
@@ -42,6 +42,6 @@ def later(job: Callable[[], None]) -> Future[None]:
 
 def send(to: str, subject: str, body: str) -> None:
     """Send one mail now; a failure is logged."""
-    outcome = post(to, subject, body)
+    outcome = mail.send(to, subject, body)
     if outcome.state != "sent":
         log.error("mail to %s was not sent: %s", to, outcome.why)

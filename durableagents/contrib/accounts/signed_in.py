@@ -10,15 +10,14 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in
 from django.db import connection, transaction
 from django.dispatch import receiver
 from django.http import HttpRequest
 
-from approvals.notices import phones
 from durableagents.contrib.accounts.models import SignedIn
+from durableagents.identity.browsers import browser_of
 from durableagents.identity.session_rows import row_key
 from durableagents.identity.sessions import IDLE, LONGEST
 from durableagents.identity.signals import password_set, session_key_changed, session_key_changing
@@ -26,6 +25,7 @@ from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import NotFound
+from runs import features
 
 MAX_SHOWN = 100
 _NAME_LENGTH = 300
@@ -82,21 +82,21 @@ def enter(sender: type[User], request: HttpRequest, user: User, **_: object) -> 
 
 
 def renew(user: User, request: HttpRequest) -> None:
-    """Keep this session under the new password, and end all other sessions and devices of the account."""
+    """Keep this session under the new password, and end all other sessions of the account."""
     end_elsewhere(user.pk, request)
     key = digest_of(request.session.session_key)
     SignedIn.objects.filter(key=key).update(auth_hash=_auth_hash(user))
 
 
 def end_elsewhere(user_id: int, request: HttpRequest) -> int:
-    """End the account's other sessions and devices; return how many sessions."""
+    """End the account's other sessions; return how many."""
     ended = end_all(user_id, but=request.session.session_key)
-    phones.end_all(user_id, but=device_token(request))
+    _tell_ended(user_id, request)
     return ended
 
 
 def end_for(user_id: int, request: HttpRequest) -> None:
-    """End the sessions and devices of an account that lost a way in, except one's own current one."""
+    """End the sessions of an account that lost a way in, except one's own current one."""
     if user_id == request.user.pk:
         end_elsewhere(user_id, request)
     else:
@@ -104,20 +104,15 @@ def end_for(user_id: int, request: HttpRequest) -> None:
 
 
 def end_everywhere(user_id: int) -> int:
-    """End all sessions and devices of the account; return how many sessions."""
+    """End all sessions of the account; return how many."""
     ended = end_all(user_id)
-    phones.end_all(user_id)
+    _tell_ended(user_id, None)
     return ended
 
 
-def device_cookie() -> str:
-    """Return the name of the device token's cookie."""
-    return f"durableagents_device_{settings.DURABLEAGENTS.port}"
-
-
-def device_token(request: HttpRequest) -> str:
-    """Return this browser's device token; empty if none."""
-    return str(request.COOKIES.get(device_cookie(), ""))[:100]
+def _tell_ended(user_id: int, request: HttpRequest | None) -> None:
+    for act in features.every(lambda each: each.on_sessions_ended):
+        act(user_id, request)
 
 
 @receiver(session_key_changing)
@@ -207,23 +202,3 @@ def end_of_another(user_id: int, place: str, *, by: Actor, justification: str) -
             "session_end", by=by, subject=f"user:{user.username}", justification=reason, after={"sessions_ended": ended}
         )
     return ended
-
-
-# --- a browser in plain words ---
-
-# Browsers name others too, so the first match counts.
-_BROWSERS = [
-    *(("Edg", "Edge"), ("OPR", "Opera"), ("Firefox", "Firefox"), ("FxiOS", "Firefox"), ("CriOS", "Chrome")),
-    *(("Chrome", "Chrome"), ("Safari", "Safari"), ("curl", "curl"), ("ython", "a Python program")),
-]
-_SYSTEMS = [
-    *(("Windows", "Windows"), ("iPhone", "iPhone"), ("iPad", "iPad"), ("Android", "Android"), ("CrOS", "ChromeOS")),
-    *(("Mac OS X", "macOS"), ("Linux", "Linux")),
-]
-
-
-def browser_of(name: str) -> str:
-    """Return a browser's name for people: `Firefox on Linux`."""
-    browser = next((word for mark, word in _BROWSERS if mark in name), "an unknown browser")
-    system = next((word for mark, word in _SYSTEMS if mark in name), "")
-    return f"{browser} on {system}" if system else browser

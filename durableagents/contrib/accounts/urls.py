@@ -22,10 +22,6 @@ urlpatterns = [
     path("account/sign-ins", views_ways.SignInLinks.as_view(), name="sign_in_links"),
     path("account/sign-ins/removals", views_ways.SignInRemovals.as_view(), name="sign_in_removals"),
     path("account/session-ends", views_own.EndSessions.as_view(), name="account_session_ends"),
-    path("account/devices", views_own.Devices.as_view(), name="account_devices"),
-    path(
-        "account/devices/<int:device_id>/removals", views_own.DeviceRemovals.as_view(), name="account_device_removals"
-    ),
     path("account/keys", views_own.NewKey.as_view(), name="account_keys"),
     path("account/keys/<int:key_id>/revocations", views_own.RevokeKey.as_view(), name="account_key_revocations"),
     path("people", views_people.People.as_view(), name="people"),

@@ -1,57 +1,21 @@
-"""One's own account: sessions, devices for notices, and API keys."""
+"""One's own account: sessions and API keys."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django import forms
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
-from django.contrib.auth.signals import user_logged_in
-from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from approvals import push
-from approvals.notices import phones
-from approvals.notices.channels import DeviceBody
 from durableagents.contrib.accounts import again, signed_in
-from durableagents.contrib.accounts.signed_in import device_cookie, device_token
-from durableagents.contrib.accounts.views_ways import OwnPage
 from durableagents.identity.auth import ISSUE_OWN, MAX_DAYS, issue_own_key, own_keys, revoke_own_key
-from durableagents.identity.signals import signed_out
-from ledger.errors import DurableAgentsError, InvalidInput
-from ledger.web.page_base import Page
-from ledger.web.page_forms import Sent
+from ledger.errors import InvalidInput
+from ledger.web.page_base import OwnPage, Page
 from ledger.web.roles import actor
-
-KEPT_SECONDS = 400 * 86_400  # the longest that browsers keep cookies
-
-
-def keep_token(response: HttpResponse, token: str) -> None:
-    """Store the device token in a cookie that scripts can't read."""
-    response.set_cookie(
-        device_cookie(),
-        token,
-        max_age=KEPT_SECONDS,
-        httponly=True,
-        samesite="Lax",
-        secure=settings.SESSION_COOKIE_SECURE,
-    )
-
-
-@receiver(signed_out)
-def end_notices(request: HttpRequest, response: HttpResponse, **_: object) -> None:
-    """End this browser's notices after signing out."""
-    phones.left(device_token(request))
-    response.delete_cookie(device_cookie(), samesite="Lax")
-
-
-@receiver(user_logged_in)
-def entered(sender: type[User], request: HttpRequest, user: User, **_: object) -> None:
-    """End notices of another account in this browser."""
-    phones.left(device_token(request), now_of=user.pk)
+from runs import features
 
 
 class KeyForm(forms.Form):
@@ -72,7 +36,7 @@ class Account(OwnPage):
         context: dict[str, Any] = {
             "sessions": signed_in.places(user, request.session.session_key),
             "keys": own_keys(user).order_by("-created_at")[:100],
-            **devices_of(request, user),
+            "panels": [panel(request) for panel in features.every(lambda each: each.account_panels)],
             "key_form": (form or KeyForm()) if user.has_perm(ISSUE_OWN) else None,
         }
         return self.show(request, context, status=status)
@@ -92,46 +56,6 @@ class EndSessions(OwnPage):
             signed_in.end(self.user.pk, place)
             words = "Session ended."
         messages.success(request, words, extra_tags="ok")
-        return redirect("account")
-
-
-def devices_of(request: HttpRequest, user: User) -> dict[str, Any]:
-    """Return the context of `account/account.html` about devices for notices."""
-    here = phones.here(user.pk, signed_in.device_token(request))
-    told: dict[str, Any] = {"devices": phones.of_person(user.pk), "device_here": here.pk if here else 0}
-    try:
-        push.contact()
-        return {**told, "push_key": push.own().public}
-    except push.PushUnavailable as why:
-        return {**told, "no_push": why.detail}
-
-
-class Devices(OwnPage):
-    """Register this device for notices."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest) -> HttpResponse:
-        form, name = Sent(request), signed_in.browser_of(request.META.get("HTTP_USER_AGENT", ""))
-        try:
-            _, token = phones.subscribe(form.read(DeviceBody), name, by=actor(request, ""))
-        except DurableAgentsError as refusal:
-            messages.error(request, refusal.detail, extra_tags="bad")
-            return redirect("account")
-        messages.success(request, "This device now receives notifications.", extra_tags="ok")
-        response = redirect("account")
-        keep_token(response, token)
-        return response
-
-
-class DeviceRemovals(OwnPage):
-    """Remove an own device."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, device_id: int) -> HttpResponse:
-        phones.take_away(device_id, by=actor(request, ""))
-        messages.success(request, "Device removed.", extra_tags="ok")
         return redirect("account")
 
 

@@ -22,24 +22,8 @@ from durableagents.identity.people import SessionEnded
 from durableagents.providers import OidcProvider
 from ledger.acting import acting
 from ledger.errors import DurableAgentsError, NotFound
-from ledger.web.page_base import Page
+from ledger.web.page_base import OwnPage
 from ledger.web.roles import actor, needs_factor
-
-
-class OwnPage(Page):
-    """For every signed-in user, with or without a role, about their own account."""
-
-    section = "account"
-
-    def may_open(self, held: frozenset[str]) -> bool:
-        return True
-
-    @property
-    def user(self) -> User:
-        user = self.request.user
-        assert isinstance(user, User)
-        return user
-
 
 # Someone at an unlocked screen must not be able to guess the password.
 tries = throttle.Allowance("own password", limit=5, window_seconds=300)

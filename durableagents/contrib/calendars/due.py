@@ -15,7 +15,6 @@ from django.db.models import Max
 
 from approvals.deadlines import restart_deadline
 from approvals.models import Approval, ApprovalState, Escalation
-from approvals.notices.kinds import tell
 from approvals.queue_models import Queue
 from approvals.services import expire
 from durableagents.contrib.calendars import absences, versions
@@ -27,6 +26,7 @@ from ledger import events as e
 from ledger.actors import SWEEPER, Actor
 from ledger.clock import database_now
 from ledger.models import Head
+from runs import features
 from runs.models import ENDED, Run, State, Wait
 from runs.services import halted_time
 from runs.services.command import is_busy, journal, locked
@@ -185,7 +185,11 @@ def _is_deserted(approval: Approval) -> bool:
 
 
 def _notify(kind: str, approval: Approval, wait: Wait, n: int) -> None:
-    tell(kind, f"{approval.pk}:{n}", run_id=approval.run_id, approval_id=approval.pk, wait_id=wait.pk)
+    features.notify(
+        features.Notification(
+            kind=kind, fact=f"{approval.pk}:{n}", run_id=approval.run_id, approval_id=approval.pk, wait_id=wait.pk
+        )
+    )
 
 
 def _count_reminder(approval: Approval, now: datetime) -> None:

@@ -9,7 +9,6 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from approvals.models import Approval, Delegation
-from approvals.notices.kinds import tell
 from approvals.policy import No, judge
 from approvals.queues.standing import facts_of
 from approvals.queues.who import wrong
@@ -21,6 +20,7 @@ from ledger.append import acted, justified
 from ledger.errors import Forbidden, InvalidInput, NotFound
 from ledger.models import Event
 from ledger.web.roles import roles
+from runs import features
 from runs.services.command import journal, show_to
 
 MAX_OPEN, MOST = 5, 40  # of one question
@@ -82,13 +82,15 @@ def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> De
         payload={"justification": why},
     )
     journal(found.run.pk, event, by=by)
-    tell(
-        "delegated",
-        f"{approval_id}:{row.n}",
-        run_id=row.run_id,
-        approval_id=approval_id,
-        wait_id=found.wait.pk,
-        person=user.pk,
+    features.notify(
+        features.Notification(
+            kind="delegated",
+            fact=f"{approval_id}:{row.n}",
+            run_id=row.run_id,
+            approval_id=approval_id,
+            wait_id=found.wait.pk,
+            person=user.pk,
+        )
     )
     show_to(row.deputy)
     return row

@@ -10,7 +10,6 @@ from django.db import transaction
 
 from approvals.deadlines import MovedClock, deadlines, restart_deadline, time_events
 from approvals.models import Approval, Inquiry
-from approvals.notices.kinds import tell
 from approvals.queues.who import can_look, wrong
 from durableagents.contrib.casework.common import Held, by_whom, decider, free, held, named
 from ledger import events as e
@@ -18,6 +17,7 @@ from ledger.accounts import PROOF
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
+from runs import features
 from runs.services.command import journal, show_to
 
 MAX_OPEN, MOST = 5, 40  # of one question
@@ -164,13 +164,15 @@ def _subject(approval: Approval, to: str) -> str:
 
 
 def _tell(kind: str, row: Inquiry, person: int) -> None:
-    tell(
-        kind,
-        f"{row.approval_id}:{row.n}",
-        run_id=row.run_id,
-        approval_id=row.approval_id,
-        person=person,
-        about=str(row.n),
+    features.notify(
+        features.Notification(
+            kind=kind,
+            fact=f"{row.approval_id}:{row.n}",
+            run_id=row.run_id,
+            approval_id=row.approval_id,
+            person=person,
+            about=str(row.n),
+        )
     )
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from approvals.api.notices import OrAdmin
+from approvals.api.permissions import OrAdmin
 from durableagents.contrib.change_control import services, setting
 from durableagents.contrib.change_control.models import RuleChange
 from durableagents.contrib.change_control.queries import (

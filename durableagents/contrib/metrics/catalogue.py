@@ -100,8 +100,6 @@ CURRENT = (
     _gauge("unserved_versions", "Agent versions with ready runs that no worker has loaded."),
     _gauge("recoveries_open", "Recovered runs that have not taken their next step yet."),
     _gauge("recovery_oldest_seconds", "How long the first of these has stood still."),
-    _gauge("notices_pending", "Notices that are due and not sent."),
-    _gauge("notice_oldest_seconds", "How long the first of these has been due."),
 )
 LIVE = (
     _gauge("workers", "Workers with a recent sign of life."),

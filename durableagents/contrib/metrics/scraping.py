@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 
 from django.db import DatabaseError, connection
 from prometheus_client.core import Metric
@@ -15,6 +12,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from durableagents.contrib.metrics.catalogue import COUNTED, CURRENT, LIVE, metrics_of
+from durableagents.server.shared_read import SharedRead
 from ledger.errors import DurableAgentsError, first_line
 from runs import features
 from runs.fleet.members import FRESH_SECONDS
@@ -76,34 +74,15 @@ def _of_feature(feature: features.Feature) -> tuple[list[Metric], float]:
 
 _registry = CollectorRegistry(auto_describe=False)
 _registry.register(_Everything())
-_lock = threading.Lock()
-_scrape: Future[bytes] | None = None
-_since = 0.0
+_reading = SharedRead("metrics", lambda: generate_latest(_registry))
 
 
 def scrape() -> bytes:
-    """Return all metrics in Prometheus's text format. Concurrent scrapes share one reading, so that a database that
-    does not answer holds one thread and one connection. Raises MetricsUnavailable."""
-    global _scrape, _since
-    with _lock:
-        if _scrape is None or _scrape.done():
-            _scrape, _since = Future(), time.monotonic()
-            # A daemon: a process told to end must not wait for the database either.
-            threading.Thread(target=_read, args=(_scrape,), name="metrics", daemon=True).start()
-        reading, left = _scrape, max(_since + SCRAPE_SECONDS - time.monotonic(), 0.0)
+    """Return all metrics in Prometheus's text format. Raises MetricsUnavailable."""
     try:
-        return reading.result(left)
+        return _reading.result(SCRAPE_SECONDS)
     except TimeoutError:
         raise MetricsUnavailable(f"The database took longer than {SCRAPE_SECONDS:g} seconds. Try again.") from None
     except DatabaseError as error:
         log.warning("the metrics can't be read: %s", first_line(error))
         raise MetricsUnavailable("The database does not answer, or takes too long. Try again in a moment.") from None
-
-
-def _read(answer: Future[bytes]) -> None:
-    try:
-        answer.set_result(generate_latest(_registry))
-    except BaseException as error:
-        answer.set_exception(error)  # raised in the caller
-    finally:
-        connection.close()

@@ -25,9 +25,6 @@ _RECOVERING = """
     SELECT count(*), greatest(extract(epoch FROM statement_timestamp() - min(coalesce(i.last_sign_at, i.at))), 0)::float
     FROM metrics_fact f JOIN runs_incident i ON i.run_id = f.run_id AND i.seq = f.seq
     WHERE f.kind IN ('incident', 'recovering')"""
-_NOTICES = """
-    SELECT count(*), greatest(extract(epoch FROM statement_timestamp() - min(due_at)), 0)::float
-    FROM approvals_notice WHERE state = 'new' AND due_at <= statement_timestamp()"""
 
 
 def take_stock() -> Iterator[Sample]:
@@ -43,7 +40,6 @@ def take_stock() -> Iterator[Sample]:
     for name, oldest_name, sql in (
         ("ready_runs", "ready_oldest_seconds", _READY),
         ("recoveries_open", "recovery_oldest_seconds", _RECOVERING),
-        ("notices_pending", "notice_oldest_seconds", _NOTICES),
     ):
         ((n, oldest),) = _rows(sql)
         yield name, (), n

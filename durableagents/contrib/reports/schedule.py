@@ -10,13 +10,13 @@ from uuid import NAMESPACE_URL, uuid5
 from django.conf import settings
 from django.db import connection, transaction
 
-from approvals.notices import mail
 from durableagents.contrib.reports.catalogue import REPORTS
 from durableagents.contrib.reports.models import Mailing, StoredReport
 from durableagents.contrib.reports.period import Period, iso, last_complete
 from durableagents.contrib.reports.reports import ReportKind, Request
 from durableagents.contrib.reports.statements import SHELL_SECONDS, ReportTooLarge, in_seconds, reading
 from durableagents.contrib.reports.tables import as_bytes
+from durableagents.outgoing import mail
 from ledger.clock import database_now
 from ledger.web.seeing.viewers import Viewer, looking_as
 
@@ -131,7 +131,7 @@ def _mail(recipient: str, schedule: str, ends_at: datetime, reports: list[Stored
         return 0
     subject = f"Durable Agents: {schedule} reports until {ends_at:%Y-%m-%d}"
     message = uuid5(NAMESPACE_URL, f"reports:{schedule}:{iso(ends_at)}:{recipient}")
-    outcome = mail.post(recipient, subject, _text(reports), message=message)
+    outcome = mail.send(recipient, subject, _text(reports), message=message)
     Mailing.objects.create(
         schedule=schedule, ends_at=ends_at, recipient=recipient, at=now, outcome=outcome.state, why=outcome.why
     )

@@ -12,7 +12,7 @@ from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from approvals.api.notices import OrAdmin
+from approvals.api.permissions import OrAdmin
 from durableagents.contrib.retention import holds, listed, policies, register, restoring
 from durableagents.contrib.retention.holds import LegalHoldBody
 from durableagents.contrib.retention.models import Archive, Hold, Policy

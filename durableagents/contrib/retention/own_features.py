@@ -16,7 +16,7 @@ _IS_DUE = """EXISTS (SELECT FROM retention_allowance) AND EXISTS (SELECT FROM re
 
 def feature() -> Feature:
     """Return the feature; rounds only where a storage is configured, expiry of keys only where it is set."""
-    rounds = (Duty(ROUND, _IS_DUE, archiving.run_when_due),) if places.is_configured() else ()
+    rounds = (Duty(ROUND, _IS_DUE, archiving.run_when_due),) if places.is_set() else ()
     return Feature(
         name="retention",
         periodic=(*client_keys.duties(), *rounds),

@@ -25,7 +25,7 @@ class StorageUnavailable(DurableAgentsError):
     status, code, title = 503, "archive-unavailable", "The storage of archives is not available"
 
 
-def is_configured() -> bool:
+def is_set() -> bool:
     return ALIAS in settings.STORAGES or settings.DURABLEAGENTS.archive is not None
 
 

@@ -54,7 +54,7 @@ class RetentionPage(Page):
             "counted": holds.MAX_COUNTED_IN_LISTS,
             "report": report.report(report.ON_PAGES),
             "archived": [(row, register.deleted_at(row)) for row in listed.archived(limit=_SHOWN)],
-            "is_configured": places.is_configured(),
+            "is_set": places.is_set(),
             "may_set": bool(getattr(request.user, "is_superuser", False)),
             "effects": _EFFECTS,
             "states": _STATES,

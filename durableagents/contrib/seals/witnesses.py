@@ -20,17 +20,17 @@ from django.core.files.storage import storages
 from django.db import transaction
 from django.db.models import Max
 
-from approvals.notices.chat import handed
 from durableagents.contrib.seals.models import Delivery, Seal, SealedHead, SealKey, Witness
 from durableagents.contrib.seals.records import SealLine
 from durableagents.env import SealWitness
 from durableagents.object_storage import create, read
+from durableagents.outgoing.http import post
 from ledger.clock import database_now
 from runs.backoff import pause_seconds
 
 log = logging.getLogger("durableagents.contrib.seals")
 BATCH = 100
-# A witness whose process died is tried again after the lease: longer than a batch and one more try of `handed` take.
+# A witness whose process died is tried again after the lease: longer than a batch and one more try of `post` take.
 BATCH_SECONDS, LEASE_SECONDS = 30.0, 60.0
 _FIRST_PAUSE, _MAX_PAUSE = 5.0, 300.0
 
@@ -107,7 +107,7 @@ def _post(witness: SealWitness, line: SealLine) -> None:
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not plain text"
             raise NotTaken(f"its token file {witness.token_file} can't be read: {reason}") from None
-    outcome = handed(witness.name, line.to_json().encode(), headers)
+    outcome = post(witness.name, line.to_json().encode(), headers)
     if outcome.state != "sent":
         raise NotTaken(outcome.why)
 

@@ -11,14 +11,14 @@ from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from approvals.api.notices import Asked, OrAdmin
+from approvals.api.permissions import OrAdmin
 from durableagents.contrib.webhooks import queries, services
 from durableagents.contrib.webhooks.models import Message, Webhook
 from durableagents.contrib.webhooks.services import ReplayBody, SecretBody, WebhookBody, WebhookChangeBody
 from ledger.web.api_base import ApiView, Query, described, read_body
 from ledger.web.fields import ActorName, IsAuthentic, Rows
 from ledger.web.roles import AUDITOR, OPERATOR
-from ledger.web.shapes import Page, Shape
+from ledger.web.shapes import Page, Shape, TestRequested
 from runs.services.bodies import SteerBody
 
 _READERS = (OPERATOR, AUDITOR)
@@ -190,11 +190,11 @@ class Tests(ApiView):
     permission_classes = [OrAdmin]
     roles = {"POST": ()}
 
-    @described("Test a webhook", Asked, status=202, also=(409,))
+    @described("Test a webhook", TestRequested, status=202, also=(409,))
     def post(self, request: Request, webhook_id: int) -> Response:
         """Send a test message. Administrators only."""
         services.test(webhook_id, by=self.by)
-        return Response(Asked.of(None, asked=True), status=202)
+        return Response(TestRequested.of(None, requested=True), status=202)
 
 
 class Replays(ApiView):

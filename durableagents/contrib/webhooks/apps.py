@@ -28,10 +28,8 @@ class WebhooksConfig(AppConfig):
         return [Section("webhooks", "Webhooks", "webhooks", roles=readers, permission=_SETS_RULES, is_rare=True)]
 
     def ready(self) -> None:
-        """Install this app's feature, and the page of its notices."""
-        from approvals.notices import words
+        """Install this app's feature."""
         from durableagents.contrib.webhooks.own_features import feature
         from runs import features
 
         features.install(feature())
-        words.page_names["endpoint_stopped"] = "webhooks"

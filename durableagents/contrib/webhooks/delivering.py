@@ -16,23 +16,23 @@ from queue import Empty, SimpleQueue
 
 from django.db import connection, transaction
 
-from approvals.notices import chat
-from approvals.notices.kinds import tell
-from approvals.notices.mail import Outcome
-from approvals.notices.sealed import Unreadable, opened
 from durableagents.contrib.webhooks.events import KEPT_DAYS, PAUSE_AFTER_DAYS, retry_seconds
 from durableagents.contrib.webhooks.messages import body_of, headers_of
 from durableagents.contrib.webhooks.models import Attempt, Message, Webhook
 from durableagents.contrib.webhooks.services import drop, locked, stop
+from durableagents.outgoing import http
+from durableagents.outgoing.encryption import Undecryptable, decrypt
+from durableagents.outgoing.mail import Outcome
 from ledger.clock import database_now
 from ledger.errors import first_line
 from ledger.web.seeing.viewers import is_erased
+from runs import features
 from runs.failpoints import hit
 from runs.journal.database_errors import is_transient
 from runs.models import Run
 
 log = logging.getLogger("durableagents.webhooks")
-LEASE_SECONDS = 120.0  # longer than any attempt (chat.WHOLE_SECONDS)
+LEASE_SECONDS = 120.0  # longer than any attempt (http.WHOLE_SECONDS)
 MAX_AT_ONCE = 4  # of one webhook, by all workers; 1 while it fails
 LOOK_SECONDS = 0.5
 MAX_FORGOTTEN = 1000
@@ -120,10 +120,10 @@ def _send(sending: Sending, results: SimpleQueue[Sent]) -> None:
     began = time.monotonic()
     hit("WP1")
     try:
-        outcome = chat.handed(sending.url, sending.body, sending.headers, skips_silent=False, is_patient=True)
+        outcome = http.post(sending.url, sending.body, sending.headers, skips_silent=False, is_patient=True)
     except Exception as error:
         log.exception("a message can't be sent")
-        outcome = Outcome("failed", f"it can't be sent: {chat.inert(first_line(error))}"[:300])
+        outcome = Outcome("failed", f"it can't be sent: {http.one_line(first_line(error))}"[:300])
     hit("WP2")
     results.put(Sent(sending, outcome, int((time.monotonic() - began) * 1000)))
 
@@ -158,13 +158,13 @@ def _made(row: Message) -> Sending | None:
     try:
         body = body_of(row)
         headers = headers_of(row, body, database_now())
-        return Sending(row.webhook_id, row.pk, row.attempts, opened(row.webhook.address), body.encode(), headers)
+        return Sending(row.webhook_id, row.pk, row.attempts, decrypt(row.webhook.address), body.encode(), headers)
     except Exception as error:
         if is_transient(error):
             raise  # the record says that it may have been sent; it is tried again
-        if not isinstance(error, Unreadable):
+        if not isinstance(error, Undecryptable):
             log.exception("message %s can't be made", row)
-        _end(row, Message.State.FAILED, f"it can't be made: {chat.inert(first_line(error))}"[:300])
+        _end(row, Message.State.FAILED, f"it can't be made: {http.one_line(first_line(error))}"[:300])
         return None
 
 
@@ -234,12 +234,13 @@ def _record(sent: Sent) -> int:
 def _failed(row: Message, webhook: Webhook, outcome: Outcome) -> None:
     """Plan the next attempt, or give up; disable the webhook if its endpoint is gone, and pause it if it fails long."""
     now = database_now()
-    seconds = retry_seconds(row.attempts, outcome.retry_after)
+    seconds = retry_seconds(row.attempts)
     if seconds is None:
         _end(row, Message.State.FAILED, f"given up after {row.attempts} attempts: {outcome.why}")
         log.warning("message %s is given up: %s", row, outcome.why)
     else:
-        row.state, row.note, row.due_at = Message.State.WAITING, outcome.why, now + timedelta(seconds=seconds)
+        row.state, row.note = Message.State.WAITING, outcome.why
+        row.due_at = now + timedelta(seconds=max(seconds, outcome.retry_after or 0.0))
         row.save(update_fields=["state", "note", "due_at"])
     if webhook.state != Webhook.State.ACTIVE or not webhook.is_authentic:
         return
@@ -253,7 +254,8 @@ def _failed(row: Message, webhook: Webhook, outcome: Outcome) -> None:
     else:
         return None
     log.warning("webhook %s is %s: %s", webhook.name, webhook.state, webhook.why)
-    tell("endpoint_stopped", f"webhook {webhook.pk}:{now.isoformat()}", about=f"{webhook.name} ({webhook.state})")
+    fact, about = f"webhook {webhook.pk}:{now.isoformat()}", f"{webhook.name} ({webhook.state})"
+    features.notify(features.Notification(kind="endpoint_stopped", fact=fact, about=about))
 
 
 def _note_failing(webhook: Webhook, since: datetime | None) -> None:
@@ -268,7 +270,7 @@ def _end(row: Message, state: Message.State, note: str) -> None:
 
 def escaped(answer: bytes) -> str:
     """Return the bytes of an answer as one harmless line."""
-    return chat.inert(answer.decode("utf-8", "backslashreplace"))
+    return http.one_line(answer.decode("utf-8", "backslashreplace"))
 
 
 def forget() -> int:

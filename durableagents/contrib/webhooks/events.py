@@ -20,7 +20,6 @@ TEST = "webhook.test"
 # The pauses that Standard Webhooks recommends: a message is tried ten times within about three days.
 PAUSES_SECONDS = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
 MAX_ATTEMPTS = len(PAUSES_SECONDS) + 1
-MAX_RETRY_AFTER_SECONDS = 86_400.0
 JITTER = 0.2
 # Failures for so long pause a webhook.
 PAUSE_AFTER_DAYS = 5
@@ -28,10 +27,8 @@ PAUSE_AFTER_DAYS = 5
 KEPT_DAYS = 30
 
 
-def retry_seconds(attempts: int, asked: float | None = None) -> float | None:
-    """Return the delay after so many failed attempts, at least what the receiver asked for up to a day; None after the
-    last attempt."""
+def retry_seconds(attempts: int) -> float | None:
+    """Return the delay after so many failed attempts; None after the last attempt."""
     if attempts >= MAX_ATTEMPTS:
         return None
-    own = PAUSES_SECONDS[attempts - 1] * random.uniform(1 - JITTER, 1 + JITTER)
-    return max(own, min(asked or 0.0, MAX_RETRY_AFTER_SECONDS))
+    return PAUSES_SECONDS[attempts - 1] * random.uniform(1 - JITTER, 1 + JITTER)

@@ -13,8 +13,8 @@ from django.urls import reverse
 from standardwebhooks.webhooks import Webhook as Signer
 
 from approvals.models import Approval
-from approvals.notices.sealed import opened
 from durableagents.contrib.webhooks.models import Message, Webhook
+from durableagents.outgoing.encryption import decrypt
 from ledger.accounts import PROOF, is_authentic_account
 from ledger.errors import NotFound
 from ledger.web.seeing.viewers import looking_as, must_see, reads, viewer_of
@@ -39,9 +39,9 @@ def body_of(row: Message) -> str:
 
 def headers_of(row: Message, body: str, now: datetime) -> dict[str, str]:
     """Return the headers of a message, signed with the webhook's secret, and with its old one while that is valid.
-    Raises sealed.Unreadable."""
+    Raises Undecryptable."""
     now, name = now.astimezone(UTC), str(row)
-    signatures = [Signer(opened(secret)).sign(name, now, body) for secret in _secrets(row.webhook, now)]
+    signatures = [Signer(decrypt(secret)).sign(name, now, body) for secret in _secrets(row.webhook, now)]
     return {
         "Content-Type": "application/json",
         "webhook-id": name,

@@ -7,19 +7,18 @@ import base64
 import secrets
 from datetime import datetime, timedelta
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 from django.db import transaction
 from django.db.models import Q
 from pydantic import Field
 
-from approvals.notices import chat
-from approvals.notices.sealed import seal
 from approvals.queue_models import Queue
 from approvals.queues.who import Unchanged, account, as_admin, check_text, wrong
 from durableagents.contrib.webhooks.events import EVENTS, KEPT_DAYS, TEST
 from durableagents.contrib.webhooks.models import Message, Webhook
+from durableagents.outgoing import http
+from durableagents.outgoing.encryption import encrypt
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
@@ -98,7 +97,8 @@ def create(body: WebhookBody, *, by: Actor) -> tuple[Webhook, str]:
     JustificationRequired."""
     as_admin(by, _TO)
     check_text("name", body.name)
-    address, shown = _address(body.url)  # before any lock, since it resolves the name on the network
+    # Before any lock, since it resolves the name on the network.
+    address, shown = http.store_address(body.url, field="url")
     secret = new_secret()
     with transaction.atomic():
         by, why, now = as_admin(by, _TO), justified("webhook", body.justification), database_now()
@@ -107,7 +107,9 @@ def create(body: WebhookBody, *, by: Actor) -> tuple[Webhook, str]:
             raise wrong("name", f"would be one more than {MAX_WEBHOOKS} webhooks", "end one first")
         if known.filter(name=body.name).exists():
             raise wrong("name", "is taken", "another name")
-        row = Webhook(name=body.name, address=address, shown=shown, secret=seal(secret), made_at=now, creator=by.person)
+        row = Webhook(
+            name=body.name, address=address, shown=shown, secret=encrypt(secret), made_at=now, creator=by.person
+        )
         _fill(row, body.model_dump(exclude={"name", "url", "justification"}), by)
         return _done("webhook", row, {}, by=by, why=why, now=now), secret
 
@@ -116,7 +118,7 @@ def change(webhook_id: int, body: WebhookChangeBody, *, by: Actor) -> Webhook:
     """Change a webhook. Raises as `create` does, and NotFound, WrongState, Unchanged."""
     as_admin(by, _TO)
     given = body.model_dump(exclude={"justification", "url"}, exclude_none=True)
-    address = None if body.url is None else _address(body.url)
+    address = None if body.url is None else http.store_address(body.url, field="url")
     with transaction.atomic():
         by, why = as_admin(by, _TO), justified("webhook_change", body.justification)
         row = _locked(webhook_id)
@@ -137,7 +139,7 @@ def rotate(webhook_id: int, body: SecretBody, *, by: Actor) -> tuple[Webhook, st
     row, secret, now = _locked(webhook_id), new_secret(), database_now()
     before = said(row)
     row.previous_secret, row.previous_until = row.secret, now + timedelta(hours=body.overlap_hours)
-    row.secret = seal(secret)
+    row.secret = encrypt(secret)
     return _done("webhook_secret", row, before, by=by, why=why, now=now), secret
 
 
@@ -305,18 +307,6 @@ def _events(names: list[str]) -> list[str]:
     if not names:
         raise wrong("events", "is empty", f"some of {', '.join(EVENTS)}")
     return [name for name in EVENTS if name in names]
-
-
-def _address(url: str) -> tuple[str, str]:
-    """Return the address as stored and as shown. Bad or internal ones are refused here, and again when sending."""
-    fix = "an https address on the public internet"
-    try:
-        chat.places(chat.checked(url))
-    except chat.Forbidden as error:
-        raise wrong("url", str(error), fix) from None
-    except (OSError, UnicodeError):
-        raise wrong("url", "names a host that can't be found", fix) from None
-    return seal(url), f"{urlsplit(url).netloc} …{url[-4:]}"
 
 
 def _done(

@@ -263,8 +263,11 @@ def put_down(act: Act, wait: Wait, event: e.OutcomeProposed) -> Proposal:
     """Record the first proposal and notify those who could confirm it."""
     after = {"tool": event.tool, "verdict": event.verdict, "attempt": event.attempt}
     _record(PROPOSE, act, wait, event, after=after)
-    for told in features.every(lambda each: each.on_outcome_proposed):
-        told(act.run, wait, event.n)
+    features.notify(
+        features.Notification(
+            kind="outcome_said", fact=f"{wait.pk}:{event.n}", run_id=act.run.pk, wait_id=wait.pk, about=str(event.n)
+        )
+    )
     return newest([wait])[wait.pk]
 
 

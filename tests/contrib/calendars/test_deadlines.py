@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from approvals.models import Approval, Decision, Escalation, Notice
-from approvals.notices import addressing, channels, courier
-from approvals.notices.channels import ChannelBody
+from approvals.models import Approval, Decision, Escalation
 from approvals.proofs import ProofNeeded
 from approvals.queues import acts as queue_acts
 from approvals.queues.acts import QueueBody
@@ -24,6 +22,9 @@ from durableagents.contrib.calendars.clock import DEADLINES
 from durableagents.contrib.calendars.services import AbsenceBody
 from durableagents.contrib.calendars.terms import QueueTiming, Step, settle
 from durableagents.contrib.calendars.versions import calendar_of
+from durableagents.contrib.notifications import addressing, channels, delivering
+from durableagents.contrib.notifications.channels import ChannelBody
+from durableagents.contrib.notifications.models import Notice
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.codec import unpack
@@ -39,8 +40,8 @@ from tests.cases import each_case
 from tests.contrib.change_control.test_rule_changes import anna, bert, guarded
 from tests.contrib.halts.halting import halt, lift_for_all
 from tests.contrib.halts.test_standing_still import HOUR, is_about, left, pass_time
+from tests.contrib.notifications.mail_server import Postbox, postbox
 from tests.contrib.step_up.test_stepup import fresh, rule
-from tests.integration.approvals.post import Postbox, postbox
 from tests.integration.approvals.setup import WHY, boss, say, somebody
 from tests.integration.approvals.test_stages import TWO
 from tests.integration.approvals.test_stages import buying as staged
@@ -382,7 +383,7 @@ LEGAL = {"on_timeout": "escalate", "steps": [{"to": "legal", "hours": 4}]}
 
 def deliver() -> None:
     addressing.address_all()
-    courier.carry(courier.BY_MAIL)
+    delivering.deliver(delivering.BY_MAIL)
 
 
 def board(by: Actor) -> None:

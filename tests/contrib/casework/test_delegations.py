@@ -9,10 +9,11 @@ from django.contrib.auth.models import Group, User
 from django.db import connection
 
 from approvals.brief import brief
-from approvals.models import Approval, Decision, Delegation, Notice, Seat
-from approvals.notices.recipients import case_of, recipients
+from approvals.models import Approval, Decision, Delegation, Seat
 from approvals.services import AlreadyDecided
 from durableagents.contrib.casework.delegations import NotHeld, delegate, take_back
+from durableagents.contrib.notifications.models import Notice
+from durableagents.contrib.notifications.recipients import find_recipients, read_subject
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import override
@@ -50,7 +51,7 @@ def test_who_has_it_decides_just_this_one_in_the_others_place(
     (event,) = events(case.run, e.ApprovalDelegated)
     assert (event.principal, event.person, event.to, event.by) == (fiona.person, dora.person, "dora", "user:fiona")
     (notice,) = Notice.objects.filter(kind="delegated")
-    assert [user.username for user in recipients(case_of(notice))] == ["dora"]
+    assert [user.username for user in find_recipients(read_subject(notice))] == ["dora"]
     assert ActRecord.objects.get(action="delegate").justification == WHY
     say(case, dora)
     decision = Decision.objects.get()

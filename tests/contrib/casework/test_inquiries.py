@@ -9,10 +9,11 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.cases.amending import amend
-from approvals.models import Approval, Inquiry, Notice
+from approvals.models import Approval, Inquiry
 from approvals.services import AlreadyDecided
 from durableagents import Context, End
 from durableagents.contrib.casework.inquiries import AlreadyEnded, answer, ask, withdraw
+from durableagents.contrib.notifications.models import Notice
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import override

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import User
 
-from approvals.outbox import Notice
 from durableagents.contrib.change_control import services as changes
 from durableagents.contrib.change_control import setting as guards
 from durableagents.contrib.change_control.models import RuleChange
 from durableagents.contrib.change_control.setting import GuardsBody
+from durableagents.contrib.notifications.models import Notice
 from durableagents.contrib.policies import services as policies
 from ledger.actors import Actor
 from ledger.change_control import FAMILIES
 from tests.contrib.change_control.test_rule_changes import anna, bert, proposed, rule
-from tests.integration.approvals.post import Postbox
+from tests.contrib.notifications.mail_server import Postbox
+from tests.contrib.notifications.test_notices import deliver
 from tests.integration.approvals.setup import WHY, somebody
-from tests.integration.approvals.test_notices import deliver
 from tests.rewriting import rewrite
 
 pytestmark = pytest.mark.django_db

@@ -13,13 +13,13 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from approvals.notices import mail
 from durableagents.contrib.reports import schedule, statements
 from durableagents.contrib.reports.catalogue import REPORTS
 from durableagents.contrib.reports.models import Finding, Mailing, StoredReport
 from durableagents.contrib.reports.period import PeriodProblem, last_complete, read_period
 from durableagents.contrib.reports.tables import inert
 from durableagents.identity.auth import issue_key
+from durableagents.outgoing import mail
 from ledger.web.roles import role_in
 from runs.models import Run
 from tests.contrib.reports.conftest import Scenario, make, rows
@@ -184,7 +184,7 @@ def test_scheduled_reports_are_stored_once_with_their_digest_and_mailed(
         sent.append(text)
         return outcomes.pop(0)
 
-    monkeypatch.setattr(mail, "post", post)
+    monkeypatch.setattr(mail, "send", post)
     monkeypatch.setattr(mail, "is_set", lambda: True)
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"report_recipients": ["audit@example.org"]})
     tamper("UPDATE runs_run SET created_at = now() - interval '40 days'")

@@ -218,7 +218,7 @@ class Server:
 def server(settings: Any) -> Iterator[Server]:
     from ipaddress import ip_network
 
-    from approvals.notices import chat
+    from durableagents.outgoing import http
 
     found, release = Server(), threading.Event()
 
@@ -238,20 +238,20 @@ def server(settings: Any) -> Iterator[Server]:
         def log_message(self, *_: Any) -> None:
             """Stay silent."""
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
-    thread = threading.Thread(target=http.serve_forever)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    found.address = f"http://127.0.0.1:{http.server_port}/seals"
+    found.address = f"http://127.0.0.1:{server.server_port}/seals"
     update = {"webhook_addresses": ["127.0.0.0/8"]}
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update=update)
     assert settings.DURABLEAGENTS.webhook_networks == (ip_network("127.0.0.0/8"),)
     yield found
     release.set()
-    http.shutdown()
+    server.shutdown()
     thread.join()
-    http.server_close()
-    chat._silent.clear()
+    server.server_close()
+    http._silent.clear()
 
 
 def test_an_https_witness_gets_each_seal_with_its_token(new_run: NewRun, server: Server, tmp_path: Path) -> None:
@@ -303,9 +303,9 @@ def test_a_slow_witness_holds_up_neither_sealing_nor_the_others(
 ) -> None:
     from django.db import connection
 
-    from approvals.notices import chat
+    from durableagents.outgoing import http
 
-    monkeypatch.setattr(chat, "WHOLE_SECONDS", 3.0)
+    monkeypatch.setattr(http, "WHOLE_SECONDS", 3.0)
     slow = read_witness(server.address)
     several_seals(new_run, 1)
     server.answers = [None] * 3
@@ -426,7 +426,7 @@ def test_an_empty_copy_is_named(new_run: NewRun, witness: SealWitness, tmp_path:
     assert any("has no seal of this installation" in str(each) for each in check_witness(tmp_path / "empty"))
 
 
-def test_status_says_that_no_witness_is_configured() -> None:
+def test_status_says_that_no_witness_is_set() -> None:
     code, text = run_command("status")
     assert code == 1 and "set DURABLEAGENTS_SEAL_WITNESSES" in text
     assert every_seal() is None and every_seal_witness() is None

@@ -13,12 +13,13 @@ from django.db import connection, transaction
 from django.test import Client
 from django.urls import reverse
 
-from approvals.models import Approval, Decision, Notice, Queue
-from approvals.notices.recipients import case_of
+from approvals.models import Approval, Decision, Queue
 from approvals.queues import acts as queues
 from approvals.queues.acts import ProofBody
 from approvals.services import decide
 from durableagents import BusinessFailure, Context, End
+from durableagents.contrib.notifications.models import Notice
+from durableagents.contrib.notifications.recipients import read_subject
 from durableagents.contrib.policies import services as policies
 from durableagents.contrib.policies.services import NewPolicyBody
 from durableagents.contrib.standing_approvals import answering
@@ -389,8 +390,8 @@ def test_people_are_told_only_of_what_it_does_not_answer(stage: Stage, fiona: Ac
     assert due[answered.pk] > timedelta(seconds=4) < due[left.pk] and due[other.pk] < timedelta(seconds=1)
     swept()
     assert (state(answered.run), state(left.run)) == ("approved", "open")
-    assert case_of(Notice.objects.get(kind="opened", approval_id=answered.pk)).over == "it is approved"
-    assert case_of(Notice.objects.get(kind="opened", approval_id=left.pk)).over == ""
+    assert read_subject(Notice.objects.get(kind="opened", approval_id=answered.pk)).obsolete_reason == "it is approved"
+    assert read_subject(Notice.objects.get(kind="opened", approval_id=left.pk)).obsolete_reason == ""
 
 
 def test_questions_that_were_open_before_it_are_left_to_people(stage: Stage, fiona: Actor, agent: Agent) -> None:

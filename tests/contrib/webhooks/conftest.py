@@ -16,7 +16,7 @@ from durableagents.contrib.webhooks import services
 from durableagents.contrib.webhooks.models import Webhook
 from durableagents.contrib.webhooks.services import WebhookBody
 from ledger.actors import Actor
-from tests.integration.approvals.post import allow
+from tests.contrib.notifications.mail_server import allow
 from tests.integration.runs.conftest import _agents_of_this_test, outside, stage, tools
 
 __all__ = ["_agents_of_this_test", "outside", "stage", "tools"]

@@ -19,12 +19,13 @@ from django.conf import settings as configured
 from django.db import connection, transaction
 from standardwebhooks.webhooks import Webhook as Verifier
 
-from approvals.models import Notice
-from approvals.notices import chat, own
-from approvals.notices.channels import PreferenceBody
+from durableagents.contrib.notifications import preferences
+from durableagents.contrib.notifications.models import Notice
+from durableagents.contrib.notifications.preferences import PreferenceBody
 from durableagents.contrib.webhooks import delivering, events, queries, services
 from durableagents.contrib.webhooks.models import Attempt, Message, Webhook
 from durableagents.contrib.webhooks.services import ReplayBody, SecretBody
+from durableagents.outgoing import http
 from ledger.errors import InvalidInput
 from runs.engine.agents import registry
 from runs.models import Run, Wait
@@ -101,7 +102,7 @@ def test_an_event_is_written_if_and_only_if_its_change_is(stage: Stage, tools: T
 def test_a_starter_who_chose_so_is_told_of_the_end(stage: Stage, tools: Toolbox) -> None:
     ida = somebody("ida", "integrator", email="ida@example.org")
     other = somebody("ivo", "integrator")
-    own.prefer(PreferenceBody(ways={"ended": ["browser"]}), by=ida)
+    preferences.save_settings(PreferenceBody(ways={"ended": ["browser"]}), by=ida)
     runs = []
     for by in (ida, other):
         run = stage.start(calling(tools, "order"))
@@ -233,13 +234,13 @@ def test_a_hostile_answer_fails_and_stops_no_other(stage: Stage, tools: Toolbox,
 def test_an_endpoint_has_the_whole_time_for_its_answer(
     stage: Stage, tools: Toolbox, receivers: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chat, "STEP_SECONDS", 0.2)
+    monkeypatch.setattr(http, "STEP_SECONDS", 0.2)
     slow = receivers()
     slow.on_message = lambda: time.sleep(1)
     row = webhook(slow, "run.completed")
     completed(stage, tools)
     delivering.deliver()
-    assert row.messages.get().state == "sent" and chat.WHOLE_SECONDS == 20.0
+    assert row.messages.get().state == "sent" and http.WHOLE_SECONDS == 20.0
 
 
 def test_what_an_endpoint_may_answer(stage: Stage, tools: Toolbox, receivers: Begin) -> None:

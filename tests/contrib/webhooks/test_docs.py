@@ -12,8 +12,8 @@ from typing import Any
 from durableagents.contrib.webhooks import delivering, services
 from durableagents.contrib.webhooks.models import Message
 from tests.conftest import free_ports
+from tests.contrib.notifications.mail_server import allow
 from tests.contrib.webhooks.conftest import SHELL, WHY, Receiver, webhook
-from tests.integration.approvals.post import allow
 from tests.integration.runs.stage import Stage, calling
 from tests.waiting import eventually
 from tests.world import Toolbox

@@ -11,9 +11,9 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
-from approvals.models import Delivery, Notice
 from approvals.queue_models import Limit, Queue
 from durableagents.contrib.calendars.models import Calendar, Timing
+from durableagents.contrib.notifications.models import Delivery, Notice
 from durableagents.contrib.policies.models import Policy
 from ledger.models import ActRecord
 from tests.cases import each_case

@@ -19,9 +19,9 @@ from django.test import Client
 from django.utils import timezone
 
 from approvals.models import Approval, Decision
-from approvals.notices.recipients import may_be_told
 from durableagents.contrib.limits.permits import WorkerLimits
 from durableagents.contrib.limits.queries import get_limit, list_limits
+from durableagents.contrib.notifications.recipients import may_receive
 from durableagents.contrib.releases import services
 from durableagents.identity.session_rows import row_key
 from ledger.actors import Actor
@@ -101,7 +101,7 @@ def test_forged_role_of_a_authentic_account_gives_no_rights_and_no_mail() -> Non
     client = Client()
     client.force_login(ada)
     assert client.get("/inbox").status_code == 302
-    assert not may_be_told(None, User.objects.get(pk=ada.pk))  # type: ignore[arg-type] # it is judged before the case
+    assert not may_receive(None, User.objects.get(pk=ada.pk))  # type: ignore[arg-type] # it is judged before the case
     assert "account 'ada'" in named() and "role_given of user:ada" in named()
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from ledger.actors import Actor
-from tests.integration.approvals.post import postbox, room
+from tests.contrib.notifications.mail_server import postbox, room
 from tests.integration.approvals.setup import somebody
 from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, outside, stage, tools
 

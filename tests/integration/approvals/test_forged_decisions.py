@@ -16,11 +16,6 @@ from django.test import Client
 
 from approvals import trail
 from approvals.models import Approval, Decision
-from approvals.notices import channels, words
-from approvals.notices.addressing import is_for
-from approvals.notices.channels import ChannelBody
-from approvals.notices.recipients import case_of
-from approvals.outbox import Notice
 from approvals.queue_models import Deputy, Limit, Queue
 from approvals.queues import acts
 from approvals.queues import acts as queue_acts
@@ -36,6 +31,11 @@ from durableagents.contrib.calendars.models import Absence, Calendar, Timing
 from durableagents.contrib.calendars.versions import current_calendars
 from durableagents.contrib.casework.delegations import delegate
 from durableagents.contrib.change_control.models import FourEyes, RuleChange
+from durableagents.contrib.notifications import channels, texts
+from durableagents.contrib.notifications.addressing import receives
+from durableagents.contrib.notifications.channels import ChannelBody
+from durableagents.contrib.notifications.models import Notice
+from durableagents.contrib.notifications.recipients import read_subject
 from durableagents.contrib.releases.models import Ramp
 from ledger.actors import Actor
 from ledger.append import acted
@@ -354,9 +354,9 @@ def test_where_a_question_is_said_to_have_gone_is_told_nothing(case: Approval) -
     chat = channels.add(body, by=admin)
     notice = Notice.objects.get(kind="opened", approval_id=case.pk)
     run_sql("UPDATE approvals_approval SET escalated_to = '{legal}'")
-    told = case_of(notice)
-    assert told.queues == ["finance_po"] and not is_for(chat, told)
-    assert "legal" not in str(words.said(told))
+    told = read_subject(notice)
+    assert told.queues == ["finance_po"] and not receives(chat, told)
+    assert "legal" not in str(texts.text_of(told))
 
 
 SAID = {

@@ -15,7 +15,6 @@ from django.db import connection
 from django.utils import timezone
 
 from approvals.models import Queue
-from approvals.outbox import Channel
 from approvals.queue_models import Deputy, Limit
 from approvals.queues.labels import FIELDS, fields_in
 from durableagents.contrib.calendars.models import Absence, Calendar, Timing
@@ -23,6 +22,7 @@ from durableagents.contrib.change_control import services as changes
 from durableagents.contrib.change_control import setting as guards
 from durableagents.contrib.change_control.models import RuleChange
 from durableagents.contrib.change_control.setting import GuardsBody
+from durableagents.contrib.notifications.models import Channel
 from durableagents.identity import rights
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, Moved

@@ -14,10 +14,10 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, models, transaction
 from psycopg import errors
 
-from approvals.outbox import Channel, Device
 from approvals.queue_models import Queue
 from durableagents.contrib.bulk.models import Batch
 from durableagents.contrib.change_control.models import FourEyes
+from durableagents.contrib.notifications.models import Channel, Device
 from durableagents.contrib.schedules.models import Schedule
 from durableagents.models import OwnTag
 from ledger.clock import database_now

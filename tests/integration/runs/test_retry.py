@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from approvals.models import Approval, Notice
-from approvals.notices import addressing
+from approvals.models import Approval
 from durableagents import BusinessFailure, Context, End, Failure, TransportError
+from durableagents.contrib.notifications import addressing
+from durableagents.contrib.notifications.models import Notice
 from ledger import events as e
 from ledger.codec import decode, unpack
 from ledger.models import Event

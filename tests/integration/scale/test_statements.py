@@ -18,8 +18,6 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from approvals.models import Approval, Calendar, Policy
-from approvals.notices import channels
-from approvals.notices.channels import ChannelBody
 from approvals.queues.along import FACTS
 from durableagents.contrib.bulk import services as bulk
 from durableagents.contrib.bulk.services import BatchBody
@@ -27,6 +25,8 @@ from durableagents.contrib.calendars.models import Calendar
 from durableagents.contrib.change_control.models import RuleChange
 from durableagents.contrib.halts import services as halts
 from durableagents.contrib.halts.services import HaltBody
+from durableagents.contrib.notifications import channels
+from durableagents.contrib.notifications.channels import ChannelBody
 from durableagents.contrib.policies import services as policies
 from durableagents.contrib.policies.models import Policy
 from durableagents.contrib.policies.services import NewPolicyBody

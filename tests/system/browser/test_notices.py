@@ -12,7 +12,7 @@ from aiosmtpd.controller import Controller
 from playwright.sync_api import Page, expect
 
 from tests.conftest import free_ports
-from tests.integration.approvals.post import Postbox
+from tests.contrib.notifications.mail_server import Postbox
 from tests.system.browser.looks import check, holds_up
 from tests.system.browser.site import ALONE, Site, running
 from tests.system.browser.steps import PASSWORD, approve, first_administrator, invited, read_all, start_clerk

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, expect
 
-from tests.integration.approvals.push_service import Browser as Subscription
+from tests.contrib.notifications.push_service import Browser as Subscription
 from tests.system.browser.conftest import Complaints
 from tests.system.browser.looks import PHONE, holds_up
 from tests.system.browser.site import Site

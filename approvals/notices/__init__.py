@@ -1,1 +1,0 @@
-"""Notifications by mail, chat and browser. Other code creates them through `tell`."""

@@ -1,0 +1,21 @@
+"""Addresses of this app's pages."""
+
+from django.urls import path
+
+from durableagents.contrib.notifications import views
+
+urlpatterns = [
+    path("notifications", views.Mine.as_view(), name="notifications"),
+    path("notifications/settings", views.Settings.as_view(), name="notice_settings"),
+    path("notifications/tests", views.Tests.as_view(), name="notice_tests"),
+    path("notifications/browser", views.Browser.as_view(), name="notice_browser"),
+    path("notifications/log", views.LogPage.as_view(), name="notice_log"),
+    path("notifications/log/<int:delivery_id>/replays", views.Replays.as_view(), name="notice_replays"),
+    path("notifications/channels", views.ChannelsPage.as_view(), name="channels"),
+    path("notifications/channels/new", views.NewChannel.as_view(), name="new_channel"),
+    path("notifications/channels/<int:channel_id>/changes", views.ChannelChanges.as_view(), name="channel_changes"),
+    path("notifications/channels/<int:channel_id>/ends", views.ChannelEnds.as_view(), name="channel_ends"),
+    path("notifications/channels/<int:channel_id>/tests", views.ChannelTests.as_view(), name="channel_tests"),
+    path("account/devices", views.Devices.as_view(), name="account_devices"),
+    path("account/devices/<int:device_id>/removals", views.DeviceRemovals.as_view(), name="account_device_removals"),
+]

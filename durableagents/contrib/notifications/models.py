@@ -1,0 +1,234 @@
+"""Notices, deliveries, channels, devices and preferences. A notice is written in the transaction of the event that it
+reports (sql/), without content, and grants nothing. Channels and devices decide where texts are sent, so each row has a
+code (ledger/codes.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import time
+from typing import Any
+
+import pgtrigger
+from django.db import models
+from pydantic import TypeAdapter, ValidationError
+
+from approvals.queue_models import Queue
+from ledger.models import Coded, Json
+
+
+class Notice(models.Model):
+    """An event to notify people of. `fact` is unique, so the same event is written once."""
+
+    class State(models.TextChoices):
+        NEW = "new"
+        ADDRESSED = "addressed"
+        OVER = "over"
+
+    id = models.BigAutoField(primary_key=True)
+    fact = models.TextField(unique=True)
+    kind = models.TextField()
+    run_id = models.UUIDField(null=True)
+    approval_id = models.UUIDField(null=True)
+    wait_id = models.UUIDField(null=True)
+    person = models.BigIntegerField(
+        null=True, help_text="Empty: everyone the kind is for; otherwise this account alone."
+    )
+    about = models.TextField(blank=True, default="", help_text="A subject without an id: an agent's version.")
+    state = models.TextField(choices=State.choices, default=State.NEW)
+    note = models.TextField(blank=True, default="")
+    at = models.DateTimeField()
+    due_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "approvals_notice"
+        indexes = [
+            models.Index(fields=["due_at", "id"], condition=models.Q(state="new"), name="approvals_notice_due"),
+            models.Index(fields=["kind", "about", "-at"], condition=~models.Q(about=""), name="approvals_notice_about"),
+            models.Index(fields=["at"], name="approvals_notice_old"),
+        ]
+
+
+class CheckedJson(Json):
+    """JSON of one type. Anything else in the database, written by others, reads as an empty value, so that one damaged
+    row doesn't stop the delivery of all others."""
+
+    adapter: TypeAdapter[Any]
+    empty: Callable[[], Any]
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        try:
+            return self.adapter.validate_python(super().from_db_value(value, expression, connection), strict=True)
+        except ValidationError:
+            return self.empty()
+
+
+class KindNames(CheckedJson):
+    adapter, empty = TypeAdapter(list[str]), list
+
+
+class Tries(CheckedJson):
+    adapter, empty = TypeAdapter(list[dict[str, str]]), list
+
+
+class MediaByKind(CheckedJson):
+    adapter, empty = TypeAdapter(dict[str, list[str]]), dict
+
+
+class Channel(Coded):
+    """A chat or shared mailbox of a queue; without a queue, of the operators. An ended one stays ended."""
+
+    class Form(models.TextChoices):
+        WEBHOOK = "webhook"
+        MAILBOX = "mailbox"
+
+    id = models.BigAutoField(primary_key=True)
+    queue = models.ForeignKey(Queue, null=True, on_delete=models.PROTECT, related_name="channels")
+    form = models.TextField(choices=Form.choices)
+    name = models.TextField()
+    # Encrypted, since a webhook's address is the right to write there. `shown` is its public part.
+    address = models.TextField()
+    shown = models.TextField()
+    kinds = KindNames()
+    set_by = models.TextField()
+    made_at = models.DateTimeField()
+    changed_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "approvals_channel"
+        constraints = [
+            # An ended row can't be inserted again with its old code.
+            models.UniqueConstraint(fields=["name", "made_at"], name="approvals_channel_once")
+        ]
+        triggers = [
+            pgtrigger.Protect(
+                name="stays_ended", operation=pgtrigger.Update, condition=pgtrigger.Q(old__ended_at__isnull=False)
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Device(Coded):
+    """A phone or browser that gets its person's notifications while no page is open. Its address is encrypted, since
+    knowing it is the right to write there. An ended one stays ended."""
+
+    FREE = frozenset({"told_at", "ended_at", "why"})
+
+    id = models.BigAutoField(primary_key=True)
+    person = models.BigIntegerField(help_text="The account.")
+    name = models.TextField(help_text="Its browser, as that calls itself.")
+    service = models.TextField(help_text="The host of its push service.")
+    address = models.TextField(help_text="Its endpoint and keys, encrypted.")
+    digest = models.BinaryField(max_length=32, help_text="Of the endpoint.")
+    key = models.TextField(help_text="Public key of this installation to which it is bound.")
+    token_hash = models.BinaryField(max_length=32, help_text="Of the token that its browser keeps.")
+    made_at = models.DateTimeField()
+    told_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    why = models.TextField(blank=True, default="", help_text="Why it has ended.")
+
+    class Meta:
+        db_table = "approvals_device"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["digest"], condition=models.Q(ended_at__isnull=True), name="approvals_device_once"
+            ),
+            # An ended row can't be inserted again with its old code.
+            models.UniqueConstraint(fields=["digest", "made_at"], name="approvals_device_made_once"),
+        ]
+        indexes = [
+            models.Index(fields=["person"], condition=models.Q(ended_at__isnull=True), name="approvals_device_of"),
+            models.Index(fields=["token_hash"], name="approvals_device_browser"),
+        ]
+        triggers = [
+            pgtrigger.Protect(
+                name="device_stays_ended",
+                operation=pgtrigger.Update,
+                condition=pgtrigger.Q(old__ended_at__isnull=False),
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Delivery(models.Model):
+    """One notice for one recipient by one medium."""
+
+    class State(models.TextChoices):
+        WAITING = "waiting"
+        SENDING = "sending"
+        SENT = "sent"
+        NEEDLESS = "needless"
+        DEAD = "dead"
+
+    class By(models.TextChoices):
+        EMAIL = "email"
+        BROWSER = "browser"
+        MAILBOX = "mailbox"
+        WEBHOOK = "webhook"
+        PUSH = "push"
+
+    id = models.BigAutoField(primary_key=True)
+    notice = models.ForeignKey(Notice, on_delete=models.CASCADE, related_name="deliveries")
+    by = models.TextField(choices=By.choices)
+    person = models.BigIntegerField(null=True)
+    channel = models.ForeignKey(Channel, null=True, on_delete=models.PROTECT, related_name="deliveries")
+    device = models.ForeignKey(Device, null=True, on_delete=models.PROTECT, related_name="deliveries")
+    state = models.TextField(choices=State.choices, default=State.WAITING)
+    is_grouped = models.BooleanField(default=False, help_text="Sent together with others that are due then.")
+    message = models.UUIDField(null=True, help_text="Id of the message: the same for each try, and for a group.")
+    due_at = models.DateTimeField()
+    tries = Tries(default=list, help_text="Of each attempt: at, outcome, why, message (its id).")
+    note = models.TextField(blank=True, default="", help_text="Why it was not sent, or is tried again.")
+    made_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "approvals_delivery"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["notice", "by", "person", "channel", "device"],
+                nulls_distinct=False,
+                name="approvals_delivery_once",
+            )
+        ]
+        indexes = [
+            models.Index(
+                fields=["by", "due_at", "id"],
+                condition=models.Q(state__in=["waiting", "sending"]),
+                name="approvals_delivery_due",
+            ),
+            models.Index(fields=["message"], condition=models.Q(message__isnull=False), name="approvals_delivery_sent"),
+            models.Index(fields=["person", "by", "-made_at"], name="approvals_delivery_of"),
+            models.Index(fields=["-made_at", "-id"], name="approvals_delivery_log"),
+            models.Index(fields=["state", "-made_at", "-id"], name="approvals_delivery_by_state"),
+        ]
+
+
+def default_digest_time() -> time:
+    """Return the default time of a daily digest."""
+    return time(8)
+
+
+class Preference(models.Model):
+    """A person's notification settings. Without a row, or without a kind in it, the kind's own rule applies."""
+
+    class Digest(models.TextChoices):
+        NONE = "none"
+        HOURLY = "hourly"
+        DAILY = "daily"
+
+    person = models.BigIntegerField(primary_key=True)
+    ways = MediaByKind(default=dict, help_text="Kind → the media by which they are told of it.")
+    zone = models.TextField(default="UTC")
+    quiet_from = models.TimeField(null=True)
+    quiet_until = models.TimeField(null=True)
+    digest = models.TextField(choices=Digest.choices, default=Digest.NONE)
+    digest_at = models.TimeField(default=default_digest_time)
+    changed_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "approvals_preference"

@@ -1,0 +1,320 @@
+"""Pages of notification settings, the delivery log and channels, and acts on one's own devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect
+
+from approvals.queue_models import Queue
+from approvals.queues.who import ADMIN, is_admin
+from durableagents.contrib.notifications import channels, delivering, devices, preferences, queries
+from durableagents.contrib.notifications.channels import ChannelBody, ChannelChangeBody
+from durableagents.contrib.notifications.kinds import CHOSEN, KINDS, OF_OPERATORS, OF_QUEUES, Medium
+from durableagents.contrib.notifications.models import Delivery
+from durableagents.contrib.notifications.preferences import PreferenceBody
+from durableagents.identity.browsers import browser_of
+from durableagents.outgoing import mail
+from ledger.actors import Actor
+from ledger.errors import DurableAgentsError
+from ledger.web.bodies import fit
+from ledger.web.cursors import placed, placed_at
+from ledger.web.navigation import pages_on
+from ledger.web.page_base import OwnPage, Page
+from ledger.web.page_forms import Refused, Sent
+from ledger.web.roles import AUDITOR, EVERY, OPERATOR, actor, ordered, roles
+from ledger.zones import zones
+from runs.services.bodies import SteerBody
+
+_MAX_OWN = 10  # deliveries on a person's own page
+_COOKIE_SECONDS = 400 * 86_400  # the longest that browsers keep cookies
+
+
+class NotificationPage(Page):
+    """For everybody with a role, and for administrators."""
+
+    section = "notifications"
+
+    def may_open(self, held: frozenset[str]) -> bool:
+        """Return whether the reader may get or configure notifications."""
+        return super().may_open(held) or is_admin(self.request.user)
+
+    @property
+    def by(self) -> Actor:
+        held = roles(self.request.user)
+        role = OPERATOR if OPERATOR in held else ADMIN if is_admin(self.request.user) else (ordered(held) or [""])[0]
+        return actor(self.request, role)
+
+
+class Mine(NotificationPage):
+    """The reader's own settings."""
+
+    template = "notifications/mine.html"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.render(request)
+
+    def render(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
+        """Show the page, with a refused form."""
+        assert request.user.pk is not None
+        own = preferences.settings_of(request.user.pk)
+        context = {
+            "kinds": [
+                (kind, [(by, f"{kind.name}.{by}", by in own.ways[kind.name]) for by in Medium]) for kind in CHOSEN
+            ],
+            "own": own,
+            "typed": refused.typed if refused else {},
+            "refused": refused,
+            "zones": sorted(zones()),
+            "is_mail_set": mail.is_set(),
+            "deliveries": queries.find_deliveries(person=request.user.pk, limit=_MAX_OWN)[:_MAX_OWN],
+            "may_read_log": queries.may_read_log(roles(request.user)) or is_admin(request.user),
+        }
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+
+class Settings(Mine):
+    """Save the reader's settings."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form = Sent(request)
+        try:
+            preferences.save_settings(_preference_body(form), by=self.by)
+        except DurableAgentsError as error:
+            return self.render(request, Refused("settings", error, form.kept))
+        messages.success(request, "Notification settings saved.", extra_tags="ok")
+        return redirect("notifications")
+
+
+def _preference_body(form: Sent) -> PreferenceBody:
+    """Read the form. A cleared box sends nothing, so every kind is set."""
+    boxes = {f"{kind.name}.{by}": (kind.name, by.value) for kind in CHOSEN for by in Medium}
+    form.check([*boxes, *(name for name in PreferenceBody.model_fields if name != "ways")])
+    ways: dict[str, list[str]] = {kind.name: [] for kind in CHOSEN}
+    for box, (kind, by) in boxes.items():
+        if form.texts.get(box) == "on":
+            ways[kind].append(by)
+    rest = {name: text for name, text in form.texts.items() if name not in boxes and text}
+    return fit(PreferenceBody, {"ways": ways, **rest}, "form")
+
+
+class Tests(NotificationPage):
+    """Send a test to oneself."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        preferences.request_test(by=self.by)
+        messages.success(request, "Test sent. The result appears below in a few seconds.", extra_tags="ok")
+        return redirect("notifications")
+
+
+class Browser(NotificationPage):
+    """Notifications for an open page's script, taken when read."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        assert isinstance(request.user, User)
+        return self.private(request, JsonResponse({"shown": delivering.take_for_page(request.user)}))
+
+
+# --- one's own devices, on the page of one's account ------------------------------------------------------------------
+
+
+def _own_page() -> str:
+    """Return the page of one's own account; without an app that has one, that of notifications."""
+    return next((page.view for page in pages_on("account", frozenset(EVERY)) if page.view == "account"), "notifications")
+
+
+class Devices(OwnPage):
+    """Register this device for notifications."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form, name = Sent(request), browser_of(request.META.get("HTTP_USER_AGENT", ""))
+        response = redirect(_own_page())
+        try:
+            _, token = devices.subscribe(form.read(devices.DeviceBody), name, by=actor(request, ""))
+        except DurableAgentsError as refusal:
+            messages.error(request, refusal.detail, extra_tags="bad")
+            return response
+        messages.success(request, "This device now receives notifications.", extra_tags="ok")
+        response.set_cookie(
+            devices.cookie_name(),
+            token,
+            max_age=_COOKIE_SECONDS,
+            httponly=True,
+            samesite="Lax",
+            secure=settings.SESSION_COOKIE_SECURE,
+        )
+        return response
+
+
+class DeviceRemovals(OwnPage):
+    """Remove an own device."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, device_id: int) -> HttpResponse:
+        devices.remove(device_id, by=actor(request, ""))
+        messages.success(request, "Device removed.", extra_tags="ok")
+        return redirect(_own_page())
+
+
+# --- the log and channels ---------------------------------------------------------------------------------------------
+
+
+class LogPage(NotificationPage):
+    """The delivery log."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR})
+    template = "notifications/log.html"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.render(request)
+
+    def render(self, request: HttpRequest, refused: Refused | None = None, at: int = 0) -> HttpResponse:
+        """Show the page, with a form refused for one delivery."""
+        state, by = request.GET.get("state", ""), request.GET.get("by", "")
+        state = state if state in Delivery.State.values else ""
+        by = by if by in Delivery.By.values else ""
+        rows = queries.find_deliveries(state=state, by=by, beyond=placed_at(request.GET.get("beyond", "")))
+        last = rows[queries.PAGE - 1] if rows[queries.PAGE :] else None
+        context = {
+            "deliveries": rows[: queries.PAGE],
+            "state": state,
+            "by": by,
+            "more": placed(last.made_at, last.id) if last else "",
+            "refused": refused,
+            "at": at,
+            "states": Delivery.State.values,
+            "media": Delivery.By.values,
+            "may_replay": OPERATOR in roles(request.user) or is_admin(request.user),
+        }
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+
+class Replays(LogPage):
+    """Send a delivery again."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, delivery_id: int) -> HttpResponse:
+        form = Sent(request)
+        try:
+            channels.replay(delivery_id, by=self.by, justification=form.read(SteerBody).justification)
+        except DurableAgentsError as error:
+            return self.render(request, Refused("replay", error, form.kept), delivery_id)
+        messages.success(request, "Sending again.", extra_tags="ok")
+        return redirect("notice_log")
+
+
+class ChannelsPage(NotificationPage):
+    """Chats and mailboxes with their kinds."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR})
+    template = "notifications/channels.html"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.render(request)
+
+    def render(self, request: HttpRequest, refused: Refused | None = None, at: int = 0) -> HttpResponse:
+        """Show the page, with a form refused for one channel."""
+        context = {
+            "channels": [
+                (
+                    channels.channel_row(row),
+                    [KINDS[kind].label for kind in row.kinds if kind in KINDS],
+                    channels.mark(row),
+                )
+                for row in channels.list_channels()
+            ],
+            "may_set": is_admin(request.user),
+            "refused": refused,
+            "at": at,
+            "typed": refused.typed if refused else {},
+            "queues": list(Queue.objects.exclude(state=Queue.State.REMOVED).order_by("name")),
+            "kinds": [(KINDS[name], f"kind.{name}") for name in (*OF_QUEUES, *OF_OPERATORS)],
+            "of_queues": OF_QUEUES,
+        }
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+
+class ChannelAct(ChannelsPage):
+    """An act for administrators; the service checks it again."""
+
+    http_method_names = ["post"]
+    done = ""
+
+    def may_open(self, held: frozenset[str]) -> bool:
+        return self.request.method != "POST" or is_admin(self.request.user)
+
+    def refuse(self, request: HttpRequest) -> HttpResponse:
+        """Show 403 with the role that is allowed."""
+        return self.show(request, {"needed": ["Administrator"]}, template="errors/403.html", status=403)
+
+    def post(self, request: HttpRequest, channel_id: int = 0) -> HttpResponse:
+        form = Sent(request)
+        try:
+            self.act(form, channel_id, self.by)
+        except DurableAgentsError as error:
+            return self.render(request, Refused(f"{type(self).__name__}-{channel_id}", error, form.kept), channel_id)
+        messages.success(request, self.done, extra_tags="ok")
+        return redirect("channels")
+
+    def act(self, form: Sent, channel_id: int, by: Actor) -> None:
+        """Call the page's one service."""
+        raise NotImplementedError
+
+
+class NewChannel(ChannelAct):
+    done = "Channel added."
+
+    def act(self, form: Sent, channel_id: int, by: Actor) -> None:
+        channels.add(fit(ChannelBody, _channel_values(form, ChannelBody), "form"), by=by)
+
+
+class ChannelChanges(ChannelAct):
+    done = "Channel saved."
+
+    def act(self, form: Sent, channel_id: int, by: Actor) -> None:
+        seen = form.aside("seen")
+        body = fit(ChannelChangeBody, _channel_values(form, ChannelChangeBody), "form")
+        channels.change(channel_id, body, seen=seen, by=by)
+
+
+class ChannelEnds(ChannelAct):
+    done = "Channel removed."
+
+    def act(self, form: Sent, channel_id: int, by: Actor) -> None:
+        channels.end(channel_id, by=by, justification=form.read(SteerBody).justification)
+
+
+class ChannelTests(ChannelAct):
+    done = "Test sent. See the log for the result."
+
+    def act(self, form: Sent, channel_id: int, by: Actor) -> None:
+        form.check([])
+        channels.request_test(channel_id, by=by)
+
+
+def _channel_values(form: Sent, body: Callable[..., Any]) -> dict[str, Any]:
+    """Read the form, whose boxes are the kinds."""
+    boxes = {f"kind.{name}": name for name in (*OF_QUEUES, *OF_OPERATORS)}
+    fields = (
+        ("name", "queue", "form", "address", "justification") if body is ChannelBody else ("address", "justification")
+    )
+    form.check([*boxes, *fields])
+    kinds = [name for box, name in boxes.items() if form.texts.get(box) == "on"]
+    rest = {name: text for name, text in form.texts.items() if name in fields and text}
+    return {**rest, "kinds": kinds} if kinds or body is ChannelBody else rest

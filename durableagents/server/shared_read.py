@@ -1,0 +1,44 @@
+"""A reading of the database for public endpoints: bounded in time, and shared by concurrent requests."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+from django.db import connection
+
+T = TypeVar("T")
+
+
+class SharedRead(Generic[T]):
+    """A function whose result concurrent callers share, so that a database that doesn't answer holds one thread and one
+    connection. A stalled database (a frozen host, a hanging disk) neither answers nor refuses, and enforces no timeout
+    itself."""
+
+    def __init__(self, name: str, read: Callable[[], T]) -> None:
+        self._name, self._read = name, read
+        self._lock = threading.Lock()
+        self._reading: Future[T] | None = None
+        self._since = 0.0
+
+    def result(self, seconds: float) -> T:
+        """Return the result of a reading that began at most so many seconds ago. Raises TimeoutError, and what the
+        function raises."""
+        with self._lock:
+            if self._reading is None or self._reading.done():
+                self._reading, self._since = Future(), time.monotonic()
+                # A daemon: a process told to end must not wait for the database either.
+                threading.Thread(target=self._run, args=(self._reading,), name=self._name, daemon=True).start()
+            reading, left = self._reading, max(self._since + seconds - time.monotonic(), 0.0)
+        return reading.result(left)
+
+    def _run(self, reading: Future[T]) -> None:
+        try:
+            reading.set_result(self._read())
+        except BaseException as error:
+            reading.set_exception(error)  # raised in the caller
+        finally:
+            connection.close()
