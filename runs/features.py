@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from runs.journal.asked.policies import Book
     from runs.journal.libpq import Connection, Pool
     from runs.models import Run, Wait
-    from runs.queries.why.acts import Offer
-    from runs.queries.why.seen import Reader, Seen
+    from runs.queries.actions import Offer, Reader
+    from runs.queries.run_facts import RunFacts
+    from runs.queries.status import FeatureReason
     from runs.services.version_choice import Key
 
     OnDue = Callable[[Head, Run, Wait, datetime, Actor], None]
@@ -192,9 +193,11 @@ class Feature:
     # Called every few seconds with the versions of ready runs that no worker has.
     on_versions_missing: Sequence[Callable[[Sequence[str]], None]] = ()
 
+    # Reasons for the status of active runs, instead of the core's: the first that is not None. They make no query.
+    status_reasons: Sequence[Callable[[RunFacts], FeatureReason | None]] = ()
     # Further actions about what a run waits for, and further sentences ("" for none).
-    offers: Sequence[Callable[[Seen, Reader], list[Offer]]] = ()
-    remarks: Sequence[Callable[[Seen], str]] = ()
+    offers: Sequence[Callable[[RunFacts, Reader], list[Offer]]] = ()
+    remarks: Sequence[Callable[[RunFacts], str]] = ()
     # A template that says more about a halt, with its values; None for most halts.
     halt_panels: Sequence[Callable[[UUID], tuple[str, dict[str, Any]] | None]] = ()
     # An account's open items of runs that it may not see: by run, a value that changes with the item.

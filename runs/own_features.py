@@ -6,6 +6,7 @@ from ledger.verification import jobs
 from runs.background import Duty
 from runs.features import Feature
 from runs.models import Wait
+from runs.queries.status import halt_reason
 from runs.services import callbacks
 from runs.services.budgets import raising
 from runs.services.families import wishes
@@ -42,7 +43,7 @@ FEATURES = (
         run_tables={"runs_message": "run_id"},
     ),
     Feature(name="budgets", on_wait_due={Wait.Kind.BUDGET: raising.give_up}),
-    Feature(name="halts", record_checks=(every_halt,)),
+    Feature(name="halts", status_reasons=(halt_reason,), record_checks=(every_halt,)),
     Feature(name="attributes", run_checks=(Attributes, SeenBy), run_tables={"runs_attribute": "run_id"}),
     Feature(name="read cache", run_checks=(CachedReads,), run_tables={"runs_cachedread": "run_id"}),
     Feature(name="screening", run_checks=(Screened,)),

@@ -23,10 +23,11 @@ from ledger.web.fields import (
 from ledger.web.shapes import Page, Problem, Shape
 from runs.api.endings import Cancellation, JournalRow, Trouble
 from runs.api.halts import HaltedRow
-from runs.api.waits import Status, WaitRow
+from runs.api.waits import WaitRow
 from runs.engine.certification import Word
 from runs.fleet.incidents import IncidentRow
 from runs.models import State
+from runs.queries.status import RunStatus
 
 
 class Usage(Shape):
@@ -174,7 +175,7 @@ class RunRow(Shape):
         description="Changes with each change of state or node, and with each resolved wait. It is also the ETag."
     )
     state: State = Field(description="State of the run.")
-    status: Status = Field(description="Group of the state, for display.")
+    status: RunStatus = Field(description="What the run does, or why it does not continue.")
     waiting_for: list[WaitRow] = Field(description="Open waits of the run.")
     step_index: int = Field(description="Number of steps done.")
     epoch: int = Field(description="Increases each time a worker claims the run.")
@@ -201,9 +202,6 @@ class RunRow(Shape):
     cancelled: Cancellation | None = Field(
         description="Null also for runs that were cancelled before this was recorded."
     )
-    blocked: str | None = Field(
-        description="Why no worker executes it although it is ready: none has its version, or none starts runs of it."
-    )
     halted: HaltedRow | None = Field(description="The halt that holds it; nothing starts until the halt is lifted.")
     served: bool | None = Field(description="Whether a live worker can execute its version; null: the run has ended.")
     assigned: AssignedRow | None = Field(description="Null: no ramp chose its version.")
@@ -222,9 +220,6 @@ class RunRow(Shape):
     created_by: ActorName
     node: str | None = Field(description="Current node; null: none.")
     visit: int = Field(description="Number of node visits so far.")
-    resumable: bool = Field(
-        description="A person can let it continue: resume if paused (unless its budget is exhausted), retry if failed."
-    )
     resume_token: str | None = Field(
         description="Signed token of the run in this epoch, for a resume or retry; null: the run has ended."
     )

@@ -12,15 +12,12 @@ from ledger.web.fields import ActorName, Reason
 from ledger.web.shapes import Shape
 from runs.models import State, Wait
 
-Status = Literal["running", "waiting", "paused", "completed", "failed", "cancelled"]
-
 
 class ChildRow(Shape):
     """The current state of the child run that a run waits for."""
 
     id: UUID = Field(description="Id of the child run.")
     state: State = Field(description="State of the child run.")
-    status: Status = Field(description="Group of the state, for display.")
     need: Literal["approval", "input", "reconcile", "operator", "budget", "resume"] | None = Field(
         description="Action by a person that it needs to continue; null: none."
     )

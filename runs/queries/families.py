@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BigIntegerField, DateTimeField, F, JSONField
+from django.db.models import BigIntegerField, BinaryField, DateTimeField, F, JSONField, QuerySet
 from django.db.models.expressions import RawSQL
 
+from ledger.events import RunReleased
 from ledger.models import Head
 from runs import features, seen
 from runs.fleet.members import FRESH_SECONDS
@@ -115,27 +116,35 @@ _FOUND_BY = (
     "ORDER BY a.name, a.n) FROM runs_attribute a WHERE a.run_id = ledger_head.run_id)"
 )
 _DRIVABLE = f"(SELECT to_jsonb(runs_drivable({FRESH_SECONDS})))"
+# The last event's content, if it is a release.
+_RELEASED = (
+    f"(SELECT e.clear FROM ledger_event e WHERE e.run_id = ledger_head.run_id AND e.seq = ledger_head.seq "
+    f"AND e.kind = '{RunReleased.KIND}')"
+)
 _LAST_AT = "(SELECT e.at FROM ledger_event e WHERE e.run_id = ledger_head.run_id AND e.seq = ledger_head.seq)"
 
 
 def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
-    """Return heads annotated with children by state, attributes, progress, time of the last event (`last_at`),
-    served versions (`drivable`), halt, and the facts that features add."""
+    """Return heads of `status_heads`, annotated also with children by state, attributes, progress, time of the last
+    event (`last_at`), and the facts that features add."""
     facts = dict(item for each in features.installed.values() for item in each.run_facts.items())
-    found = Head.objects.filter(run_id__in=run_ids).annotate(
+    found = status_heads(run_ids).annotate(
         children=RawSQL(_STATES, (), output_field=JSONField()),
         told=RawSQL(_TOLD, (), output_field=JSONField()),
         found_by=RawSQL(_FOUND_BY, (), output_field=JSONField()),
         last_at=RawSQL(_LAST_AT, (), output_field=DateTimeField()),
-        drivable=drivable(),
-        halted=halted(),
         **{name: RawSQL(statement, (), output_field=JSONField()) for name, statement in facts.items()},
     )
     return {head.run_id: head for head in found}
 
 
-def drivable() -> RawSQL:
-    return RawSQL(_DRIVABLE, (), output_field=JSONField())
+def status_heads(run_ids: Collection[UUID]) -> QuerySet[Head]:
+    """Return heads annotated for a status: served versions (`drivable`), halt, and the last release (`released`)."""
+    return Head.objects.filter(run_id__in=run_ids).annotate(
+        drivable=RawSQL(_DRIVABLE, (), output_field=JSONField()),
+        halted=halted(),
+        released=RawSQL(_RELEASED, (), output_field=BinaryField()),
+    )
 
 
 def states(head: Head | None) -> dict[str, int]:
