@@ -14,7 +14,6 @@ from ledger import events as e
 from ledger.api.present import MAX_INLINE, larger_than, masked, payload_at, payload_shown
 from ledger.models import Event, Head
 from runs import seen
-from runs.api.endings import JournalRow, cancellation_of, trouble_of
 from runs.api.halts import HaltedRow
 from runs.api.revisions import resume_token, revision_of
 from runs.api.schemas import (
@@ -23,25 +22,26 @@ from runs.api.schemas import (
     AssignedRow,
     AttributeRow,
     BudgetRow,
+    Cancellation,
     Caps,
     CertificateRow,
     ChildCounts,
     ExceededRow,
     GateRow,
-    LogCounts,
     LogRow,
     NodeRow,
     ParentRow,
     PriceRow,
-    ProgressRow,
+    ProposedRow,
     RequestKindRow,
     RunRow,
     SampleRow,
     ToolRow,
+    UpstreamRow,
     Usage,
     ViewKindRow,
+    WaitRow,
 )
-from runs.api.waits import ChildRow, ProposedRow, UpstreamRow, WaitRow
 from runs.engine import budget
 from runs.engine.agents import Agent
 from runs.engine.budget import usd_of
@@ -81,15 +81,8 @@ def wait_row(wait: Wait, evidence: Any = None, doubt: Heard | None = None, *, is
         else UpstreamRow.of(doubt, answer=doubt.answer or None, result=masked(doubt.result) if is_read else None)
     )
     return WaitRow.of(
-        wait, since=wait.opened_at, detail=detail, child=_child_row(wait), proposed=proposed, upstream=upstream
+        wait, since=wait.opened_at, detail=detail, child=families.child_of(wait), proposed=proposed, upstream=upstream
     )
-
-
-def _child_row(wait: Wait) -> ChildRow | None:
-    child = families.child_of(wait)
-    if child is None:
-        return None
-    return ChildRow.of(child, need=child.need or None, need_at=child.at or None)
 
 
 # Fields that the event which ended the run is read for.
@@ -189,7 +182,7 @@ def run_row(
         step_index=head.steps,
         epoch=head.epoch,
         seq=head.seq,
-        journal=JournalRow.of(size_of(run, head)),
+        journal=size_of(run, head),
         **_related(run, kin),
         **_outcome(run, ending),
         output_omitted=is_large,
@@ -208,7 +201,8 @@ def run_row(
         children=_counts(families.states(head)),
         attributes={one.name: one.value for one in of_head(head)} if attributes is None else attributes,
         last_durable_at=getattr(head, "last_at", None) if head.epoch else None,
-        **_progress(head),
+        progress=progress.progress_of(head),
+        log=progress.log_counts(head),
     )
 
 
@@ -216,17 +210,24 @@ def _outcome(run: Run, ending: Any) -> dict[str, Any]:
     return {
         "ended_at": run.ended_at if run.state in ENDED else None,
         "output": ending if run.state == State.COMPLETED else None,
-        "error": trouble_of(run, ending),
-        "cancelled": cancellation_of(run, ending),
+        "error": _trouble_of(run, ending),
+        "cancelled": _cancellation_of(run, ending),
     }
 
 
-def _progress(head: Head) -> dict[str, Any]:
-    told, come = progress.told_of(head), progress.progress_of(head)
-    return {
-        "progress": None if come is None else ProgressRow.of(come, total=come.of),
-        "log": LogCounts.of(head, kept=told.get("lines", 0), lost=told.get("lost", 0)),
-    }
+def _trouble_of(run: Run, ending: Any) -> dict[str, Any] | None:
+    """Return a run's failure from `ending`, its last event's payload; None if it didn't fail."""
+    if run.state != State.FAILED:
+        return None
+    failure = ending if isinstance(ending, dict) else {"message": "" if ending is None else str(ending)}
+    return {"code": run.error_code or "failed", "message": "", **failure}
+
+
+def _cancellation_of(run: Run, ending: Any) -> Cancellation | None:
+    """Return a run's cancellation from `ending`; None if it wasn't cancelled or no reason is recorded."""
+    said = ending if run.state == State.CANCELLED and isinstance(ending, dict) else {}
+    by, why = said.get("asked_by"), said.get("justification")
+    return Cancellation(by=by, why=why) if isinstance(by, str) and isinstance(why, str) else None
 
 
 def _related(run: Run, kin: Collection[UUID]) -> dict[str, Any]:
