@@ -182,11 +182,8 @@ def _under_way(d: Dossier) -> str:
     return f"<b>{visible(title_of(d.tools, d.story.under_way))}</b>"
 
 
-def _waits(otherwise: str) -> Callable[[Dossier], str]:
-    def words_for(d: Dossier) -> str:
-        return f"{sentences(d.waits, d.tools) or otherwise}"
-
-    return words_for
+def _of_waits(d: Dossier) -> str:
+    return sentences(d.waits, d.tools)
 
 
 def _queued(d: Dossier) -> str:
@@ -325,8 +322,6 @@ def _stopped_row(card: Card) -> str:
 
 
 _BLOCKED = Status("blocked", "hold", _blocked_row)
-_FOR_PERSON = Status("waiting for a person", "wait", _person_row)
-_FOR_TIME = Status("waiting for time", "wait", _event_row)
 STATUSES: dict[Reason, Status] = {
     "queued": Status("queued", "", lambda card: _muted("for a worker")),
     "behind_key": Status("queued behind", "wait", _behind_row),
@@ -339,14 +334,14 @@ STATUSES: dict[Reason, Status] = {
     "driven": Status("running", "run", _at),
     "pausing": Status("pausing", "hold", lambda card: f"{_at(card)} after the current step"),
     "cancelling": Status("cancelling", "hold", lambda card: f"{_at(card)} settling calls in progress"),
-    "approval": _FOR_PERSON,
-    "question": _FOR_PERSON,
+    "approval": Status("waiting for approval", "wait", _person_row),
+    "question": Status("waiting for an answer", "wait", _person_row),
     "callback": Status("waiting for a system", "wait", _tool_row),
-    "retry_timer": _FOR_TIME,
-    "timer": _FOR_TIME,
-    "limit": _FOR_TIME,
-    "breaker": _FOR_TIME,
-    "pool": _FOR_TIME,
+    "retry_timer": Status("waiting to retry", "wait", _event_row),
+    "timer": Status("waiting for time", "wait", _event_row),
+    "limit": Status("at a limit", "wait", _event_row),
+    "breaker": Status("at a circuit breaker", "wait", _event_row),
+    "pool": Status("at a shared budget", "wait", _event_row),
     "signal": Status("waiting for a signal", "wait", _event_row),
     "message": Status("waiting for a message", "wait", _event_row),
     "child": Status("waiting for child runs", "wait", _children_row),
@@ -366,7 +361,6 @@ STATUSES: dict[Reason, Status] = {
 }
 
 # The page's sentence with links.
-_OF_WAITS = _waits("Waiting.")
 SENTENCES: dict[Reason, Callable[[Dossier], str]] = {
     "completed": _completed,
     "renewed": _gone_on("Renewed", "run"),
@@ -380,17 +374,17 @@ SENTENCES: dict[Reason, Callable[[Dossier], str]] = {
     "budget": _exceeded,
     "unknown_outcome": _unknown,
     "stopped": _stopped,
-    "approval": _OF_WAITS,
-    "question": _OF_WAITS,
-    "callback": _OF_WAITS,
-    "signal": _OF_WAITS,
-    "message": _OF_WAITS,
-    "child": _OF_WAITS,
-    "pool": _OF_WAITS,
-    "limit": _OF_WAITS,
-    "breaker": _OF_WAITS,
-    "retry_timer": _OF_WAITS,
-    "timer": _OF_WAITS,
+    "approval": _of_waits,
+    "question": _of_waits,
+    "callback": _of_waits,
+    "signal": _of_waits,
+    "message": _of_waits,
+    "child": _of_waits,
+    "pool": _of_waits,
+    "limit": _of_waits,
+    "breaker": _of_waits,
+    "retry_timer": _of_waits,
+    "timer": _of_waits,
     "not_due": _early,
     "behind_key": _behind,
     "no_worker": _queued,
