@@ -34,7 +34,7 @@ from runs.queries.actions import Reader, steering
 from runs.queries.attributes.meaning import BadSearch
 from runs.queries.doubts import Link, link_of
 from runs.queries.open_effects import STATUSES, Filters, open_effects
-from runs.queries.progress import TellingBlock, size_of
+from runs.queries.progress import ProgressPanel, size_of
 from runs.queries.status import what_follows
 from runs.services import authority, lifecycle, questions, thinking
 from runs.services.authority import REQUEUE
@@ -188,7 +188,7 @@ class RunPage(Page):
         )
         context["settling"] = panel_of(dossier, person)
         context["size"] = size_of(dossier.run, dossier.head)
-        context["told"] = TellingBlock(run_id, dossier.head)
+        context["progress"] = ProgressPanel(run_id, dossier.head)
         if sight.tab == "timeline":
             context["scale"] = dossier.scale(is_true=request.GET.get("scale") == "true")
         held = roles(request.user)

@@ -91,30 +91,30 @@ class LogCounts(Shape):
 
 def progress_of(head: Head | None) -> ProgressRow | None:
     """Return the last reported progress, from a head of `families.heads`; None if there is none."""
-    told = told_of(head)
-    if told.get("done") is None or told.get("at") is None:
+    stored = stored_progress(head)
+    if stored.get("done") is None or stored.get("at") is None:
         return None
-    done, total, at = float(told["done"]), told.get("total"), datetime.fromisoformat(told["at"])
-    note, left = str(masked(readable_text(told.get("note")))), _left(told, at, done, total)
+    done, total, at = float(stored["done"]), stored.get("total"), datetime.fromisoformat(stored["at"])
+    note, left = str(masked(readable_text(stored.get("note")))), _left(stored, at, done, total)
     return ProgressRow.of(None, done=done, total=total, note=note, at=at, left_seconds=left)
 
 
 def log_counts(head: Head | None) -> LogCounts:
-    told = told_of(head)
-    return LogCounts.of(None, kept=told.get("lines", 0), lost=told.get("lost", 0))
+    stored = stored_progress(head)
+    return LogCounts.of(None, kept=stored.get("lines", 0), lost=stored.get("lost", 0))
 
 
-def _left(told: Mapping[str, Any], at: datetime, done: float, of: float | None) -> float | None:
-    if of is None or told.get("since_at") is None or told.get("since_done") is None:
+def _left(stored: Mapping[str, Any], at: datetime, done: float, of: float | None) -> float | None:
+    if of is None or stored.get("since_at") is None or stored.get("since_done") is None:
         return None
-    seconds = (at - datetime.fromisoformat(told["since_at"])).total_seconds()
-    came = done - float(told["since_done"])
+    seconds = (at - datetime.fromisoformat(stored["since_at"])).total_seconds()
+    came = done - float(stored["since_done"])
     return (of - done) * seconds / came if came > 0 and seconds > 0 else None
 
 
-def told_of(head: Head | None) -> dict[str, Any]:
-    told = getattr(head, "told", None)
-    return told if isinstance(told, dict) else {}
+def stored_progress(head: Head | None) -> dict[str, Any]:
+    stored = getattr(head, "told", None)
+    return stored if isinstance(stored, dict) else {}
 
 
 def last_lines(run_id: UUID, most: int, *, before: int | None = None, level: str = "") -> list[LogLine]:
@@ -129,7 +129,7 @@ def shown(line: LogLine) -> str:
 
 
 @dataclass
-class TellingBlock:
+class ProgressPanel:
     """A run's progress and log on its page, from a head of `families.heads`."""
 
     run_id: UUID

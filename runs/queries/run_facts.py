@@ -42,6 +42,16 @@ class Related:
     def heard(self) -> dict[UUID, Heard]:
         return heard(wait for each in self.facts for wait in each.waits)
 
+    @cached_property
+    def proposals(self) -> dict[UUID, Proposal]:
+        """Return, by wait, the first verdicts that a second person may confirm; one check for each who gave some."""
+        given = {pk: said for pk, each in self.heard.items() if (said := each.said) is not None and said.is_open}
+        if not given or not agreeing.is_for_two():
+            return {}
+        people = {said.person: said for said in given.values()}
+        counting = {person for person, said in people.items() if agreeing.counts(said)}
+        return {pk: said for pk, said in given.items() if said.person in counting}
+
 
 @dataclass(frozen=True, eq=False)
 class RunFacts:
@@ -77,13 +87,10 @@ class RunFacts:
         """Return the queues or roles that its main wait asks."""
         return [] if self.wait is None else authority.asked_of(self.wait.detail, self.wait.also)
 
-    @cached_property
+    @property
     def proposal(self) -> Proposal | None:
         """Return the first of two verdicts on its unknown outcome, if it still counts and two people are needed."""
-        found = None if self.wait is None else self.related.heard.get(self.wait.pk)
-        said = None if found is None else found.said
-        counts = said is not None and said.is_open and agreeing.is_for_two() and agreeing.counts(said)
-        return said if counts else None
+        return None if self.wait is None else self.related.proposals.get(self.wait.pk)
 
     @property
     def ahead(self) -> UUID | None:

@@ -278,7 +278,7 @@ def _times(reason: str, facts: RunFacts) -> tuple[datetime | None, datetime | No
         return run.created_at, run.ready_at
     if reason in ("queued", "no_worker", "no_version", "draining", "no_key"):
         return run.ready_at, None
-    if wait is None:
+    if wait is None or reason in ("paused", "pausing", "cancelling", "undoing", "driven"):
         return run.updated_at, None
     return wait.opened_at, None if detail_text(wait, "on_timeout") == "remind" else wait.deadline
 

@@ -9,11 +9,13 @@ from uuid import uuid4
 
 import pytest
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from approvals.models import Approval
 from durableagents import Context, End, NotSent
 from durableagents.identity.auth import issue_key
 from ledger.models import Event, Head
+from runs.api.present import run_rows
 from runs.console.run_page import gather
 from runs.engine.agents import registry
 from runs.engine.budget import Budget
@@ -211,6 +213,19 @@ def test_every_situation_has_one_status_with_evidence_and_the_same_everywhere(li
     told = "\n".join(lines(run.pk, {}))
     assert status["reason"] == card.reason == gather(run.pk).reason and f"reason    {card.reason}\n" in told
     assert status["sentence"] == found.status.sentence
+
+
+def test_the_statuses_of_more_runs_take_no_more_statements(lives: Lives) -> None:
+    names = ["paused_at_gate", "unknown", "failed"]
+    runs = [fresh(lives.make(name)) for name in names]
+    with CaptureQueriesContext(connection) as few:
+        run_rows(runs)
+    runs += [lives.make(name) for name in names]
+    runs = [fresh(run) for run in runs]
+    with CaptureQueriesContext(connection) as many:
+        rows = run_rows(runs)
+    assert len(many) == len(few)
+    assert [row.status.reason for row in rows] == [EXPECTED[name] for name in names] * 2
 
 
 # --- available actions ------------------------------------------------------------------------------------------------
