@@ -135,7 +135,7 @@ def _person_row(card: Card) -> str:
         return ""
     headline = detail_text(card.wait, "headline")
     more = _muted(f"and {len(card.facts.waits) - 1} more") if len(card.facts.waits) > 1 else ""
-    queue = visible(detail_text(card.wait, "queue") or "a person")
+    queue = visible(detail_text(card.wait, "queue", "of") or "a person")
     return f"<b>{queue}</b> · {datum(detail_text(card.wait, 'title'))}\n{amount(headline) if headline else ''}\n{more}"
 
 
