@@ -10,57 +10,52 @@ from approvals.models import Approval, ApprovalState, Decision
 from approvals.votes import nobody_left, stages_of
 from ledger.errors import Forbidden
 from runs.models import Wait
-from runs.queries.why.acts import MAX_OFFERED, Offer, due_first
-from runs.queries.why.seen import Reader, Seen
+from runs.queries.actions import MAX_OFFERED, Offer, Reader, due_first, offer
+from runs.queries.run_facts import RunFacts
 
 MAX_LOOKED_AT = 5  # questions of one run: each requires a check of everybody who may decide it
 
 
-def decisions(seen: Seen, reader: Reader) -> list[Offer]:
+def decisions(facts: RunFacts, reader: Reader) -> list[Offer]:
     """Return an offer for each open question, earliest due first: each requires a check of who may decide."""
-    return [_decision(approval, reader) for approval in _open(seen, MAX_OFFERED)]
+    return [_decision(approval, reader) for approval in _open(facts, MAX_OFFERED)]
 
 
-def how_many_more(seen: Seen) -> str:
+def how_many_more(facts: RunFacts) -> str:
     """Return a note about questions beyond the offered ones."""
-    more = len(_gates(seen)) - MAX_OFFERED
+    more = len(_gates(facts)) - MAX_OFFERED
     if more <= 0:
         return ""
     return (
         f"{more} more questions to decide are not among its acts: "
-        f"GET /api/v1/approvals?state=open&run_id={seen.run.pk} has them all."
+        f"GET /api/v1/approvals?state=open&run_id={facts.run.pk} has them all."
     )
 
 
-def who_is_missing(seen: Seen) -> str:
+def who_is_missing(facts: RunFacts) -> str:
     """Return a note if too few people remain to decide, for the first few questions."""
-    asked = _open(seen, MAX_LOOKED_AT)
+    asked = _open(facts, MAX_LOOKED_AT)
     stages = stages_of(asked, Decision.objects.filter(approval__in=asked).select_related("approval")) if asked else {}
     return " ".join(dict.fromkeys(said for each in asked if (said := nobody_left(each, stages[each.id]))))
 
 
-def _open(seen: Seen, most: int) -> list[Approval]:
-    waits = [wait.pk for wait in due_first(_gates(seen), most)]
+def _open(facts: RunFacts, most: int) -> list[Approval]:
+    waits = [wait.pk for wait in due_first(_gates(facts), most)]
     if not waits:
         return []
     asked = Approval.objects.filter(wait_id__in=waits, state=ApprovalState.OPEN).select_related("run")
     return list(asked.order_by("deadline", "opened_at"))
 
 
-def _gates(seen: Seen) -> Sequence[Wait]:
-    return [wait for wait in seen.waits if wait.kind == Wait.Kind.APPROVAL]
+def _gates(facts: RunFacts) -> Sequence[Wait]:
+    return [wait for wait in facts.waits if wait.kind == Wait.Kind.APPROVAL]
 
 
 def _decision(approval: Approval, reader: Reader) -> Offer:
-    offer = Offer(
-        "decide",
-        f"/api/v1/approvals/{approval.pk}/decision",
-        DecisionBody,
-        subject=str(approval.pk),
-        required=("justification",),
-    )
+    path, subject = f"/api/v1/approvals/{approval.pk}/decision", str(approval.pk)
+    found = offer("decide", path, DecisionBody, "justification", subject=subject)
     try:
         by = services.actor_for_decision(approval, reader.by, reader.held)
     except (Forbidden, services.AlreadyVoted, services.AlreadyDecided) as no:
-        return offer.refused(no)
-    return Offer(offer.act, offer.path, offer.body, by.role, subject=offer.subject, required=offer.required)
+        return found.refused(no)
+    return found.model_copy(update={"role": by.role})

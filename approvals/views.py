@@ -33,7 +33,7 @@ from runs import features
 from runs.engine.gating.stages import APPROVE, FAIL, REJECT
 from runs.journal.asked.queues import QUEUES
 from runs.queries import run_list
-from runs.queries.why.seen import stands_still, what_comes
+from runs.queries.status import what_follows, what_stops
 
 _ACTIONS = {
     "Decisions": DECISIONS,
@@ -148,9 +148,9 @@ def goes_on(before: Brief) -> str:
     """Return what follows the last approval, with the run's present state."""
     run_id = before.approval.run_id
     if not before.asked_after:
-        return what_comes(run_id)
+        return what_follows(run_id)
     further = f"A policy also requires approval by {before.asked_after}. Nothing is sent yet."
-    return f"{further} {stands_still(run_id)}".strip()
+    return f"{further} {what_stops(run_id)}".strip()
 
 
 def _done(verdict: str, decided: Approval, before: Brief) -> str:

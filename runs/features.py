@@ -47,10 +47,11 @@ if TYPE_CHECKING:
     from runs.journal.asked.policies import Book
     from runs.journal.libpq import Connection, Pool
     from runs.models import Run, Wait
+    from runs.queries.actions import Offer, Reader
+    from runs.queries.run_facts import RunFacts
     from runs.queries.searching import AttributePages, AttributeQuery
     from runs.queries.shown_attributes import ShownAttribute
-    from runs.queries.why.acts import Offer
-    from runs.queries.why.seen import Reader, Seen
+    from runs.queries.status import FeatureReason
     from runs.services.version_choice import Key
 
     OnDue = Callable[[Head, Run, Wait, datetime, Actor], None]
@@ -272,9 +273,11 @@ class Feature:
     # Called every few seconds with the versions of ready runs that no worker has.
     on_versions_missing: Sequence[Callable[[Sequence[str]], None]] = ()
 
+    # Reasons for the status of active runs, instead of the core's: the first that is not None. They make no query.
+    status_reasons: Sequence[Callable[[RunFacts], FeatureReason | None]] = ()
     # Further actions about what a run waits for, and further sentences ("" for none).
-    offers: Sequence[Callable[[Seen, Reader], list[Offer]]] = ()
-    remarks: Sequence[Callable[[Seen], str]] = ()
+    offers: Sequence[Callable[[RunFacts, Reader], list[Offer]]] = ()
+    remarks: Sequence[Callable[[RunFacts], str]] = ()
     # Called after an account's sessions were ended: all of them or, with a request, all but the one that sent it.
     on_sessions_ended: Sequence[Callable[[int, HttpRequest | None], None]] = ()
     # Sections of the page of one's own account: template and its value `p`.

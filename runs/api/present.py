@@ -14,7 +14,6 @@ from ledger import events as e
 from ledger.api.present import MAX_INLINE, larger_than, masked, payload_at, payload_shown
 from ledger.models import Event, Head
 from runs import seen
-from runs.api.endings import JournalRow, cancellation_of, trouble_of
 from runs.api.revisions import resume_token, revision_of
 from runs.api.schemas import (
     AgentRow,
@@ -22,53 +21,43 @@ from runs.api.schemas import (
     AssignedRow,
     AttributeRow,
     BudgetRow,
+    Cancellation,
     Caps,
     CertificateRow,
     ChildCounts,
     ExceededRow,
     GateRow,
-    LogCounts,
     LogRow,
     NodeRow,
     ParentRow,
     PriceRow,
-    ProgressRow,
+    ProposedRow,
     RequestKindRow,
     RunRow,
     SampleRow,
     ToolRow,
+    UpstreamRow,
     Usage,
     ViewKindRow,
+    WaitRow,
 )
-from runs.api.waits import ChildRow, ProposedRow, Status, UpstreamRow, WaitRow
 from runs.engine import budget
 from runs.engine.agents import Agent
 from runs.engine.budget import usd_of
 from runs.engine.certification import Certificate, CertificateReader
 from runs.engine.tools import Tool
-from runs.fleet import agent_versions
-from runs.models import ENDED, WAITING, LogLine, Price, Run, State, Wait
+from runs.models import ENDED, LogLine, Price, Run, State, Wait
 from runs.queries import families, progress, spending
 from runs.queries.display import stood_at
-from runs.queries.halts import Halted, halt_of
-from runs.queries.halts import of as halt_told
+from runs.queries.halts import halt_of
 from runs.queries.progress import size_of
+from runs.queries.run_facts import RunFacts, facts_of
 from runs.queries.shown_attributes import of_head, set_by
 from runs.queries.spending import reserved
-from runs.services.allowed import stand_of, why_not
+from runs.queries.status import group_of, status_of
 from runs.services.budgets.asked import budget_of, known
 from runs.services.lifecycle import Accepted, find
-from runs.services.settling.agreeing import Heard, heard
-
-
-def status_of(state: str) -> Status:
-    """Return the group of a state: running, waiting, paused, completed, failed or cancelled."""
-    if state in WAITING:
-        return "waiting"
-    if state in (State.PENDING, State.RUNNING, State.COMPENSATING):
-        return "running"
-    return str(state)  # type: ignore[return-value]  # the others are called as the state is; a damaged row as it stands
-
+from runs.services.settling.agreeing import Heard
 
 # Between the position that an operator's wait is named by and what was found there: what came from outside in that
 # moment.
@@ -91,15 +80,8 @@ def wait_row(wait: Wait, evidence: Any = None, doubt: Heard | None = None, *, is
         else UpstreamRow.of(doubt, answer=doubt.answer or None, result=masked(doubt.result) if is_read else None)
     )
     return WaitRow.of(
-        wait, since=wait.opened_at, detail=detail, child=_child_row(wait), proposed=proposed, upstream=upstream
+        wait, since=wait.opened_at, detail=detail, child=families.child_of(wait), proposed=proposed, upstream=upstream
     )
-
-
-def _child_row(wait: Wait) -> ChildRow | None:
-    child = families.child_of(wait)
-    if child is None:
-        return None
-    return ChildRow.of(child, status=status_of(child.state), need=child.need or None, need_at=child.at or None)
 
 
 # Fields that the event which ended the run is read for.
@@ -123,38 +105,20 @@ def run_rows(
         places = []
     large = larger_than(most_output, places)
     endings = payload_at([place for place in places if place[0] not in large])
-    drivable = frozenset(v for head in heads.values() for v in getattr(head, "drivable", ()))
-    blocked = {run.id: agent_versions.why_not_driven(run, drivable) for run in runs}
+    facts = facts_of(runs, heads, waits)
     stops = [wait for some in waits.values() for wait in some if wait.kind == Wait.Kind.OPERATOR]
     is_shown = wanted is None or "waiting_for" in wanted
     evidence = _evidence_of([wait for wait in stops if is_shown and wait.run_id in readable])
-    said_of = heard(wait for some in waits.values() for wait in some)
     aside = reserved(runs, heads)
-    ahead = progress.ahead(runs)
-    kin = seen.among(
-        [
-            *ahead.values(),
-            *(one for run in runs for one in [run.parent, run.came_from, run.goes_on_as, run.forked_from]),
-        ]
-    )
-    heads |= {run_id: Head.standing_in(run_id) for run_id in ids if run_id not in heads}
+    kin = seen.among(one for run in runs for one in [run.parent, run.came_from, run.goes_on_as, run.forked_from])
     return [
         run_row(
-            run,
-            heads[run.id],
-            waits.get(run.id, []),
+            facts[run.id],
             endings.get(run.id),
-            blocked[run.id],
             evidence,
             aside.get(run.id, budget.NOTHING_USED),
-            seen.shown(ahead.get(run.id), kin),
-            {one.name: one.value for one in of_head(heads[run.id])},
-            is_served=run.graph_id in drivable,
-            assigned=getattr(heads[run.id], "assigned", None),
-            halted=halt_of(heads[run.id]),
             kin=kin,
             is_read=run.id in readable,
-            heard_of=said_of,
             is_large=run.id in large,
         )
         for run in runs
@@ -163,19 +127,12 @@ def run_rows(
 
 def accepted_row(accepted: Accepted) -> RunRow:
     """Return the row of a run that was started in this transaction, without further queries."""
-    run, blocked = accepted.run, agent_versions.why_not_driven(accepted.run, accepted.drivable)
-    told = accepted.assigned
-    return run_row(
-        run,
-        accepted.head,
-        (),
-        None,
-        blocked,
-        attributes=set_by(accepted.found_by),
-        is_served=run.graph_id in accepted.drivable,
-        assigned=None if told is None else {"ramp": told.ramp, "is_new": told.is_new, "why": told.why},
-        halted=halt_told(accepted.halted),
-    )
+    head, assigned, halt = accepted.head, accepted.assigned, accepted.halted
+    head.halted = halt  # type: ignore[attr-defined]
+    if assigned is not None:
+        head.assigned = {"ramp": assigned.ramp, "is_new": assigned.is_new, "why": assigned.why}  # type: ignore[attr-defined]
+    facts = RunFacts(accepted.run, head, (), accepted.drivable)
+    return run_row(facts, None, attributes=set_by(accepted.found_by))
 
 
 def _evidence_of(stops: Sequence[Wait]) -> dict[UUID, Any]:
@@ -195,66 +152,56 @@ def _evidence_of(stops: Sequence[Wait]) -> dict[UUID, Any]:
 
 
 def run_row(
-    run: Run,
-    head: Head,
-    waits: Sequence[Wait],
-    ending: Any = None,
-    blocked: str | None = None,
+    facts: RunFacts,
+    ending: Any,
     evidence: Mapping[UUID, Any] = MappingProxyType({}),
     aside: budget.Usage = budget.NOTHING_USED,
-    ahead: UUID | None = None,
-    attributes: Mapping[str, Any] = MappingProxyType({}),
     *,
-    is_served: bool = True,
-    assigned: Mapping[str, Any] | None = None,
-    halted: Halted | None = None,
     kin: Collection[UUID] = (),
     is_read: bool = True,
-    heard_of: Mapping[UUID, Heard] = MappingProxyType({}),
     is_large: bool = False,
+    attributes: Mapping[str, Any] | None = None,
 ) -> RunRow:
     """Return the API's row of a run.
 
-    `ending` is the payload of the event that ended it; `blocked` says why nobody drives it; `evidence` is what its
-    operator waits are about; `aside` is reserved for calls under way; `ahead` is the run before it in its queue;
-    `is_served`: a living worker drives its version; `kin` are the other runs that may be named; `is_read`: its payloads
-    may be shown; `heard_of` holds proposals on unknown outcomes; `is_large`: a list leaves out its output for its size.
+    `ending` is the payload of the event that ended it; `evidence` is what its operator waits are about; `aside` is
+    reserved for calls under way; `kin` are the other runs that may be named; `is_read`: its payloads may be shown;
+    `is_large`: a list leaves out its output for its size; `attributes` replace the head's.
     """
-    is_over = run.state in ENDED
-    shown_waits = () if is_over else waits
+    run, head, halt = facts.run, facts.head or Head.standing_in(facts.run.id), halt_of(facts.head)
+    is_over, assigned, heard = run.state in ENDED, getattr(head, "assigned", None), facts.related.heard
     return RunRow.of(
         run,
         revision=revision_of(run.updated_at),
         state=str(run.state),
-        status=status_of(run.state),
-        blocked=blocked,
+        status=status_of(facts),
         waiting_for=[
-            wait_row(wait, evidence.get(wait.id), heard_of.get(wait.id), is_read=is_read) for wait in shown_waits
+            wait_row(wait, evidence.get(wait.id), heard.get(wait.id), is_read=is_read) for wait in facts.waits
         ],
         step_index=head.steps,
         epoch=head.epoch,
         seq=head.seq,
-        journal=JournalRow.of(size_of(run, head)),
+        journal=size_of(run, head),
         **_related(run, kin),
         **_outcome(run, ending),
         output_omitted=is_large,
         hidden=not is_read,
-        served=None if is_over else is_served,
-        halted=halted,
+        served=None if is_over else run.graph_id in (facts.served or ()),
+        halted=halt,
         assigned=assigned and AssignedRow.of(None, **{name: assigned[name] for name in AssignedRow.model_fields}),
         business_key=run.business_key or None,
-        queued_behind=ahead,
+        queued_behind=facts.ahead,
         node=stood_at(run) or None,
-        resumable=_is_retriable(run) or (run.state == State.PAUSED and spending.exceeded(waits) is None),
         resume_token=None if is_over else resume_token(run.id, head.epoch),
         pause_requested=head.is_pause_requested,
         cancel_requested=head.is_cancel_requested,
         usage=Usage.of(head),
-        budget=budget_row(run, head, shown_waits, aside),
+        budget=budget_row(run, head, facts.waits, aside),
         children=_counts(families.states(head)),
-        attributes=dict(attributes),
+        attributes={one.name: one.value for one in of_head(head)} if attributes is None else attributes,
         last_durable_at=getattr(head, "last_at", None) if head.epoch else None,
-        **_progress(head),
+        progress=progress.progress_of(head),
+        log=progress.log_counts(head),
     )
 
 
@@ -262,17 +209,24 @@ def _outcome(run: Run, ending: Any) -> dict[str, Any]:
     return {
         "ended_at": run.ended_at if run.state in ENDED else None,
         "output": ending if run.state == State.COMPLETED else None,
-        "error": trouble_of(run, ending),
-        "cancelled": cancellation_of(run, ending),
+        "error": _trouble_of(run, ending),
+        "cancelled": _cancellation_of(run, ending),
     }
 
 
-def _progress(head: Head) -> dict[str, Any]:
-    told, come = progress.told_of(head), progress.progress_of(head)
-    return {
-        "progress": None if come is None else ProgressRow.of(come, total=come.of),
-        "log": LogCounts.of(head, kept=told.get("lines", 0), lost=told.get("lost", 0)),
-    }
+def _trouble_of(run: Run, ending: Any) -> dict[str, Any] | None:
+    """Return a run's failure from `ending`, its last event's payload; None if it didn't fail."""
+    if run.state != State.FAILED:
+        return None
+    failure = ending if isinstance(ending, dict) else {"message": "" if ending is None else str(ending)}
+    return {"code": run.error_code or "failed", "message": "", **failure}
+
+
+def _cancellation_of(run: Run, ending: Any) -> Cancellation | None:
+    """Return a run's cancellation from `ending`; None if it wasn't cancelled or no reason is recorded."""
+    said = ending if run.state == State.CANCELLED and isinstance(ending, dict) else {}
+    by, why = said.get("asked_by"), said.get("justification")
+    return Cancellation(by=by, why=why) if isinstance(by, str) and isinstance(why, str) else None
 
 
 def _related(run: Run, kin: Collection[UUID]) -> dict[str, Any]:
@@ -289,16 +243,11 @@ def _related(run: Run, kin: Collection[UUID]) -> dict[str, Any]:
     }
 
 
-def _is_retriable(run: Run) -> bool:
-    stand = stand_of(run, pause_asked=False, cancel_asked=False)
-    return run.state == State.FAILED and why_not("retry", stand) is None
-
-
 def _counts(states: Mapping[str, int]) -> ChildCounts:
     """Return the number of a run's children by state group."""
     counted: Counter[str] = Counter()
     for state, number in states.items():
-        counted[status_of(state)] += number
+        counted[group_of(state)] += number
     return ChildCounts.of(counted, **{name: counted[name] for name in ChildCounts.model_fields})
 
 

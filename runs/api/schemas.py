@@ -6,13 +6,14 @@ from datetime import datetime
 from typing import Any, Literal, Self
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from ledger.web.fields import (
     ActorName,
     AgentName,
     AgentVersion,
     Attempt,
+    Reason,
     ReplayClass,
     Rows,
     RunId,
@@ -21,12 +22,77 @@ from ledger.web.fields import (
     ToolName,
 )
 from ledger.web.shapes import Page, Problem, Shape
-from runs.api.endings import Cancellation, JournalRow, Trouble
-from runs.api.waits import Status, WaitRow
 from runs.engine.certification import Word
 from runs.fleet.incidents import IncidentRow
-from runs.models import State
+from runs.models import State, Wait
+from runs.queries.families import ChildRow
 from runs.queries.halts import Halted
+from runs.queries.progress import JournalRow, LogCounts, ProgressRow
+from runs.queries.status import RunStatus
+
+
+class Trouble(Shape):
+    """The reason for a failure."""
+
+    model_config = ConfigDict(extra="allow")
+
+    code: str = Field(description="Stable code of the failure.")
+    message: str = Field(description="Description of the failure.")
+
+
+class Cancellation(Shape):
+    """The reason for a cancellation."""
+
+    by: str = Field(description="Who cancelled it: a person, the parent run, or the rule whose time had come.")
+    why: str = Field(description="Reason that was given.")
+
+
+class ProposedRow(Shape):
+    """One person's proposed verdict on a call that two people must settle."""
+
+    n: int = Field(description="Number to send as `agrees_with` when agreeing.")
+    seq: int = Field(description="Event of the proposal.")
+    at: datetime = Field(description="Time of the proposal.")
+    by: ActorName
+    verdict: Literal["happened", "did_not"] = Field(description="Proposed verdict.")
+    receipt: Any = Field(description="Also null if the caller may not read the run's payloads.")
+    justification: Reason
+    news: int | None = Field(
+        description="A later event with new information about the call; the proposal no longer counts."
+    )
+
+
+class UpstreamRow(Shape):
+    """A query to the upstream system about an unknown outcome, and its last answer."""
+
+    asked_by: str = Field(description="Actor who requested the query.")
+    asked_at: datetime = Field(description="Time of the request.")
+    is_asked: bool = Field(description="Whether the answer is pending.")
+    answer: Literal["happened", "did_not", "nothing"] | None = Field(
+        description="Answer of the upstream system; null: none yet."
+    )
+    result: Any = Field(
+        description="Result of a call that happened; also null if the caller may not read the run's payloads."
+    )
+    told_at: datetime | None = Field(description="Time of the answer; null: none yet.")
+
+
+class WaitRow(Shape):
+    """A wait of a run."""
+
+    id: UUID = Field(description="Id of the wait.")
+    kind: Wait.Kind = Field(description="Type of the wait.")
+    since: datetime = Field(description="Time since which the run waits.")
+    deadline: datetime = Field(description="Time when the wait ends at the latest.")
+    detail: dict[str, Any] = Field(description="Details by type, such as the question of an approval.")
+    slot: str = Field(description="Step that waits.")
+    child: ChildRow | None = Field(description="For a wait for a child run: its state, if it can be read.")
+    proposed: ProposedRow | None = Field(
+        description="For an unknown outcome that two people must settle: the first person's verdict."
+    )
+    upstream: UpstreamRow | None = Field(
+        description="For an unknown outcome: the query to the upstream system, if one was made."
+    )
 
 
 class Usage(Shape):
@@ -122,25 +188,6 @@ class ChildCounts(Shape):
     cancelled: int = Field(description="Cancelled child runs.")
 
 
-class ProgressRow(Shape):
-    """Progress reported by the run."""
-
-    done: float = Field(description="Amount done.")
-    total: float | None = Field(description="Total; null: unknown.")
-    note: str = Field(description="Description by the agent; empty: none.")
-    at: datetime = Field(description="Time of the report.")
-    left_seconds: float | None = Field(description="Estimated remaining time at the latest pace; null: unknown.")
-
-
-class LogCounts(Shape):
-    """Number of log lines by a run's nodes."""
-
-    kept: int = Field(description="Number of lines that are kept.")
-    lost: int = Field(
-        description="Lines no longer kept because newer ones replaced them, or lost before they were stored."
-    )
-
-
 class LogRow(Shape):
     """A log line of a run's node."""
 
@@ -174,7 +221,7 @@ class RunRow(Shape):
         description="Changes with each change of state or node, and with each resolved wait. It is also the ETag."
     )
     state: State = Field(description="State of the run.")
-    status: Status = Field(description="Group of the state, for display.")
+    status: RunStatus = Field(description="What the run does, or why it does not continue.")
     waiting_for: list[WaitRow] = Field(description="Open waits of the run.")
     step_index: int = Field(description="Number of steps done.")
     epoch: int = Field(description="Increases each time a worker claims the run.")
@@ -201,9 +248,6 @@ class RunRow(Shape):
     cancelled: Cancellation | None = Field(
         description="Null also for runs that were cancelled before this was recorded."
     )
-    blocked: str | None = Field(
-        description="Why no worker executes it although it is ready: none has its version, or none starts runs of it."
-    )
     halted: Halted | None = Field(description="The halt that holds it; nothing starts until the halt is lifted.")
     served: bool | None = Field(description="Whether a live worker can execute its version; null: the run has ended.")
     assigned: AssignedRow | None = Field(description="Null: no ramp chose its version.")
@@ -222,9 +266,6 @@ class RunRow(Shape):
     created_by: ActorName
     node: str | None = Field(description="Current node; null: none.")
     visit: int = Field(description="Number of node visits so far.")
-    resumable: bool = Field(
-        description="A person can let it continue: resume if paused (unless its budget is exhausted), retry if failed."
-    )
     resume_token: str | None = Field(
         description="Signed token of the run in this epoch, for a resume or retry; null: the run has ended."
     )

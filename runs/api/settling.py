@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from uuid import UUID
 
 from pydantic import Field
@@ -10,29 +9,18 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
-from ledger.web.fields import ActorName, Reason, Rows, RunId, Slot, ToolName
+from ledger.web.fields import Rows, Slot, ToolName
 from ledger.web.roles import OPERATOR
 from ledger.web.shapes import Shape
 from runs import seen
 from runs.api.present import one
 from runs.api.schemas import RunRow
 from runs.models import Run, Wait
-from runs.queries.doubts import link_of, similar_to
+from runs.queries.doubts import SimilarRow, link_of, similar_to
 from runs.services import lifecycle, reconciling
-from runs.services.bodies import DoubtBody, ReconcileBody, Verdict
+from runs.services.bodies import DoubtBody, ReconcileBody
 from runs.services.settling import agreeing, senders
 from runs.services.settling.agreeing import Heard, heard, is_for_two
-
-
-class SimilarRow(Shape):
-    """An earlier call of the same tool and agent that a person settled."""
-
-    run: RunId
-    verdict: Verdict = Field(description="Verdict on that call.")
-    by: ActorName
-    at: datetime = Field(description="Time of the verdict.")
-    about: str | None = Field(description="Also null if the caller may not read that run's payloads.")
-    why: Reason
 
 
 class DoubtRow(Shape):
@@ -130,5 +118,5 @@ def _row(run: Run, wait: Wait, known: Heard, *, is_read: bool, needs_two: bool) 
         can_ask=can_ask,
         link=None if link is None else link.url,
         similar=found.counts,
-        cases=[SimilarRow.of(case, run=case.run_id, about=case.about or None) for case in found.cases],
+        cases=found.cases,
     )

@@ -15,24 +15,7 @@ from runs.api.schemas import AgentRow
 from runs.engine.agents import registry
 from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.fleet import version_changes
-from runs.queries.manifest import Manifest, manifest_of
-
-
-class FactRow(Shape):
-    """One entry of a manifest."""
-
-    kind: str = Field(description="For example `state`, `result`, `node` or `tool`.")
-    name: str = Field(description="Name of the part.")
-    note: str = Field(description="Remark about it; empty: none.")
-
-
-class ManifestRow(Shape):
-    """The parts of a version that are recorded, recomputed, secret, or external."""
-
-    persisted: list[FactRow] = Field(description="Parts that are recorded.")
-    recomputed: list[FactRow] = Field(description="Parts that are computed again on replay.")
-    secret: list[FactRow] = Field(description="Parts that are never recorded.")
-    external: list[FactRow] = Field(description="Parts outside the engine.")
+from runs.queries.manifest import ManifestRow, manifest_of
 
 
 class ChangeRow(Shape):
@@ -67,11 +50,6 @@ class OneAgent(ApiView):
             agent_row(agent, features.certificate_reader()),
             fingerprint=agent.fingerprint(),
             changed=ChangeRow.of(changes[0], differences=list(changes[0].said)) if changes else None,
-            manifest=_told(manifest_of(agent)),
+            manifest=manifest_of(agent),
         )
         return Response(row)
-
-
-def _told(manifest: Manifest) -> ManifestRow:
-    parts = {name: [FactRow.of(fact) for fact in getattr(manifest, name)] for name in ManifestRow.model_fields}
-    return ManifestRow.of(manifest, **parts)

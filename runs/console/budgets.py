@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import ROUND_UP, Decimal
@@ -276,7 +276,7 @@ def _short(name: str, asked: Exceeded, share: Share | None) -> Short:
 def block(
     run: Run,
     head: Head,
-    waits: list[Wait],
+    waits: Sequence[Wait],
     *,
     may: frozenset[str],
     parent: tuple[Run, Head] | None = None,

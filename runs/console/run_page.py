@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -27,16 +27,16 @@ from runs.console.graph_svg import Drawing, draw
 from runs.console.questions import key_of
 from runs.engine.agents import Agent
 from runs.engine.gating.fields import subject
-from runs.fleet import agent_versions
 from runs.models import ENDED, Checkpoint, Run, Wait
-from runs.queries import families, progress, run_list
+from runs.queries import families, run_list
 from runs.queries.code_here import agent_here, titles_of
-from runs.queries.display import case_of, detail_text, look, main_wait, stood_at
+from runs.queries.display import case_of, detail_text, stood_at
 from runs.queries.halts import Halted, halt_of
+from runs.queries.run_facts import RunFacts, facts_of
 from runs.queries.run_list import GROUPS, Card
 from runs.queries.shown_attributes import ShownAttribute, of_head
+from runs.queries.status import Reason, reason_by_state, reason_of
 from runs.queries.tool_cards import ToolCard, cards_of
-from runs.queries.why.seen import Seen
 from runs.services.settling import agreeing
 from runs.story import Effect, Fact, Gate, Line, Story, Talk, Want, folded
 from runs.story.drawn import Drawn
@@ -49,24 +49,14 @@ SAID_SHOWN = 200
 POINTS_SHOWN = 25
 CHILDREN_SHOWN = 20
 ACTS_SHOWN = 100
-# Status of the current node in the graph, by what the run is doing.
-_NOW_STATUS = {
-    "running": "run",
-    "queued": "run",
-    "behind": "hold",
-    "early": "hold",
-    "pausing": "run",
-    "cancelling": "run",
-    "compensating": "run",
-    "paused": "hold",
-    "exceeded": "hold",
-    "failed": "bad",
-    "stopped": "bad",
-    "unknown": "unsure",
-    "completed": "done",
-    "cancelled": "hold",
-    "renewed": "done",
-    "handed_off": "done",
+# Status of the current node in the graph, by the reason for the run's status.
+_NODE_STATUS = {
+    **dict.fromkeys(("driven", "queued", "pausing", "cancelling", "undoing"), "run"),
+    **dict.fromkeys(("behind_key", "not_due", "paused", "budget", "cancelled", "halted"), "hold"),
+    **dict.fromkeys(("no_worker", "no_version", "draining", "no_key"), "hold"),
+    **dict.fromkeys(("failed", "stopped", "damaged"), "bad"),
+    **dict.fromkeys(("completed", "renewed", "handed_off"), "done"),
+    "unknown_outcome": "unsure",
 }
 
 
@@ -178,11 +168,10 @@ class Dossier:
     drawn: Drawn
     drawn_effects: dict[tuple[int, int], str]
     sight: Sight
-    waits: list[Wait]
+    facts: RunFacts
     question_seqs: Mapping[tuple[str | None, Any], int]
     agent: Agent | None
     now: datetime
-    is_headless: bool = False
     cut: int = 0
     parent: Run | None = None
     children: list[Card] = field(default_factory=list)
@@ -192,6 +181,14 @@ class Dossier:
     as_of: int = 0
     """The event up to which everything is shown. Later ones are shown in part, so the page must still reload for them.
     """
+
+    @property
+    def is_headless(self) -> bool:
+        return self.facts.head is None
+
+    @property
+    def waits(self) -> Sequence[Wait]:
+        return self.facts.waits
 
     @property
     def is_read(self) -> bool:
@@ -226,38 +223,22 @@ class Dossier:
     def output_url(self) -> str:
         return self.payload_url(self.story.events[1])
 
-    @cached_property
-    def blocked(self) -> str | None:
-        """Return why nobody drives the run though it is ready."""
-        if not self.run.wants_driving:
-            return None
-        return agent_versions.why_not_driven(self.run, agent_versions.drivable()) or agent_versions.missing_key_of(
-            self.run, self.head
-        )
-
-    @cached_property
-    def ahead(self) -> UUID | None:
-        """Return the run that this one is queued behind; None also if the reader may not see it."""
-        ahead = progress.ahead([self.run]).get(self.run.id)
-        return ahead if ahead is None else seen.shown(ahead, seen.among([ahead]))
-
     @property
     def halted(self) -> Halted | None:
         return halt_of(self.head)
 
-    @property
-    def look(self) -> str:
-        return "halted" if self.halted and self.run.wants_driving else look(self.run, self.head, self.waits)
-
     @cached_property
-    def seen(self) -> Seen:
-        """Return the run as `why` sees it."""
-        drivable = getattr(self.head, "drivable", None)
-        return Seen(self.run, None if self.is_headless else self.head, self.waits, drivable, lambda: self.ahead)
+    def reason(self) -> Reason:
+        return reason_of(self.facts)
+
+    @property
+    def case(self) -> Reason | None:
+        """Return the reason by its state and waits, also while it is halted or nobody drives it; None if damaged."""
+        return None if self.is_headless else reason_by_state(self.facts)
 
     @property
     def wait(self) -> Wait | None:
-        return main_wait(self.waits)
+        return self.facts.wait
 
     @cached_property
     def is_for_two(self) -> bool:
@@ -368,7 +349,7 @@ class Dossier:
             start = path[0]
         else:
             return None
-        status = _NOW_STATUS.get(self.look, "now")
+        status = _NODE_STATUS.get(self.reason, "now")
         return draw(nodes, start, self.titles, path=path, now=self.story.node, now_status=status)
 
     @property
@@ -480,6 +461,7 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
     cut = head.seq - last if head.seq > last and not Event.objects.filter(run_id=run_id, seq=head.seq).exists() else 0
     if story.last is not None:
         head.seq = last
+    facts = facts_of([run], {} if is_headless else {run_id: head}, {run_id: waits})[run_id]
     hidden = ERASED if run.erased_at else None if seen.readable({run_id: run.creator}) else HIDDEN
     drawn = drawn if hidden is None else Drawn()  # the cache is for viewers who may read payloads
     if hidden is ERASED:
@@ -499,11 +481,10 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
         drawn,
         lane,
         sight,
-        waits,
+        facts,
         question_seqs,
         agent,
         now,
-        is_headless,
         cut,
         kin.parent if run.parent else None,
         run_list.carded(kin.children, heads, open_waits),

@@ -30,12 +30,12 @@ from runs.console.talk import SENDERS, NotSent, request_of, talk_of
 from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.queries import run_list, spending
+from runs.queries.actions import Reader, steering
 from runs.queries.doubts import Link, link_of
 from runs.queries.open_effects import STATUSES, Filters, open_effects
-from runs.queries.progress import TellingBlock, size_of
+from runs.queries.progress import ProgressPanel, size_of
 from runs.queries.searching import BadSearch
-from runs.queries.why.acts import steering
-from runs.queries.why.seen import Reader, what_comes
+from runs.queries.status import what_follows
 from runs.services import authority, lifecycle, questions, thinking
 from runs.services.authority import REQUEUE
 from runs.services.bodies import AnswerBody, CancelForm, MessageBody, ModelsBody, SteerBody
@@ -168,7 +168,7 @@ class RunPage(Page):
             "d": dossier,
             "run": dossier.run,
             "story": dossier.story,
-            "look": dossier.look,
+            "reason": dossier.reason,
             "tab": sight.tab,
             "tabs": TABS,
             "refused": refused,
@@ -181,7 +181,7 @@ class RunPage(Page):
         context["may"] = may = stands.allowed(held, person)
         if dossier.erasure is not None:
             context["may"] = may = frozenset()
-        context["acts"] = {} if dossier.erasure else steering(dossier.seen, Reader(actor(request, ""), held), stands)
+        context["acts"] = {} if dossier.erasure else steering(dossier.facts, Reader(actor(request, ""), held), stands)
         if sight.tab == "transcript":
             context["asked"] = thinking.asked_by(run_id)
         context["budget"] = budgets.block(
@@ -189,7 +189,7 @@ class RunPage(Page):
         )
         context["settling"] = panel_of(dossier, person)
         context["size"] = size_of(dossier.run, dossier.head)
-        context["told"] = TellingBlock(run_id, dossier.head)
+        context["progress"] = ProgressPanel(run_id, dossier.head)
         if sight.tab == "timeline":
             context["scale"] = dossier.scale(is_true=request.GET.get("scale") == "true")
         held = roles(request.user)
@@ -333,7 +333,7 @@ class Answers(RunPage):
             )
         except DurableAgentsError as error:
             return self.tell(request, run_id, Refused("answer", error, form.kept))
-        messages.success(request, f"Answered. {what_comes(run_id)}", extra_tags="ok")
+        messages.success(request, f"Answered. {what_follows(run_id)}", extra_tags="ok")
         return redirect("run", run_id=run_id)
 
 

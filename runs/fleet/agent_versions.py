@@ -18,8 +18,8 @@ from psycopg.rows import TupleRow
 
 from ledger.codec import read_clear
 from ledger.errors import DurableAgentsError
-from ledger.events import KEY_MISSING, RunReleased
-from ledger.models import Event, Head
+from ledger.events import KEY_MISSING
+from ledger.models import Head
 from ledger.protocol import PROTOCOL
 from runs import features, log_messages
 from runs.engine.agents import Agent, registry
@@ -196,14 +196,13 @@ def why_not_driven(run: Any, drivable_now: frozenset[str]) -> str | None:
 
 
 def missing_key_of(run: Any, head: Head | None) -> str | None:
-    """Return why a ready run waits for a worker that has its key, as a sentence; None if it doesn't."""
-    if run.ready_at is None or run.owner is not None or head is None or not head.epoch:
-        return None
-    last = Event.objects.filter(run_id=run.pk).order_by("-seq").values_list("kind", "clear").first()
-    if last is None or last[0] != RunReleased.KIND:
+    """Return why a ready run waits for a worker that has its key, as a sentence, from a head of `families`; None if it
+    doesn't."""
+    released = getattr(head, "released", None)
+    if run.ready_at is None or run.owner is not None or released is None:
         return None
     try:
-        reason = str(read_clear(last[1]).get("reason"))
+        reason = str(read_clear(released).get("reason"))
     except ValueError:
         return None  # a damaged event, which the journal shows as such
     return (

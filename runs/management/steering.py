@@ -13,13 +13,14 @@ from uuid import UUID
 
 from django.core.management.base import CommandError
 
-from ledger.management.in_process import INVALID, Caller, caller_of, inert, shown
+from ledger.management import in_process
+from ledger.management.in_process import INVALID, Caller, caller_of, inert
 
 ACTS = ("pause", "resume", "cancel", "retry")
 VERBS = ("start", "wait", "show", "tail", *ACTS)
 ENDS = {"completed": 0, "failed": 10, "cancelled": 11}
 WAITS_FOR_A_PERSON, TIME_IS_UP = 12, 13
-_FIELDS = ("id", "agent", "version", "state", "node", "blocked", "created_at")
+_FIELDS = ("id", "agent", "version", "state", "reason", "why", "node", "created_at")
 _POLL_SECONDS = 0.5
 
 
@@ -39,7 +40,7 @@ def carried_out(verb: str, run: str, options: Mapping[str, Any]) -> Iterator[str
     """Yield the lines to print. Raises CommandError for a refusal, SystemExit with the code of a wait."""
     caller = caller_of(options)
     if verb == "start":
-        yield from shown(_start(caller, run, options), options, _FIELDS)
+        yield from _shown(_start(caller, run, options), options)
         return
     try:
         path = f"runs/{UUID(run)}"
@@ -49,15 +50,21 @@ def carried_out(verb: str, run: str, options: Mapping[str, Any]) -> Iterator[str
         yield from _tail(caller, path, options)
     elif verb == "wait":
         found, code = _wait(caller, path, options)
-        yield from shown(found, options, _FIELDS)
+        yield from _shown(found, options)
         raise SystemExit(code)
     elif verb == "show":
         found = caller.get(path)
-        yield from shown(found, options, (*_FIELDS, "erased_at") if found["erased_at"] else _FIELDS)
+        yield from _shown(found, options)
     else:
         more = {"effects": options["effects"]} if verb == "cancel" and options["effects"] else {}
         body = {"justification": options["justification"], **more}
-        yield from shown(caller.post(f"{path}/{verb}", body), options, _FIELDS)
+        yield from _shown(caller.post(f"{path}/{verb}", body), options)
+
+
+def _shown(run: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the run's lines, with the reason for its status."""
+    status = {} if options["json"] else {"reason": run["status"]["reason"], "why": run["status"]["sentence"]}
+    yield from in_process.shown({**run, **status}, options, (*_FIELDS, *(["erased_at"] if run["erased_at"] else [])))
 
 
 def _start(caller: Caller, agent: str, options: Mapping[str, Any]) -> Any:

@@ -9,27 +9,29 @@ from uuid import UUID
 
 from ledger.web.roles import OPERATOR
 from runs.management import shell
-from runs.queries.why.answer import why
-from runs.queries.why.seen import Reader, look_at
-from runs.queries.why.words import at
+from runs.queries.actions import Reader
+from runs.queries.run_facts import read_facts
+from runs.queries.sentences import at
+from runs.queries.why import why
 
 
 def lines(run_id: UUID, _: Mapping[str, Any]) -> Iterator[str]:
     """Yield the answer in lines that do nothing to a terminal. Raises NotFound."""
-    found = why(look_at(run_id), Reader(shell.operator(), frozenset({OPERATOR})))
-    who = found.who
+    found = why(read_facts(run_id), Reader(shell.operator(), frozenset({OPERATOR})))
+    status, who = found.status, found.status.who
     whom = ", ".join(who.roles) if who.kind == "people" else who.kind
-    yield f"cause     {found.cause}"
-    yield f"why       {_inert(' '.join(filter(None, [found.sentence, found.also])))}"
+    yield f"state     {_inert(str(status.state))}"
+    yield f"reason    {status.reason}"
+    yield f"why       {_inert(' '.join(filter(None, [status.sentence, found.also])))}"
     whom += f" at {who.queue}" if who.queue else ""
     whom += f", but not {who.but}" if who.but else ""
     yield f"who       {_inert(whom)}"
-    yield f"since     {at(found.since)}{f', until {at(found.until)}' if found.until else ''}"
+    yield f"since     {at(status.since)}{f', until {at(status.until)}' if status.until else ''}"
     for one in found.evidence:
         where = f"{f', event {one.seq}' if one.seq else ''}{f', run {one.run}' if one.run else ''}"
         yield f"evidence  {_inert(one.what)}{where}"
     for offer in found.acts:
-        may = "may" if offer.is_allowed else f"may not: {_inert(offer.why_not)}"
+        may = "may" if offer.allowed else f"may not: {_inert(offer.why_not)}"
         yield f"{offer.act:9} {offer.method} {_inert(offer.path)}  {may}"
 
 

@@ -1,13 +1,11 @@
-"""A run's status in one word, finer than its state, for people."""
+"""What a run's waits and node are called, and which wait comes first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ledger.models import Head
 from runs.engine.undo import UNDO_NODE
-from runs.models import ENDED, Run, State, Wait
-from runs.queries import progress
+from runs.models import ENDED, Run, Wait
 from runs.services.allowed import UNDONE
 
 # The wait to show when a run has several, most urgent for people first.
@@ -24,42 +22,6 @@ URGENCY = [
     Wait.Kind.POOL,
     Wait.Kind.TIMER,
 ]
-# Statuses of waits for neither people, tools nor mere time.
-_EVENTS: dict[str, str] = {
-    Wait.Kind.CHILD: "waiting_children",
-    Wait.Kind.SIGNAL: "waiting_signal",
-    Wait.Kind.MESSAGE: "waiting_message",
-}
-
-
-def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
-    """Return the status: queued, behind (others of its key), early, running, pausing, cancelling, unknown,
-    stopped, exceeded, waiting_children, waiting_signal, waiting_message, renewed, handed_off, or the state's name."""
-    if run.state not in State.values:
-        return str(run.state)
-    state = State(run.state)
-    if state is State.COMPLETED and run.goes_on_as is not None:
-        return "renewed" if run.goes_on_by == "renewal" else "handed_off"
-    if state is State.WAITING_HUMAN:
-        wait = main_wait(waits)
-        if wait is not None and wait.kind in (Wait.Kind.RECONCILE, Wait.Kind.OPERATOR):
-            return "unknown" if wait.kind == Wait.Kind.RECONCILE else "stopped"
-    if state is State.PAUSED and not run.is_undoing and any(wait.kind == Wait.Kind.BUDGET for wait in waits):
-        return "exceeded"
-    if head is not None and state not in (State.PENDING, State.PAUSED, *ENDED):
-        if head.is_cancel_requested:
-            return "cancelling"
-        if head.is_pause_requested:
-            return "pausing"
-    if progress.is_behind(run) and state is State.PENDING:
-        return "behind"
-    if progress.is_early(run):
-        return "early"
-    if state is State.PENDING or (state is State.RUNNING and run.owner is None):
-        return "queued"
-    if state is State.WAITING_EVENT and (wait := main_wait(waits)) is not None:
-        return _EVENTS.get(wait.kind, state.value)
-    return state.value
 
 
 def stood_at(run: Run) -> str:

@@ -11,19 +11,22 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
-from uuid import UUID
 
 from django.db import connection
+from pydantic import Field
 
 from ledger import events as e
 from ledger.codec import unpack
 from ledger.contents import readable_text
 from ledger.errors import DurableAgentsError
+from ledger.web.fields import ActorName, Reason, RunId
 from ledger.web.seeing.viewers import viewer
+from ledger.web.shapes import Shape
 from runs import seen
 from runs.engine.errors import JournalBroken, brief
 from runs.engine.tape import payload_of
 from runs.models import Run, Wait
+from runs.services.bodies import Verdict
 from runs.services.calls import told_at, tool_here
 from runs.services.messages.reading import in_time
 from runs.services.settling.senders import name_of
@@ -100,16 +103,15 @@ _SIMILAR = """
     WHERE r.agent = %s AND {sees} ORDER BY n.id DESC LIMIT %s"""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A person's verdict on an earlier call; `about` is "" if the reader may not know it."""
+class SimilarRow(Shape):
+    """An earlier call of the same tool and agent that a person settled."""
 
-    run_id: UUID
-    verdict: str
-    by: str
-    at: datetime
-    about: str
-    why: str
+    run: RunId
+    verdict: Verdict = Field(description="Verdict on that call.")
+    by: ActorName
+    at: datetime = Field(description="Time of the verdict.")
+    about: str | None = Field(description="Also null if the caller may not read that run's payloads.")
+    why: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class Similar:
     """The newest cases, and counts of their verdicts."""
 
     tool: str
-    cases: tuple[Case, ...]
+    cases: list[SimilarRow]
     counts: dict[str, int]
 
 
@@ -129,10 +131,18 @@ def similar_to(run: Run, wait: Wait) -> Similar:
         cursor.execute(_SIMILAR.format(sees=sees), [tool, LOOKED_AT, run.agent, *values, MAX_SIMILAR])
         rows = cursor.fetchall()
     readable = seen.readable({run_id: creator for run_id, _, _, _, _, creator, _ in rows})
-    cases = tuple(
-        Case(run_id, verdict, by, at, readable_text(about) if run_id in readable else "", _why(sealed))
+    cases = [
+        SimilarRow.of(
+            None,
+            run=run_id,
+            verdict=verdict,
+            by=by,
+            at=at,
+            about=(readable_text(about) or None) if run_id in readable else None,
+            why=_why(sealed),
+        )
         for run_id, verdict, by, at, about, _, sealed in rows
-    )
+    ]
     return Similar(tool, cases, dict(Counter(case.verdict for case in cases).most_common()))
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
-from django.db.models import BigIntegerField, DateTimeField, F, JSONField
+from django.db.models import BigIntegerField, BinaryField, DateTimeField, F, JSONField, QuerySet
 from django.db.models.expressions import RawSQL
+from pydantic import Field
 
+from ledger.events import RunReleased
 from ledger.models import Head
+from ledger.web.shapes import Shape
 from runs import features, seen
 from runs.fleet.members import FRESH_SECONDS
 from runs.models import ENDED, Run, State, Wait
@@ -98,39 +101,47 @@ def _row_seq() -> RawSQL:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
-    """The child that a run waits for. `need` is what a person has to do at run `at`, the child or one below it:
-    the kind of a wait, or `resume`, or ""."""
+class ChildRow(Shape):
+    """The current state of the child run that a run waits for."""
 
-    id: str
-    state: str
-    need: str = ""
-    at: str = ""
+    id: UUID = Field(description="Id of the child run.")
+    state: State = Field(description="State of the child run.")
+    need: Literal["approval", "input", "reconcile", "operator", "budget", "resume"] | None = Field(
+        description="Action by a person that it needs to continue; null: none."
+    )
+    need_at: UUID | None = Field(description="The run that needs it: the child, or a run that the child waits for.")
 
 
 _TOLD = "(SELECT to_jsonb(t) - 'seen' FROM runs_telling t WHERE t.run_id = ledger_head.run_id)"
 _DRIVABLE = f"(SELECT to_jsonb(runs_drivable({FRESH_SECONDS})))"
+# The last event's content, if it is a release.
+_RELEASED = (
+    f"(SELECT e.clear FROM ledger_event e WHERE e.run_id = ledger_head.run_id AND e.seq = ledger_head.seq "
+    f"AND e.kind = '{RunReleased.KIND}')"
+)
 _LAST_AT = "(SELECT e.at FROM ledger_event e WHERE e.run_id = ledger_head.run_id AND e.seq = ledger_head.seq)"
 
 
 def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
-    """Return heads annotated with children by state, progress, time of the last event (`last_at`),
-    served versions (`drivable`), halt, and the facts that features add."""
+    """Return heads of `status_heads`, annotated also with children by state, progress, time of the last
+    event (`last_at`), and the facts that features add."""
     facts = dict(item for each in features.installed.values() for item in each.run_facts.items())
-    found = Head.objects.filter(run_id__in=run_ids).annotate(
+    found = status_heads(run_ids).annotate(
         children=RawSQL(_STATES, (), output_field=JSONField()),
         told=RawSQL(_TOLD, (), output_field=JSONField()),
         last_at=RawSQL(_LAST_AT, (), output_field=DateTimeField()),
-        drivable=drivable(),
-        halted=halted(),
         **{name: RawSQL(statement, (), output_field=JSONField()) for name, statement in facts.items()},
     )
     return {head.run_id: head for head in found}
 
 
-def drivable() -> RawSQL:
-    return RawSQL(_DRIVABLE, (), output_field=JSONField())
+def status_heads(run_ids: Collection[UUID]) -> QuerySet[Head]:
+    """Return heads annotated for a status: served versions (`drivable`), halt, and the last release (`released`)."""
+    return Head.objects.filter(run_id__in=run_ids).annotate(
+        drivable=RawSQL(_DRIVABLE, (), output_field=JSONField()),
+        halted=halted(),
+        released=RawSQL(_RELEASED, (), output_field=BinaryField()),
+    )
 
 
 def states(head: Head | None) -> dict[str, int]:
@@ -158,12 +169,13 @@ def open_waits(run_ids: Iterable[UUID]) -> dict[UUID, list[Wait]]:
     return found
 
 
-def child_of(wait: Wait) -> Child | None:
+def child_of(wait: Wait) -> ChildRow | None:
     """Return the child of a wait from `open_waits`; None if there is none or its row doesn't say."""
-    told: dict[str, Any] | None = getattr(wait, "child", None)
-    if not told:
+    found: dict[str, Any] | None = getattr(wait, "child", None)
+    if not found:
         return None
-    return Child(told["id"], told["state"], _need(told["stopped"], told["kinds"]), told["at"] or "")
+    need = _need(found["stopped"], found["kinds"]) or None
+    return ChildRow.of(None, id=found["id"], state=found["state"], need=need, need_at=found["at"] or None)
 
 
 def _need(stopped: str | None, kinds: list[str]) -> str:

@@ -3,83 +3,92 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic.errors import PydanticInvalidForJsonSchema
 
+from ledger.web.shapes import Shape
 from runs.engine.agents import Agent
 from runs.engine.tools import Tool
 from runs.queries.secret_fields import models_of, secret_paths
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """One entry: kind, name, and note."""
+class FactRow(Shape):
+    """One entry of a manifest."""
 
-    kind: str
-    name: str
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    persisted: tuple[Fact, ...]
-    recomputed: tuple[Fact, ...]
-    secret: tuple[Fact, ...]
-    external: tuple[Fact, ...]
+    kind: str = Field(description="For example `state`, `result`, `node` or `tool`.")
+    name: str = Field(description="Name of the part.")
+    note: str = Field(description="Remark about it; empty: none.")
 
 
-def manifest_of(agent: Agent) -> Manifest:
-    return Manifest(tuple(_persisted(agent)), tuple(_recomputed(agent)), tuple(_secret(agent)), tuple(_external(agent)))
+class ManifestRow(Shape):
+    """The parts of a version that are recorded, recomputed, secret, or external."""
+
+    persisted: list[FactRow] = Field(description="Parts that are recorded.")
+    recomputed: list[FactRow] = Field(description="Parts that are computed again on replay.")
+    secret: list[FactRow] = Field(description="Parts that are never recorded.")
+    external: list[FactRow] = Field(description="Parts outside the engine.")
 
 
-def _persisted(agent: Agent) -> Iterator[Fact]:
+def manifest_of(agent: Agent) -> ManifestRow:
+    return ManifestRow(
+        persisted=list(_persisted(agent)),
+        recomputed=list(_recomputed(agent)),
+        secret=list(_secret(agent)),
+        external=list(_external(agent)),
+    )
+
+
+def fact(kind: str, name: str, note: str = "") -> FactRow:
+    return FactRow(kind=kind, name=name, note=note)
+
+
+def _persisted(agent: Agent) -> Iterator[FactRow]:
     for name, kind in _fields(agent.input):
-        yield Fact("input", name, kind)
+        yield fact("input", name, kind)
     for name, kind in _fields(agent.state):
-        yield Fact("state", name, f"{kind}, checkpointed whenever a node begins")
+        yield fact("state", name, f"{kind}, checkpointed whenever a node begins")
     for tool in agent.all_tools():
-        yield Fact("result", tool.name, _listed(agent_fields for agent_fields, _ in _fields(tool.output)))
+        yield fact("result", tool.name, _listed(agent_fields for agent_fields, _ in _fields(tool.output)))
     for assistant in agent.assistants:
-        yield Fact("conversation", assistant.name, "each request and answer")
+        yield fact("conversation", assistant.name, "each request and answer")
     for message in agent.messages.values():
-        yield Fact("message", message.name, "request and answer" if message.answers else "request")
+        yield fact("message", message.name, "request and answer" if message.answers else "request")
     for signal in ["any name"] if agent.signals is None else agent.signals:
-        yield Fact("signal", signal, "its payload")
+        yield fact("signal", signal, "its payload")
     for name, attribute in agent.attributes.items():
-        yield Fact("attribute", name, attribute.kind)
+        yield fact("attribute", name, attribute.kind)
     if agent.output is not None:
         for name, kind in _fields(agent.output):
-            yield Fact("output", name, kind)
+            yield fact("output", name, kind)
 
 
-def _recomputed(agent: Agent) -> Iterator[Fact]:
+def _recomputed(agent: Agent) -> Iterator[FactRow]:
     for node in agent.nodes.values():
-        yield Fact("node", node.name, "its code runs again after a stop, with what is on record for its calls")
+        yield fact("node", node.name, "its code runs again after a stop, with what is on record for its calls")
     for tool in agent.all_tools():
         if tool.is_pure:
             kept = f"; an answer is shared for {_time(tool.cache)}" if tool.cache else ""
-            yield Fact("read", tool.name, f"asked again where its answer isn't on record yet{kept}")
+            yield fact("read", tool.name, f"asked again where its answer isn't on record yet{kept}")
         if tool.gate is not None:
-            yield Fact("gate", tool.name, f"{tool.gate.rule}: decided for each call that isn't on record")
+            yield fact("gate", tool.name, f"{tool.gate.rule}: decided for each call that isn't on record")
     for view in agent.views.values():
-        yield Fact("view", view.name, "of the recorded state, whenever someone asks")
+        yield fact("view", view.name, "of the recorded state, whenever someone asks")
 
 
-def _secret(agent: Agent) -> Iterator[Fact]:
+def _secret(agent: Agent) -> Iterator[FactRow]:
     for owner, model in models_of(agent):
         for path in secret_paths(model):
-            yield Fact("field", f"{owner}: {path}", "asterisks stand on record for it, and on every page")
+            yield fact("field", f"{owner}: {path}", "asterisks stand on record for it, and on every page")
     for screen in agent.screens:
-        yield Fact("screen", screen.id, f"may hide content from {', '.join(sorted(screen.source))}")
+        yield fact("screen", screen.id, f"may hide content from {', '.join(sorted(screen.source))}")
 
 
-def _external(agent: Agent) -> Iterator[Fact]:
+def _external(agent: Agent) -> Iterator[FactRow]:
     for tool in agent.all_tools():
-        yield Fact("tool", tool.name, "; ".join(_outside(tool)))
+        yield fact("tool", tool.name, "; ".join(_outside(tool)))
 
 
 def _outside(tool: Tool) -> Iterator[str]:

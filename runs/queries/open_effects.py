@@ -8,12 +8,17 @@ from typing import Literal
 from uuid import UUID
 
 from django.db import connection
+from pydantic import Field
 
+from ledger.spans import span_id
+from ledger.web.fields import Attempt, ReplayClass, RunId, Slot, ToolName
 from ledger.web.seeing.viewers import viewer
+from ledger.web.shapes import Shape
 from runs import seen
 
 Status = Literal["pending", "accepted", "unknown"]
 STATUSES: tuple[Status, ...] = ("pending", "accepted", "unknown")
+_COLUMNS = ("id", "run", "agent", "slot", "attempt", "tool", "replay_class", "sent_at", "wait", "status")
 # Only a run that is driven, that wants to be or was paused in between, or that waits for such a call can have one.
 _OPEN = """
     WITH candidate AS MATERIALIZED (
@@ -41,20 +46,22 @@ _OPEN = """
         AND (%s IN ('', status)) AND (%s OR (at, id) > (%s::timestamptz, %s)) ORDER BY at, id LIMIT %s"""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenEffect:
-    """A call that was or may have been sent. `wait` is the wait for its outcome: a person's, if that is unknown."""
+class OpenEffectRow(Shape):
+    """A call that was or may have been sent, and whose outcome is not known."""
 
-    id: int
-    run: UUID
-    agent: str
-    slot: str
-    attempt: int
-    tool: str
-    replay_class: str
-    sent_at: datetime
-    wait: UUID | None
-    status: Status
+    id: int = Field(description="Number of the intent in the ledger.")
+    run: RunId
+    agent: str = Field(description="Agent and version of the run.")
+    slot: Slot
+    attempt: Attempt
+    tool: ToolName
+    replay_class: ReplayClass
+    status: Status = Field(
+        description="pending: being sent; accepted: a callback is due; unknown: a person settles it."
+    )
+    sent_at: datetime = Field(description="Time of the intent, before the call was sent.")
+    wait: UUID | None = Field(description="Open wait for its outcome; if it is unknown, to settle under `reconcile`.")
+    span_id: str = Field(description="Span of the call in the run's trace, 16 hex digits, if the run is traced.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ class Filters:
     status: str = ""
 
 
-def open_effects(filters: Filters, *, limit: int, beyond: tuple[datetime, int] | None = None) -> list[OpenEffect]:
+def open_effects(filters: Filters, *, limit: int, beyond: tuple[datetime, int] | None = None) -> list[OpenEffectRow]:
     """Return the calls without a known outcome after a place, oldest first."""
     sees, values = seen.is_seen("r", viewer())
     place = [beyond is None, *(beyond or (None, 0))]
@@ -75,4 +82,8 @@ def open_effects(filters: Filters, *, limit: int, beyond: tuple[datetime, int] |
             _OPEN.replace("{sees}", sees),
             [*values, filters.tool, filters.agent, filters.status, *place, limit],
         )
-        return [OpenEffect(*row) for row in cursor.fetchall()]
+        rows = [dict(zip(_COLUMNS, row, strict=True)) for row in cursor.fetchall()]
+    return [
+        OpenEffectRow.of(None, **row, span_id=span_id(str(row["run"]), row["slot"], row["attempt"], "call"))
+        for row in rows
+    ]

@@ -9,26 +9,30 @@ from functools import cached_property
 from typing import Any
 from uuid import UUID
 
+from pydantic import Field
+
 from ledger.api.present import masked
 from ledger.contents import readable_text
 from ledger.models import Head
+from ledger.web.shapes import Shape
 from runs.engine.continuation import LARGE_BYTES, LARGE_JOURNAL
 from runs.models import ENDED, NEVER, LogLine, Run, State
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """A journal's events and stored bytes (None: not counted). `is_large`: an active run should be renewed."""
+class JournalRow(Shape):
+    """Size of a run's journal."""
 
-    events: int
-    bytes: int | None
-    is_large: bool
+    events: int = Field(description="Number of events.")
+    bytes: int | None = Field(description="Stored size; null: the run started before sizes were recorded.")
+    is_large: bool = Field(
+        description="The journal is large and the run has not ended: continue it as new before it runs much longer."
+    )
 
 
-def size_of(run: Run, head: Head) -> Size:
+def size_of(run: Run, head: Head) -> JournalRow:
     stored = head.bytes if isinstance(head.bytes, int) else None
     is_much = head.seq >= LARGE_JOURNAL or (stored or 0) >= LARGE_BYTES
-    return Size(head.seq, stored, is_much and run.state not in ENDED)
+    return JournalRow(events=head.seq, bytes=stored, is_large=is_much and run.state not in ENDED)
 
 
 def is_behind(run: Run) -> bool:
@@ -62,43 +66,55 @@ def is_early(run: Run) -> bool:
 SHOWN = 30  # lines on a run's page
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Reported progress: `done` of `of` (None: unknown), at a time.
-    `left_seconds` counts from there, at the pace since its claim, without waiting times; None if unknown."""
+class ProgressRow(Shape):
+    """Progress reported by the run."""
 
-    done: float
-    of: float | None
-    note: str
-    at: datetime
-    left_seconds: float | None
+    done: float = Field(description="Amount done.")
+    total: float | None = Field(description="Total; null: unknown.")
+    note: str = Field(description="Description by the agent; empty: none.")
+    at: datetime = Field(description="Time of the report.")
+    left_seconds: float | None = Field(description="Estimated remaining time at the latest pace; null: unknown.")
 
     @property
     def percent(self) -> int | None:
-        return None if self.of is None else int(100 * self.done / self.of)
+        return None if self.total is None else int(100 * self.done / self.total)
 
 
-def progress_of(head: Head | None) -> Progress | None:
+class LogCounts(Shape):
+    """Number of log lines by a run's nodes."""
+
+    kept: int = Field(description="Number of lines that are kept.")
+    lost: int = Field(
+        description="Lines no longer kept because newer ones replaced them, or lost before they were stored."
+    )
+
+
+def progress_of(head: Head | None) -> ProgressRow | None:
     """Return the last reported progress, from a head of `families.heads`; None if there is none."""
-    told = told_of(head)
-    if told.get("done") is None or told.get("at") is None:
+    stored = stored_progress(head)
+    if stored.get("done") is None or stored.get("at") is None:
         return None
-    done, of = float(told["done"]), told.get("total")
-    at = datetime.fromisoformat(told["at"])
-    return Progress(done, of, str(masked(readable_text(told.get("note")))), at, _left(told, at, done, of))
+    done, total, at = float(stored["done"]), stored.get("total"), datetime.fromisoformat(stored["at"])
+    note, left = str(masked(readable_text(stored.get("note")))), _left(stored, at, done, total)
+    return ProgressRow.of(None, done=done, total=total, note=note, at=at, left_seconds=left)
 
 
-def _left(told: Mapping[str, Any], at: datetime, done: float, of: float | None) -> float | None:
-    if of is None or told.get("since_at") is None or told.get("since_done") is None:
+def log_counts(head: Head | None) -> LogCounts:
+    stored = stored_progress(head)
+    return LogCounts.of(None, kept=stored.get("lines", 0), lost=stored.get("lost", 0))
+
+
+def _left(stored: Mapping[str, Any], at: datetime, done: float, of: float | None) -> float | None:
+    if of is None or stored.get("since_at") is None or stored.get("since_done") is None:
         return None
-    seconds = (at - datetime.fromisoformat(told["since_at"])).total_seconds()
-    came = done - float(told["since_done"])
+    seconds = (at - datetime.fromisoformat(stored["since_at"])).total_seconds()
+    came = done - float(stored["since_done"])
     return (of - done) * seconds / came if came > 0 and seconds > 0 else None
 
 
-def told_of(head: Head | None) -> dict[str, Any]:
-    told = getattr(head, "told", None)
-    return told if isinstance(told, dict) else {}
+def stored_progress(head: Head | None) -> dict[str, Any]:
+    stored = getattr(head, "told", None)
+    return stored if isinstance(stored, dict) else {}
 
 
 def last_lines(run_id: UUID, most: int, *, before: int | None = None, level: str = "") -> list[LogLine]:
@@ -113,24 +129,20 @@ def shown(line: LogLine) -> str:
 
 
 @dataclass
-class TellingBlock:
+class ProgressPanel:
     """A run's progress and log on its page, from a head of `families.heads`."""
 
     run_id: UUID
     head: Head
 
     @property
-    def progress(self) -> Progress | None:
+    def progress(self) -> ProgressRow | None:
         return progress_of(self.head)
 
     @property
-    def kept(self) -> int:
-        return int(told_of(self.head).get("lines", 0))
-
-    @property
-    def lost(self) -> int:
-        return int(told_of(self.head).get("lost", 0))
+    def counts(self) -> LogCounts:
+        return log_counts(self.head)
 
     @cached_property
     def lines(self) -> list[LogLine]:
-        return last_lines(self.run_id, SHOWN) if self.kept else []
+        return last_lines(self.run_id, SHOWN) if self.counts.kept else []

@@ -24,15 +24,15 @@ from ledger.web.roles import OPERATOR
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import BADGE_TO, Counted, Tally, badge
 from runs import features, seen
-from runs.fleet.agent_versions import drivable, is_left_alone, why_not_driven
 from runs.models import ENDED, Run, State, Wait
 from runs.queries import families, payloads
-from runs.queries.display import look, main_wait
 from runs.queries.expressions import Misread
-from runs.queries.halts import Halted, halt_of, halted
+from runs.queries.halts import Halted, halt_of
+from runs.queries.run_facts import RunFacts, facts_of
 from runs.queries.searching import AttributePages, AttributeQuery, BadSearch, Found, Match, run_search
 from runs.queries.shown_attributes import ShownAttribute
 from runs.queries.spending import cost_words
+from runs.queries.status import Reason, reason_of, reason_of_wait
 from runs.services.bodies import RunFilter
 from runs.services.questions import open_for
 
@@ -69,7 +69,6 @@ TIMES = ("created_from", "created_before", "waiting_before")
 TEXTS = tuple(name for name in RunFilter.model_fields if name not in TIMES)
 _OTHERS = {"sort": 70, "before": 2000}
 TRACE = re.compile(r"[0-9a-f]{32}")
-_LOOKS = {Wait.Kind.RECONCILE: "unknown", Wait.Kind.OPERATOR: "stopped", Wait.Kind.BUDGET: "exceeded"}
 
 
 @dataclass(frozen=True)
@@ -225,20 +224,33 @@ class Stretch:
     following: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Card:
-    """One run in a list. `blocked` says why nobody drives it though it is ready."""
+    """One run in a list, with the reason for its status and the attributes that a search found it by."""
 
-    run: Run
-    head: Head | None
-    waits: list[Wait]
-    look: str
-    wait: Wait | None
-    about: str
-    blocked: str = ""
+    facts: RunFacts
+    reason: Reason
     attributes: Sequence[ShownAttribute] = ()
-    is_unserved: bool = False  # parked, and no living worker has its version
-    halted: Halted | None = None
+
+    @property
+    def run(self) -> Run:
+        return self.facts.run
+
+    @property
+    def head(self) -> Head | None:
+        return self.facts.head
+
+    @property
+    def wait(self) -> Wait | None:
+        return self.facts.wait
+
+    @property
+    def about(self) -> str:
+        return self.run.about
+
+    @property
+    def halted(self) -> Halted | None:
+        return halt_of(self.head)
 
     @property
     def is_overdue(self) -> bool:
@@ -377,11 +389,10 @@ def page(filters: Filters, *, size: int = PAGE) -> tuple[list[Card], str]:
 
 
 def cards(runs: Sequence[Run]) -> list[Card]:
-    """Return runs with heads, open waits and why they are stopped, in three more queries."""
+    """Return runs with their statuses, in two more queries."""
     without_hidden_kin(runs)
     ids = [run.id for run in runs]
-    heads = Head.objects.annotate(drivable=families.drivable(), halted=halted()).in_bulk(ids)
-    return carded(runs, heads, families.open_waits(ids))
+    return carded(runs, {head.run_id: head for head in families.status_heads(ids)}, families.open_waits(ids))
 
 
 def without_hidden_kin(runs: Iterable[Run]) -> None:
@@ -400,22 +411,7 @@ _KIN = ("parent", "forked_from", "begun_again_as")
 
 def carded(runs: Iterable[Run], heads: Mapping[UUID, Head], waits: Mapping[UUID, list[Wait]]) -> list[Card]:
     """Return cards from rows already read."""
-    runs = list(runs)
-    known = [head.drivable for head in heads.values() if hasattr(head, "drivable")]
-    wants = any(run.wants_driving for run in runs)
-    driven = frozenset(known[0]) if known else drivable() if wants else frozenset()
-    listed = []
-    for run in runs:
-        mine = [] if run.state in ENDED else waits.get(run.id, [])
-        head = heads.get(run.id)
-        blocked = why_not_driven(run, driven) or ""
-        halt = halt_of(head)
-        shown = "halted" if halt and run.wants_driving else "blocked" if blocked else look(run, head, mine)
-        is_unserved = bool(known) and is_left_alone(run, driven)
-        listed.append(
-            Card(run, head, mine, shown, main_wait(mine), run.about, blocked, is_unserved=is_unserved, halted=halt)
-        )
-    return listed
+    return [Card(facts, reason_of(facts)) for facts in facts_of(runs, heads, waits).values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -561,7 +557,7 @@ def needing_somebody(held: frozenset[str], *, limit: int) -> tuple[list[OpenQues
 
 
 def _for(wait: Wait) -> Card:
-    return Card(wait.run, None, [wait], _LOOKS[Wait.Kind(wait.kind)], wait, wait.run.about)
+    return Card(RunFacts(wait.run, None, [wait], None), reason_of_wait(wait))
 
 
 @badge("steering")

@@ -18,14 +18,15 @@ from ledger.web.seeing.payloads import HIDDEN
 from ledger.web.seeing.viewers import reads
 from runs.console import budgets, pieces, timeline_rows
 from runs.console.run_page import Point
-from runs.console.tables import event_words, looks
+from runs.console.tables import event_words, statuses
 from runs.console.tables.event_words import WHY
 from runs.models import LogLine, Run, Wait
 from runs.queries import display
+from runs.queries.actions import Offer
 from runs.queries.progress import shown
 from runs.queries.run_list import Card
 from runs.queries.shown_attributes import ShownAttribute
-from runs.queries.why.acts import Offer
+from runs.queries.status import Reason
 from runs.services.undo import Preview, offered
 from runs.story import Effect, Fact, Line
 from runs.story.scale import Placed
@@ -147,24 +148,24 @@ def undoable(run: Run) -> Preview | None:
 
 
 @register.simple_tag
-def chip(look: str) -> SafeString:
-    return looks.chip(look)
+def chip(reason: Reason) -> SafeString:
+    return statuses.chip(reason)
 
 
 @register.filter
-def label(look: str) -> str:
-    return looks.label_of(look)
+def label(reason: Reason) -> str:
+    return statuses.STATUSES[reason].label
 
 
 @register.simple_tag
 def row_words(card: Card) -> SafeString:
-    return looks.row(card)
+    return statuses.row(card)
 
 
 @register.simple_tag(takes_context=True)
 def why(context: template.Context) -> SafeString:
     """Why nothing moves in the run that the page is about, or what does."""
-    return looks.why(context["d"])
+    return statuses.sentence_of(context["d"])
 
 
 @register.filter
@@ -186,16 +187,16 @@ def cap_changes(record: Any) -> list[str]:
 
 
 @register.simple_tag
-def verbs(acts: Mapping[str, Offer]) -> dict[str, looks.Verb]:
+def verbs(acts: Mapping[str, Offer]) -> dict[str, statuses.Verb]:
     """What the reader may do to the run now, as `why` tells it."""
-    return {name: verb for name, verb in looks.VERBS.items() if acts[name].is_allowed}
+    return {name: verb for name, verb in statuses.VERBS.items() if acts[name].allowed}
 
 
 @register.filter
 def not_now(acts: Mapping[str, Offer]) -> list[tuple[str, str]]:
     """What the reader might do to the run, but not as it stands; and why not."""
     return [
-        (looks.VERBS[name].label, offer.why_not)
+        (statuses.VERBS[name].label, offer.why_not)
         for name, offer in acts.items()
-        if not offer.is_allowed and offer.code != Forbidden.code
+        if not offer.allowed and offer.code != Forbidden.code
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 from uuid import UUID
@@ -25,7 +26,7 @@ from ledger.web.roles import roles
 from ledger.web.seeing.viewers import viewer
 from runs.console import budgets
 from runs.console.settling import receipt_of
-from runs.console.tables.looks import LOOKS, VERBS
+from runs.console.tables.statuses import VERBS
 from runs.engine.budget import Budget
 from runs.queries.run_list import GROUPS, Filters
 from runs.services import authority
@@ -80,9 +81,10 @@ class _Shown:
 
     @property
     def states(self) -> list[tuple[str, int]]:
-        known = self.of.forecast.get("states", {})
-        called = ((LOOKS[name].label if name in LOOKS else name, n) for name, n in known.items())
-        return sorted(called, key=lambda pair: -pair[1])
+        counted: Counter[str] = Counter()
+        for state, number in self.of.forecast.get("states", {}).items():
+            counted[next((label for label, states in GROUPS.values() if state in states), state)] += number
+        return counted.most_common()
 
     @property
     def caps(self) -> str:

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -72,7 +71,7 @@ class RunContents:
             "parent": None if run.parent is None else str(run.parent),
             "continues": None if run.came_from is None else str(run.came_from),
             "forked_from": None if run.forked_from is None else str(run.forked_from),
-            "manifest": None if agent is None else asdict(manifest_of(agent)),
+            "manifest": None if agent is None else manifest_of(agent).model_dump(),
         }
 
     def learn(self) -> None:

@@ -24,7 +24,9 @@ from ledger.web.seeing.viewers import viewer
 from ledger.web.shapes import Shape
 from runs.engine.agents import registry
 from runs.fleet.members import FRESH_SECONDS
-from runs.queries.halts import scope_name
+from runs.queries.halts import Halted, halt_of, is_put_aside, scope_name
+from runs.queries.run_facts import RunFacts
+from runs.queries.status import OPERATORS, FeatureReason
 from runs.services.budgets.prices import models_of
 
 Kind = Literal["halt", "quarantine", "starts"]
@@ -323,3 +325,17 @@ def _names_in(row: Halt) -> list[tuple[str, str]]:
 def _similar(key: str, names: Iterable[str]) -> list[str]:
     known = {name.casefold(): name for name in names}
     return [known[each] for each in get_close_matches(key.casefold(), list(known), 3)]
+
+
+def halt_reason(facts: RunFacts) -> FeatureReason | None:
+    """Return the halt that holds a run which is ready, also before a worker has put it aside; None if none does."""
+    halt = halt_of(facts.head)
+    if not is_put_aside(facts.run) and (halt is None or not facts.run.wants_driving):
+        return None
+    return FeatureReason(
+        reason="halted", sentence=_halted(halt), who=OPERATORS, since=None if halt is None else halt.since
+    )
+
+
+def _halted(halt: Halted | None) -> str:
+    return "It was halted a moment ago." if halt is None else f"H{str(halt)[1:].removesuffix('.')}."

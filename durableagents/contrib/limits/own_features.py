@@ -7,6 +7,7 @@ from durableagents.contrib.limits import services as services  # its acts can ne
 from durableagents.contrib.limits.budget_verify import Charges, check_shared_budgets
 from durableagents.contrib.limits.metrics import read_metrics
 from durableagents.contrib.limits.permits import WorkerLimits
+from durableagents.contrib.limits.queries import limit_reason
 from runs.features import Feature, PromptSweep
 from runs.models import Wait
 
@@ -19,6 +20,7 @@ def feature() -> Feature:
         on_withdraw=("SELECT runs_settle_rest(%s)",),
         on_wait_due={Wait.Kind.POOL: budget_waits.give_up},
         prompt_sweeps=(PromptSweep(is_due=budget_waits.IS_DUE, act=budget_waits.admit_waiting),),
+        status_reasons=(limit_reason,),
         run_facts={"has_shared_budgets": "to_jsonb(EXISTS (SELECT 1 FROM runs_pool))"},
         run_panels=(budget_queries.run_panel,),
         reconcile_panels=(budget_queries.waiting_panel,),

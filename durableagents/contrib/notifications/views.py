@@ -131,7 +131,8 @@ class Browser(NotificationPage):
 
 def _own_page() -> str:
     """Return the page of one's own account; without an app that has one, that of notifications."""
-    return next((page.view for page in pages_on("account", frozenset(EVERY)) if page.view == "account"), "notifications")
+    views = [page.view for page in pages_on("account", frozenset(EVERY))]
+    return "account" if "account" in views else "notifications"
 
 
 class Devices(OwnPage):

@@ -12,7 +12,7 @@ from ledger.templatetags.console import amount, clock, datum, lapse, since, unti
 from runs.engine.budget import usd_of
 from runs.models import Wait
 from runs.queries.display import detail_text, name_of
-from runs.queries.families import Child, child_of
+from runs.queries.families import ChildRow, child_of
 from runs.queries.spending import Exceeded, exceeded
 from runs.queries.tool_cards import ToolCard
 
@@ -210,19 +210,19 @@ _CHILDREN_TOLD = 3
 def _child(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     child = child_of(wait)
     name = f"<b>{visible(name_of(wait))}</b>"
-    linked = to_run(child.id, name) if child is not None else name
+    linked = to_run(str(child.id), name) if child is not None else name
     return f"Waiting for the child run {linked}\nsince {began(wait.opened_at)}.{_stands(child)}"
 
 
-def _stands(child: Child | None, one: str = "It") -> str:
+def _stands(child: ChildRow | None, one: str = "It") -> str:
     if child is None or not child.need:
         return ""
-    who = one if child.at == child.id else "A run below it"
-    linked = who if who == "It" else to_run(child.at, who)
+    who = one if child.need_at == child.id else "A run below it"
+    linked = who if who == "It" else to_run(str(child.need_at), who)
     return f" {linked} needs <b>{escape(_NEEDS.get(child.need, child.need))}</b>."
 
 
-def stopped(waits: Iterable[Wait]) -> list[Child]:
+def stopped(waits: Iterable[Wait]) -> list[ChildRow]:
     return [child for wait in waits if (child := child_of(wait)) is not None and child.need]
 
 

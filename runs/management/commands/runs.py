@@ -1,7 +1,7 @@
 """`manage.py runs --where 'customer = ACME and amount > 100' --sort -amount`: runs by their attributes, on a terminal.
 
-In the words of the API and the console. A line for each run: id, state, agent, start, and its attributes as JSON, in
-which no sign can do anything to a terminal. It only reads.
+In the words of the API and the console. A line for each run: id, state, the reason for it, agent, start, and its
+attributes as JSON, in which no sign can do anything to a terminal. It only reads.
 
 `runs why RUN`: why it doesn't move, who must act, and what may be done. Features add further verbs.
 `runs start AGENT --as USER` and the other verbs of runs/management/steering.py act as an account, through the API.
@@ -24,7 +24,7 @@ from runs import features
 from runs.features import RunCommand
 from runs.management import steering, why
 from runs.models import Run, State
-from runs.queries.run_list import Filters, stretch
+from runs.queries.run_list import Filters, cards, stretch
 from runs.queries.searching import BadSearch
 
 AT_ONCE = 200
@@ -67,10 +67,12 @@ class Command(ApiCommand):
         try:
             for runs in _pages(filters, limit):
                 found = search.attributes_of([run.id for run in runs]) if search else {}
-                for run in runs:
+                for card in cards(runs):
+                    run = card.run
                     told = json.dumps({each.name: each.value for each in found.get(run.id, ())}, sort_keys=True)
                     self.stdout.write(
-                        f"{run.id}  {run.state:13}  {run.graph_id}  {run.created_at:%Y-%m-%dT%H:%M:%SZ}  {told}"
+                        f"{run.id}  {run.state:13}  {card.reason:15}  {run.graph_id}"
+                        f"  {run.created_at:%Y-%m-%dT%H:%M:%SZ}  {told}"
                     )
         except BadSearch as error:
             self._refuse(error.detail, options, error)

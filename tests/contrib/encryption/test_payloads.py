@@ -27,7 +27,7 @@ from ledger import codec
 from ledger import events as e
 from ledger.append import append
 from ledger.errors import RecordDamaged
-from ledger.models import ActRecord, Event, Head
+from ledger.models import ActRecord, Event
 from ledger.verification.runs import verify
 from runs import features
 from runs.engine.content.reads import KeptRead
@@ -35,6 +35,7 @@ from runs.fleet.agent_versions import missing_key_of
 from runs.journal.cache import ReadCache
 from runs.journal.lookups import Lookups
 from runs.models import Checkpoint, Run
+from runs.queries.families import status_heads
 from runs.services import lifecycle
 from runs.workers import failover
 from tests.integration.api.conftest import Api, person
@@ -333,7 +334,7 @@ def test_run_is_left_to_a_worker_that_has_its_key(stage: Stage, tools: Toolbox, 
         until(lambda: kinds(run)[-1] == "RunReleased")
         (released,) = events(run, e.RunReleased)
         assert released.reason == "key missing: master key 0815 is in none of the sources"
-        blocked = missing_key_of(fresh(run), Head.objects.get(pk=run.pk))
+        blocked = missing_key_of(fresh(run), status_heads([run.pk]).get())
         assert blocked == "the last worker lacks its key: master key 0815 is in none of the sources"
         poor.ring()
         time.sleep(2.5)  # it looks twice more

@@ -121,7 +121,7 @@ def test_a_run_that_comes_to_a_cap_says_so_and_goes_on_once_it_is_raised(purchas
         "until": wait["deadline"],
         "queue": "",
     }
-    assert not run["resumable"] and told["cost_usd"] is None and told["unpriced_calls"] == 1
+    assert "resume" not in run["status"]["actions"] and told["cost_usd"] is None and told["unpriced_calls"] == 1
     address = f"runs/{purchases.id}/budget"
     operator = purchases.caller("operator")
     resumed = operator.post(f"runs/{purchases.id}/resume", {"justification": WHY})

@@ -24,7 +24,7 @@ def test_a_started_run_is_there_with_all_its_parts(integrator: Api, auditor: Api
     run = answer.json()
     assert answer.status_code == 201 and answer["Location"] == f"/api/v1/runs/{UUID(run['id'])}"
     assert auditor.get(answer["Location"]).json() == run
-    assert (run["agent"], run["version"], run["state"], run["status"]) == ("order", "1.0.0", "pending", "running")
+    assert (run["agent"], run["version"], run["state"]) == ("order", "1.0.0", "pending")
     assert run["waiting_for"] == [] and run["step_index"] == 0 and run["epoch"] == 0
     assert run["last_checkpoint_at"] is None and run["output"] is None and run["error"] is None
     assert run["tags"] == ["a", "b"] and run["created_by"] == "key:integrator"
@@ -33,9 +33,9 @@ def test_a_started_run_is_there_with_all_its_parts(integrator: Api, auditor: Api
 
 
 @each_case(
-    ("graph_id", "changed", "blocked"),
+    ("graph_id", "changed", "why"),
     [
-        ("order@1.0.0", {}, None),
+        ("order@1.0.0", {}, "waiting for a worker"),
         ("other@1.0.0", {}, "no running worker has order@1.0.0"),
         ("order@1.0.0", {"is_quarantined": True}, "no worker is running"),
         ("order@1.0.0", {"ended_at": clock_now()}, "no worker is running"),
@@ -43,7 +43,7 @@ def test_a_started_run_is_there_with_all_its_parts(integrator: Api, auditor: Api
     ],
 )
 def test_the_answer_to_a_start_says_who_drives_it_as_reading_does(
-    integrator: Api, auditor: Api, graph_id: str, changed: dict[str, Any], blocked: str | None
+    integrator: Api, auditor: Api, graph_id: str, changed: dict[str, Any], why: str
 ) -> None:
     is_quarantined = changed.pop("is_quarantined", False)
     known = {
@@ -59,7 +59,7 @@ def test_the_answer_to_a_start_says_who_drives_it_as_reading_does(
     Served.objects.create(worker=worker.id, graph_id=graph_id, is_quarantined=is_quarantined)
     for headers in ({}, {"Idempotency-Key": "k"}):
         answer = integrator.post("runs", START, headers=headers)
-        assert answer.json()["blocked"] == blocked
+        assert answer.json()["status"]["sentence"].endswith(f" {why}.")
         assert auditor.get(answer["Location"]).json() == answer.json()
 
 

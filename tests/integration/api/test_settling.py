@@ -73,8 +73,8 @@ def test_the_first_is_answered_202_and_the_second_200(
     assert (told["justification"], told["news"], told["seq"]) == (WHY, None, len(kinds(run)))
     assert auditor.get(f"runs/{run.id}").json()["waiting_for"][0]["proposed"] == told
     why = ben.get(f"runs/{run.id}/why").json()
-    assert "user:ann says that it happened. A second operator has to confirm it" in why["sentence"]
-    assert why["who"]["roles"] == ["operator"] and told["seq"] in [x["seq"] for x in why["evidence"]]
+    assert "user:ann says that it happened. A second operator has to confirm it" in why["status"]["sentence"]
+    assert why["status"]["who"]["roles"] == ["operator"] and told["seq"] in [x["seq"] for x in why["evidence"]]
     body = {"verdict": "happened", "agrees_with": 0, "wait_id": wait["id"], "justification": WHY}
     assert ben.post(f"runs/{run.id}/reconcile", body).status_code == 200
     assert stage.drive() == "completed" and output(run) == "seen there" and problems(run) == []

@@ -89,7 +89,7 @@ def test_a_purchase_from_start_to_end_and_its_records(story: Story) -> None:
     waiting = story.start().until("waiting_tool", kind="webhook")
     (wait,) = waiting["waiting_for"]
     assert wait["since"] < wait["deadline"] and wait["detail"]["tool"] == "ask_quote"
-    assert waiting["status"] == "waiting" and waiting["usage"]["model_calls"] == 1
+    assert waiting["status"]["reason"] == "callback" and waiting["usage"]["model_calls"] == 1
     story.to_the_gate()
     approval = story.approval()
     assert approval["arguments"] == {"item": "chair", "amount": 500, "ending": "well"}
@@ -181,7 +181,7 @@ def test_a_rejection_fails_the_run_with_the_reason(story: Story) -> None:
     assert story.decide(verdict="reject", justification="too dear").json()["state"] == "rejected"
     failed = story.until("failed")
     assert failed["error"]["message"] == "too dear" and failed["error"]["code"] == "rejected"
-    assert failed["output"] is None and failed["resumable"] is True
+    assert failed["output"] is None and "retry" in failed["status"]["actions"]
     page = ApprovalPage.model_validate(story.auditor.get("approvals?state=rejected&queue=finance_po").json())
     assert page.results[0].decision is not None and page.results[0].decision.justification == "too dear"
 
@@ -191,7 +191,7 @@ def test_a_failed_run_can_be_retried_and_a_paused_one_waits(story: Story) -> Non
     operator = story.caller("operator")
     assert operator.post(f"runs/{story.id}/pause", {"justification": "hold"}).json()["state"] == "paused"
     paused = story.now()
-    assert paused["status"] == "paused" and [wait["kind"] for wait in paused["waiting_for"]] == ["webhook"]
+    assert paused["status"]["reason"] == "paused" and [wait["kind"] for wait in paused["waiting_for"]] == ["webhook"]
     story.call_back()
     assert story.now()["state"] == "paused"
     operator.post(f"runs/{story.id}/resume", {"justification": "go"})

@@ -247,12 +247,11 @@ def test_why_a_run_waits_is_told_without_the_payload(stage: Stage, tools: Toolbo
     def told_of(run: Run, reader: tuple[Client, str, Actor]) -> tuple[str, str, str]:
         client, key, _ = reader
         found = client.get(f"/api/v1/runs/{run.pk}/why", headers={"Authorization": f"Bearer {key}"}).json()
-        return found["cause"], found["sentence"], client.get(f"/runs/{run.pk}").content.decode()
+        return found["status"]["reason"], found["status"]["sentence"], client.get(f"/runs/{run.pk}").content.decode()
 
     cause, sentence, page = told_of(asleep, blind)
-    assert (
-        cause == "breaker" and "circuit breaker of tool:pay is open" in sentence and "Waiting for a timer" not in page
-    )
+    assert cause == "breaker" and "waits for tool:pay: its circuit breaker is open" in sentence
+    assert "Waiting for a timer" not in page
     assert "has an open circuit breaker" in page and ERROR not in page + sentence
     _, sentence, page = told_of(runs[0], blind)
     assert "it has no deadline" in sentence and "rejected if" not in sentence + page

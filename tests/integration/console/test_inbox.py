@@ -22,10 +22,8 @@ from durableagents.contrib.search import words as word_search
 from durableagents.identity import own_tags
 from ledger import events as e
 from ledger.verification.runs import verify
-from runs.console.tables.looks import LOOKS
 from runs.engine.agents import registry
 from runs.models import Run, Wait
-from runs.queries.why import seen
 from runs.services import lifecycle
 from tests.cases import each_case
 from tests.contrib.halts.halting import halt
@@ -128,10 +126,6 @@ def test_a_yes_says_when_the_run_continues(finance: Reader, asked: Callable[...,
     )
     page = text_of(answer)
     assert f"Approved. {words}" in page and ("The run continues." in page) is (how == "only new ones")
-
-
-def test_what_is_said_of_a_run_that_stands_still_is_of_looks_that_there_are() -> None:
-    assert seen._STANDS.keys() <= LOOKS.keys()
 
 
 def test_the_second_decision_learns_who_was_first_and_keeps_its_text(

@@ -20,15 +20,15 @@ from ledger.actors import Actor
 from ledger.models import Head
 from runs.console import timeline_rows
 from runs.console.run_page import Dossier, Sight
-from runs.console.tables import event_words, looks, waits
+from runs.console.tables import event_words, statuses, waits
 from runs.engine.tape import CALLED_BACK
 from runs.models import Run, State, Wait
 from runs.queries import display
+from runs.queries.actions import Reader, steering
+from runs.queries.run_facts import RunFacts
 from runs.queries.run_list import Card
-from runs.queries.why.acts import steering
-from runs.queries.why.answer import who_must
-from runs.queries.why.seen import CAUSES, Reader, Seen
-from runs.queries.why.words import SENTENCES
+from runs.queries.sentences import SENTENCES
+from runs.queries.status import REASONS, reason_of, status_of
 from runs.services import authority
 from runs.services.reconciling import VERDICTS
 from runs.story import findings, line_of
@@ -70,17 +70,22 @@ def test_every_verdict_and_every_word_of_a_witness_has_its_own() -> None:
     assert len(set(findings.ON_RECORD.values())) == 4 and len(set(map(findings.witness, findings.WITNESSES))) == 4
 
 
-def test_every_look_that_a_run_can_have_has_its_entry_and_no_entry_is_idle() -> None:
-    seen = {display.look(*one) for one in situations()}
-    # Statuses used only by the run list and the page: ready without a worker, and halted.
-    assert seen | {"blocked", "halted"} == looks.LOOKS.keys()
+BY_OTHERS = {"no_worker", "no_version", "draining", "no_key", "halted", "limit", "breaker"}
 
 
-def dossier(look_of: tuple[Run, Head, list[Wait]], tape: Tape) -> Dossier:
-    run, head, open_waits = look_of
+def test_every_reason_has_its_look_and_its_sentences() -> None:
+    reached = {reason_of(RunFacts(run, head, some, None)) for run, head, some in situations()}
+    assert reached | BY_OTHERS | {"retry_timer"} == set(REASONS) == statuses.STATUSES.keys()
+    assert statuses.SENTENCES.keys() == set(REASONS) - {"halted"}
+    assert SENTENCES.keys() == set(REASONS) - {"halted", "limit", "breaker"}
+
+
+def dossier(situation: tuple[Run, Head, list[Wait]], tape: Tape) -> Dossier:
+    run, head, open_waits = situation
     kept = Drawn()
     opened = Opened(uuid4(), kept)
-    return Dossier(run, head, tape.story(), opened, kept, {}, Sight(), open_waits, {}, None, NOON)
+    facts = RunFacts(run, head, open_waits, None)
+    return Dossier(run, head, tape.story(), opened, kept, {}, Sight(), facts, {}, None, NOON)
 
 
 def hostile_tape() -> Tape:
@@ -90,47 +95,42 @@ def hostile_tape() -> Tape:
     return tape.invoked(tool=HOSTILE)
 
 
-@each_case("look", [*looks.LOOKS, HOSTILE, ""])
-def test_a_look_holds_no_markup_but_ours(look: str) -> None:
-    assert whole(looks.chip(look)).strip() == (looks.LOOKS[look].label if look in looks.LOOKS else look)
+def test_a_row_of_the_list_holds_no_markup_but_ours() -> None:
     run = Run(node=HOSTILE, error_code=HOSTILE, created_at=NOON, ended_at=NOON, ready_at=NOON, updated_at=NOON)
-    open_waits = [hostile_wait("approval"), hostile_wait("input")]
-    for these, first in ((open_waits, open_waits[0]), ([], None)):
-        whole(looks.row(Card(run, None, these, look, first, HOSTILE, HOSTILE)))
+    for reason in REASONS:
+        whole(statuses.chip(reason))  # type: ignore[arg-type]
+        for some in ([hostile_wait("approval"), hostile_wait("input")], []):
+            whole(statuses.row(Card(RunFacts(run, None, some, None), reason)))  # type: ignore[arg-type]
 
 
 def test_the_sentence_at_the_head_of_a_page_holds_no_markup_but_ours() -> None:
-    said = {}
+    told: dict[str, str] = {}
     for (run, head, open_waits), tape in product(situations(), (Tape().created(), hostile_tape())):
         run.created_at = run.updated_at = run.ended_at = NOON
+        run.graph_id = HOSTILE
         d = dossier((run, head, [hostile_wait(wait.kind) for wait in open_waits]), tape)
-        d.blocked = HOSTILE if run.owner is None else None
-        d.ahead, d.is_for_two = None, True
-        said[d.look] = said.get(d.look, "") + whole(looks.why(d))
-        told = {"kind": "halt", "scope": "agent", "key": HOSTILE, "by": HOSTILE, "why": HOSTILE}
-        d.head.halted = told | {"since": NOON.isoformat()}  # type: ignore[attr-defined]
-        said[d.look] = said.get(d.look, "") + whole(looks.why(d))
-    assert said.keys() | {"blocked"} == looks.LOOKS.keys()
-    inert = {"completed", "renewed", "handed_off", "compensating", "early"}
-    assert all("<img" in said[look] for look in said.keys() - inert)  # as text
+        d.is_for_two = True
+        for halt in (None, {"kind": "halt", "scope": "agent", "key": HOSTILE, "by": HOSTILE, "why": HOSTILE}):
+            d.head.halted = halt and halt | {"since": NOON.isoformat()}  # type: ignore[attr-defined]
+            told[d.reason] = told.get(d.reason, "") + whole(statuses.sentence_of(d))
+    inert = {"completed", "renewed", "handed_off", "undoing", "not_due"}
+    assert all("<img" in told[reason] for reason in told.keys() - inert)  # as text
 
 
-def test_a_state_that_there_is_not_is_told_as_it_is_written() -> None:
+def test_a_run_in_an_unknown_state_is_shown_as_damaged() -> None:
     odd = Run(state=HOSTILE)
-    assert "<img" in whole(looks.why(dossier((odd, Head(), []), Tape().created())))
-    seen = Seen(odd, Head(), [], [], lambda: None)
+    assert "<img" in whole(statuses.sentence_of(dossier((odd, Head(), []), Tape().created())))
     olga = Reader(Actor("user", "olga", person=1), frozenset({"operator"}))
-    assert not any(offer.is_allowed for offer in steering(seen, olga, authority.Standing()).values())
+    offers = steering(RunFacts(odd, Head(), [], None), olga, authority.Standing())
+    assert not any(offer.allowed for offer in offers.values())
 
 
 @pytest.mark.django_db
-def test_every_cause_has_its_sentence_on_the_page_in_plain_words_and_whom_it_concerns() -> None:
-    assert set(looks.SENTENCES) == set(SENTENCES) == set(CAUSES)
-    run = Run(state="waiting_human", created_at=NOON, updated_at=NOON, ready_at=NOON, ended_at=NOON)
-    for cause in CAUSES:
-        for some in ([], [wait_of("approval")], [wait_of("input", of="legal")], [wait_of("budget")]):
-            seen = Seen(run, Head(), some, [], lambda: None)
-            assert SENTENCES[cause](seen).endswith((".", "?")) and who_must(cause, seen).kind, cause
+def test_every_situation_has_a_sentence_in_plain_words_and_says_whom_it_concerns() -> None:
+    for run, head, some in situations():
+        run.created_at = run.updated_at = run.ended_at = NOON
+        status = status_of(RunFacts(run, head, some, None))
+        assert status.sentence.endswith((".", "?")) and status.who.kind, status
 
 
 def test_every_kind_of_wait_has_its_sentence_and_its_place_among_the_others() -> None:

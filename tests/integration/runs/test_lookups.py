@@ -120,7 +120,7 @@ def test_what_people_said_of_others_like_it(stage: Stage, outside: Outside, tool
     says(first, olga, "happened", "In the outbox of Monday.")
     says(other, olga, "did_not", "of another agent")
     found = similar_to(second, wait_of(second))
-    assert [(c.run_id, c.verdict, c.by, c.why) for c in found.cases] == [
+    assert [(c.run, c.verdict, c.by, c.why) for c in found.cases] == [
         (first.id, "happened", "user:olga", "In the outbox of Monday.")
     ]
     assert found.counts == {"happened": 1} and found.tool == "letter"

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, SecretStr, field_serializer
 
 from durableagents import Agent, Context, End, ReplayClass, ToolCall, prompt_injection_markers, tool
 from runs.engine.agents import registry
-from runs.queries.manifest import Fact, manifest_of
+from runs.queries.manifest import fact, manifest_of
 from tests.integration.runs.stage import Stage
 from tests.world import Notes
 
@@ -83,8 +83,8 @@ def test_it_is_read_off_what_the_agent_declares() -> None:
         "admit output: spare",
     ]
     assert [fact.kind for fact in manifest.secret].count("screen") == 1
-    assert Fact("result", "admit", "number, spare") in manifest.persisted
-    assert Fact("signal", "go", "its payload") in manifest.persisted
+    assert fact("result", "admit", "number, spare") in manifest.persisted
+    assert fact("signal", "go", "its payload") in manifest.persisted
     assert [fact.name for fact in manifest.recomputed] == ["begin", "look"]
     assert "shared for 5 min" in manifest.recomputed[1].note
     assert [fact.note for fact in manifest.external] == [

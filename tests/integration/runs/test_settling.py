@@ -19,8 +19,8 @@ from ledger.errors import DurableAgentsError, Forbidden, IllegalTransition, Inva
 from ledger.models import ActRecord, Event
 from runs.engine.outcomes import LateAnswer
 from runs.models import Run, Wait
-from runs.queries.why.answer import why
-from runs.queries.why.seen import Reader, look_at
+from runs.queries.run_facts import read_facts
+from runs.queries.status import status_of
 from runs.services import lifecycle, reconciling
 from runs.services.late_results import hand_in, lost_worker
 from runs.services.settling import agreeing
@@ -41,7 +41,7 @@ from tests.integration.runs.stage import (
     waiting,
 )
 from tests.rewriting import rewrite
-from tests.world import OLGA, Outside, Toolbox
+from tests.world import Outside, Toolbox
 
 SEEN = {"ref": "seen there"}
 FAMILIES = ["outcomes", "roles"]
@@ -226,8 +226,8 @@ def test_rule_counts_while_it_is_in_force(situations: Situations, stage: Stage, 
 
 
 def told(run: Run) -> tuple[str, str]:
-    found = why(look_at(run.pk), Reader(OLGA, frozenset({"operator"})))
-    assert found.cause == "unknown_outcome" and found.who.roles == ("operator",)
+    found = status_of(read_facts(run.pk))
+    assert found.reason == "unknown_outcome" and found.who.roles == ["operator"]
     return found.sentence, found.who.but
 
 

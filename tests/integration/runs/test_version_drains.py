@@ -162,6 +162,6 @@ def test_what_nobody_begins_says_that_its_workers_only_drain(stage: Stage) -> No
     assert why_not_driven(fresh(new), now) == f"every running worker that has {NAME}@1.0.0 drains it, and begins no run"
     assert why_not_driven(fresh(child), now) is None and why_not_driven(fresh(begun), now) is None
     (row,) = run_rows([fresh(new)])
-    assert row.served and "drains it" in (row.blocked or "")
+    assert row.served and row.status.reason == "draining" and "drains it" in row.status.sentence
     served(stage, old, worker=stage.hire())
     assert why_not_driven(fresh(new), drivable()) is None

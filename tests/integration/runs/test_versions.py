@@ -75,8 +75,8 @@ def test_missing_version_is_named_everywhere(stage: Stage, operator: Client, cap
     announce(stage, stage.worker)
     sentence = "no running worker has vendor-like@2.0.0"
     assert agent_versions.unserved() == ["vendor-like@2.0.0"]
-    assert operator.get(f"/api/v1/runs/{run.id}").json()["blocked"] == sentence
-    assert operator.get(f"/api/v1/runs/{other.id}").json()["blocked"] is None
+    assert operator.get(f"/api/v1/runs/{run.id}").json()["status"]["sentence"].endswith(f", but {sentence}.")
+    assert operator.get(f"/api/v1/runs/{other.id}").json()["status"]["reason"] == "queued"
     assert operator.get("/readyz").json()["unserved_versions"] == 1
     assert sentence in operator.get(f"/runs/{run.id}").content.decode()
     assert sentence not in operator.get(f"/runs/{other.id}").content.decode()
@@ -99,7 +99,7 @@ def test_where_no_worker_lives_that_is_what_is_said(stage: Stage, operator: Clie
     run = stage.start(agent_of(ends_with(1)))
     announce(stage, stage.worker)
     Process.objects.update(ended_at=now())
-    assert operator.get(f"/api/v1/runs/{run.id}").json()["blocked"] == "no worker is running"
+    assert operator.get(f"/api/v1/runs/{run.id}").json()["status"]["reason"] == "no_worker"
     assert "no worker is running" in operator.get(f"/runs/{run.id}").content.decode()
 
 

@@ -9,16 +9,23 @@ from uuid import uuid4
 
 import pytest
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from approvals.models import Approval
 from durableagents import Context, End, NotSent
 from durableagents.identity.auth import issue_key
 from ledger.models import Event, Head
+from runs.api.present import run_rows
+from runs.console.run_page import gather
 from runs.engine.agents import registry
 from runs.engine.budget import Budget
+from runs.management.why import lines
 from runs.models import Run, State, Wait
-from runs.queries.why.answer import cause_of, why
-from runs.queries.why.seen import CAUSES, Reader, Seen, Who, look_at
+from runs.queries import run_list
+from runs.queries.actions import Reader
+from runs.queries.run_facts import RunFacts, read_facts
+from runs.queries.status import NOBODY, REASONS, reason_of
+from runs.queries.why import why
 from runs.services import lifecycle
 from runs.services.starts import keys
 from tests.cases import each_case
@@ -180,22 +187,45 @@ def test_the_situations_are_all_told_apart() -> None:
 
 
 @pytest.mark.parametrize("name", [*ALL, *MORE])
-def test_every_situation_has_one_cause_with_evidence_and_somebody_who_must_act(lives: Lives, name: str) -> None:
+def test_every_situation_has_one_status_with_evidence_and_the_same_everywhere(lives: Lives, name: str) -> None:
     run = lives.make(name)
-    found = why(look_at(run.pk), OPERATOR)
-    assert found.cause == EXPECTED[name]
-    assert found.sentence.endswith(".") and "  " not in found.sentence and found.evidence
+    found = why(read_facts(run.pk), OPERATOR)
+    assert found.status.reason == EXPECTED[name]
+    assert found.status.sentence.endswith(".") and "  " not in found.status.sentence and found.evidence
     for one in found.evidence:
         assert one.seq is None or Event.objects.filter(run_id=run.pk, seq=one.seq).exists()
     for wait in Wait.objects.filter(run=run, resolved_at__isnull=True):
         (told,) = [one for one in found.evidence if one.wait == wait.pk]
         assert told.seq is not None and told.until == wait.deadline, "by the event that opened it"
     if fresh(run).state in ("completed", "cancelled"):
-        assert found.who == Who("nobody")
-    if found.cause == "approval":
-        assert found.who.queue == "finance_po" and found.who.roles == ("approver_finance",)
-    if found.cause == "question":
-        assert found.who.roles == ("approver_legal", "operator")
+        assert found.status.who == NOBODY
+    if found.status.reason == "approval":
+        assert found.status.who.queue == "finance_po" and found.status.who.roles == ["approver_finance"]
+    if found.status.reason == "question":
+        assert found.status.who.roles == ["approver_legal", "operator"]
+    allowed = {one.act for one in found.acts if one.allowed and not one.subject}
+    assert allowed <= set(found.status.actions), "an operator may take no action that the state refuses"
+    api = Api(issue_key(person("operator", "operator"), "test"))
+    status = api.get(f"runs/{run.pk}").json()["status"]
+    (listed,) = [one["status"] for one in api.get("runs").json()["results"] if one["id"] == str(run.pk)]
+    (card,) = [card for card in run_list.page(run_list.Filters())[0] if card.run.pk == run.pk]
+    assert status == listed == api.get(f"runs/{run.pk}/why").json()["status"]
+    told = "\n".join(lines(run.pk, {}))
+    assert status["reason"] == card.reason == gather(run.pk).reason and f"reason    {card.reason}\n" in told
+    assert status["sentence"] == found.status.sentence
+
+
+def test_the_statuses_of_more_runs_take_no_more_statements(lives: Lives) -> None:
+    names = ["paused_at_gate", "unknown", "failed"]
+    runs = [fresh(lives.make(name)) for name in names]
+    with CaptureQueriesContext(connection) as few:
+        run_rows(runs)
+    runs += [lives.make(name) for name in names]
+    runs = [fresh(run) for run in runs]
+    with CaptureQueriesContext(connection) as many:
+        rows = run_rows(runs)
+    assert len(many) == len(few)
+    assert [row.status.reason for row in rows] == [EXPECTED[name] for name in names] * 2
 
 
 # --- available actions ------------------------------------------------------------------------------------------------
@@ -278,9 +308,9 @@ def test_an_integrator_is_told_nothing_of_anothers_run(lives: Lives) -> None:
 
 def test_a_message_that_is_waited_for_is_offered_by_its_name(lives: Lives) -> None:
     run = lives.make("message")
-    offers = [o for o in why(look_at(run.pk), OPERATOR).acts if o.act == "message"]
+    offers = [o for o in why(read_facts(run.pk), OPERATOR).acts if o.act == "message"]
     assert offers and {o.subject for o in offers} <= set(registry.find(run.graph_id).messages)
-    assert all(o.is_allowed and o.path.endswith(f"/messages/{o.subject}") for o in offers)
+    assert all(o.allowed and o.path.endswith(f"/messages/{o.subject}") for o in offers)
 
 
 # --- special cases ----------------------------------------------------------------------------------------------------
@@ -288,24 +318,24 @@ def test_a_message_that_is_waited_for_is_offered_by_its_name(lives: Lives) -> No
 
 def test_a_run_without_its_head_is_damaged_and_nothing_is_offered(lives: Lives) -> None:
     run = lives.make("at_gate")
-    seen = look_at(run.pk)
-    found = why(replace(seen, head=None), OPERATOR)
-    assert found.cause == "damaged" and not any(o.is_allowed for o in found.acts if o.act in ("pause", "cancel"))
+    facts = read_facts(run.pk)
+    found = why(replace(facts, head=None), OPERATOR)
+    assert found.status.reason == "damaged" and not any(o.allowed for o in found.acts if o.act in ("pause", "cancel"))
 
 
 def test_nobody_drives_where_no_worker_runs_or_all_of_them_drain(lives: Lives) -> None:
     run = lives.make("pending")
-    seen = look_at(run.pk)
-    assert cause_of(replace(seen, drivable=[])) == "no_worker"
-    assert cause_of(replace(seen, drivable=[run.graph_id, f"drained:{run.graph_id}"])) == "draining"
+    facts = read_facts(run.pk)
+    assert reason_of(replace(facts, served=frozenset())) == "no_worker"
+    assert reason_of(replace(facts, served=frozenset([run.graph_id, f"drained:{run.graph_id}"]))) == "draining"
 
 
-def test_every_cause_is_found_by_somebody() -> None:
+def test_every_reason_is_reached() -> None:
     reached = {*EXPECTED.values(), "limit", "breaker", "damaged", "halted", "no_worker", "draining", "no_key"}
-    assert set(CAUSES) - reached == {"renewed", "handed_off", "undoing"}, "told by tests of their own"
+    assert set(REASONS) - reached == {"renewed", "handed_off", "undoing"}, "told by tests of their own"
 
 
 @each_case("how", ["renewal", "handoff"])
 def test_a_run_that_went_on_names_the_one_that_it_goes_on_as(how: str) -> None:
     run = Run(state=State.COMPLETED, goes_on_as=uuid4(), goes_on_by=how, ended_at=datetime.now(UTC))
-    assert cause_of(Seen(run, Head(), [], [], lambda: None)) == ("renewed" if how == "renewal" else "handed_off")
+    assert reason_of(RunFacts(run, Head(), [], frozenset())) == ("renewed" if how == "renewal" else "handed_off")

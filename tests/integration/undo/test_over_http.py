@@ -81,11 +81,12 @@ def test_a_failed_run_that_was_undone_offers_nothing_that_nobody_may(
     run = stage.start(agent_of(node, tools=tools.all()))
     assert stage.settle(run) == "failed"
     why = operator.get(f"runs/{run.id}/why").json()
-    assert why["cause"] == "failed" and why["who"]["kind"] == "nobody"
-    assert "Start it again as a new run" in why["sentence"] and "_undo" not in why["sentence"]
+    status = why["status"]
+    assert status["reason"] == "failed" and status["who"]["kind"] == "nobody"
+    assert "Start it again as a new run" in status["sentence"] and "_undo" not in status["sentence"]
     assert not any(act["allowed"] for act in why["acts"] if act["act"] == "retry")
     row = operator.get(f"runs/{run.id}").json()
-    assert row["resumable"] is False and row["node"] is None
+    assert "retry" not in row["status"]["actions"] and row["node"] is None
     client.force_login(person("olga2", "operator"))
     page, listed = (client.get(path).content.decode() for path in (f"/runs/{run.id}", "/runs"))
     for text in (page, listed):
@@ -99,8 +100,8 @@ def test_a_failed_run_can_be_retried_as_long_as_nothing_was_undone(stage: Stage,
 
     run = stage.start(agent_of(node))
     assert stage.settle(run) == "failed"
-    why, row = operator.get(f"runs/{run.id}/why").json(), operator.get(f"runs/{run.id}").json()
-    assert why["who"]["kind"] == "people" and row["resumable"] is True and row["node"] == "node"
+    row = operator.get(f"runs/{run.id}").json()
+    assert row["status"]["who"]["kind"] == "people" and "retry" in row["status"]["actions"] and row["node"] == "node"
 
 
 def test_a_run_that_is_not_there_has_no_effects(operator: Api) -> None:

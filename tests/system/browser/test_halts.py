@@ -185,7 +185,7 @@ def decided_meanwhile(finance: Page, operator: Page, site: Site, case: str, thir
         operator.goto(f"/runs/{run_id}")
         expect(operator.locator("#why")).to_contain_text("Halted: the whole installation, by user:operator")
         expect(operator.locator("h1 ~ .chip")).to_have_text("halted")
-        assert site.api(f"/runs/{run_id}/why")["cause"] == "halted"
+        assert site.api(f"/runs/{run_id}/why")["status"]["reason"] == "halted"
         holds_up(operator)
     assert site.effects(case) == effects
 

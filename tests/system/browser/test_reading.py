@@ -133,7 +133,7 @@ def test_a_page_can_be_held_and_says_when_there_is_more(person: Person, site: Si
     expect(page.locator("#live-state")).to_contain_text("paused")
     site.approve(case["run_id"])
     expect(page.locator("#live-state")).to_contain_text("updates available")
-    expect(page.locator("h1 ~ .chip")).to_have_text("waiting for a person")
+    expect(page.locator("h1 ~ .chip")).to_have_text("waiting for approval")
     page.click("#live-pause")
     expect(page.locator("h1 ~ .chip")).to_have_text("completed")
 
@@ -161,7 +161,7 @@ def test_a_read_on_its_way_changes_nothing_once_the_page_is_paused(person: Perso
         held[0].continue_()
     page.evaluate("new Promise((done) => setTimeout(done, 200))")
     expect(said).to_have_attribute("title", "paused · updates available")
-    expect(page.locator("h1 ~ .chip")).to_have_text("waiting for a person")
+    expect(page.locator("h1 ~ .chip")).to_have_text("waiting for approval")
     page.click("#live-pause")
     expect(page.locator("h1 ~ .chip")).to_have_text("completed")
 

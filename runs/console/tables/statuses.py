@@ -1,5 +1,5 @@
-"""Label, tone and list text for each status of a run; page sentences by the cause that `runs/queries/why` finds.
-Everything from outside goes through `visible`, `datum` or `escape`."""
+"""How a run's status looks in the console: label, tone and list text, and the page's sentence, by the reason that
+`runs/queries/status.py` gives. Everything from outside goes through `visible`, `datum` or `escape`."""
 
 from __future__ import annotations
 
@@ -15,37 +15,29 @@ from ledger.templatetags.console import amount, clock, datum, due, since, title_
 from runs.console.run_page import Dossier
 from runs.console.tables.event_words import belied, witness
 from runs.console.tables.waits import began, sentence, sentences, spent, stopped, suspicion, to_run
-from runs.fleet.agent_versions import is_left_alone
 from runs.models import State
 from runs.queries.display import detail_text, name_of, stood_at, undone
 from runs.queries.halts import Halted
 from runs.queries.run_list import Card
 from runs.queries.spending import exceeded
-from runs.queries.why.answer import by_halt, cause_of
+from runs.queries.status import Reason
 from runs.services.allowed import why_not
 
-
-def halt_sentence(d: Dossier) -> str:
-    """Explain a halt to a run that is ready."""
-    return f"{_halted(d.halted)} It goes on within seconds when that is lifted; until then it holds no worker."
+_GOES_ON = "It goes on within seconds when that is lifted; until then it holds no worker."
 
 
 def notes_of(d: Dossier) -> str:
     """Explain a halt to a run that is driven or waits; "" without one."""
-    if d.halted is None or d.look == "halted":
+    if d.halted is None or d.reason == "halted":
         return ""
     if d.run.owner is not None:
         return f" {_halted(d.halted)} It stops at its next step."
     return f" {_halted(d.halted)} What it waits for may come, its deadlines stand still, and nothing is sent."
 
 
-def halt_row(card: Card) -> str:
-    return f"<b>{visible(card.halted.what)}</b>" if card.halted else ""
-
-
 def halt_in_list(card: Card) -> str:
     """Return the halt's note in a list; "" without one."""
-    return f" · <b>halted: {visible(card.halted.what)}</b>" if card.halted and card.look != "halted" else ""
+    return f" · <b>halted: {visible(card.halted.what)}</b>" if card.halted and card.reason != "halted" else ""
 
 
 def _halted(halted: Halted | None) -> str:
@@ -60,19 +52,18 @@ def _halted(halted: Halted | None) -> str:
 
 def unserved_sentence(d: Dossier) -> str:
     """Return the page's warning that no worker has the version; "" if one has or it is unknown."""
-    drivable = getattr(d.head, "drivable", None)
-    if drivable is None or not is_left_alone(d.run, frozenset(drivable)):
+    if not d.facts.is_unserved:
         return ""
     return f" <b>No running worker has {visible(d.run.graph_id)}</b>. The run continues when one does."
 
 
 def unserved_in_list(card: Card) -> str:
     """Return the same warning for a list."""
-    return " · <b>no running worker has its version</b>" if card.is_unserved else ""
+    return " · <b>no running worker has its version</b>" if card.facts.is_unserved else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Status:
     """The look of a status; `row` returns the text in a list."""
 
     label: str
@@ -92,41 +83,27 @@ class Verb:
     for_children: str = ""
 
 
-def label_of(look: str) -> str:
-    """Return a status's label; an unknown one (a damaged row) as it is."""
-    known = LOOKS.get(look)
-    return known.label if known else look
-
-
-def chip(look: str) -> SafeString:
-    tone = LOOKS[look].tone if look in LOOKS else ""
-    return SafeString(f'<span class="chip {tone}">{escape(label_of(look))}</span>\n')
+def chip(reason: Reason) -> SafeString:
+    status = STATUSES[reason]
+    return SafeString(f'<span class="chip {status.tone}">{status.label}</span>\n')
 
 
 def row(card: Card) -> SafeString:
-    known = LOOKS.get(card.look)
-    return SafeString((known.row(card) if known else _node(card)) + unserved_in_list(card) + halt_in_list(card))
+    return SafeString(STATUSES[card.reason].row(card) + unserved_in_list(card) + halt_in_list(card))
 
 
-def why(dossier: Dossier) -> SafeString:
+def sentence_of(d: Dossier) -> SafeString:
     """Explain why nothing moves, or what does."""
-    if dossier.look == "halted":
-        return SafeString(halt_sentence(dossier) + unserved_sentence(dossier))
-    if (found := by_halt(dossier.seen)) is not None:
-        return SafeString(visible(found.sentence) + unserved_sentence(dossier))
-    said = SENTENCES[cause_of(dossier.seen)](dossier)
-    return SafeString(said + unserved_sentence(dossier) + notes_of(dossier))
+    if d.reason == "halted":
+        return SafeString(f"{_halted(d.halted)} {_GOES_ON}{unserved_sentence(d)}")
+    return SafeString(SENTENCES[d.reason](d) + unserved_sentence(d) + notes_of(d))
 
 
 # --- rows of lists ----------------------------------------------------------------------------------------------------
 
 
-def _node(card: Card) -> str:
-    return escape(card.run.node or "")
-
-
 def _at(card: Card) -> str:
-    return f"at <b>{escape(words(card.run.node))}</b>"
+    return f"at <b>{escape(words(node))}</b>" if (node := stood_at(card.run)) else ""
 
 
 def _muted(html: str) -> str:
@@ -157,13 +134,13 @@ def _person_row(card: Card) -> str:
     if card.wait is None:
         return ""
     headline = detail_text(card.wait, "headline")
-    more = _muted(f"and {len(card.waits) - 1} more") if len(card.waits) > 1 else ""
-    queue = visible(detail_text(card.wait, "queue") or "a person")
+    more = _muted(f"and {len(card.facts.waits) - 1} more") if len(card.facts.waits) > 1 else ""
+    queue = visible(detail_text(card.wait, "queue", "of") or "a person")
     return f"<b>{queue}</b> · {datum(detail_text(card.wait, 'title'))}\n{amount(headline) if headline else ''}\n{more}"
 
 
 def _exceeded_row(card: Card) -> str:
-    asked = exceeded(card.waits)
+    asked = exceeded(card.facts.waits)
     return f"<b>{escape(asked.label)}</b>: {spent(asked)}, {due(asked.until)}" if asked is not None else ""
 
 
@@ -172,7 +149,7 @@ def _event_row(card: Card) -> str:
 
 
 def _children_row(card: Card) -> str:
-    n, still = sum(wait.kind == "child" for wait in card.waits), len(stopped(card.waits))
+    n, still = sum(wait.kind == "child" for wait in card.facts.waits), len(stopped(card.facts.waits))
     what = f"{n} child runs" if n > 1 else visible(name_of(card.wait))
     number = f"{still} " if n > 1 else ""
     return f"{what}{f': <b>{number}stopped for a person</b>' if still else ''}"
@@ -185,8 +162,8 @@ def _tool_row(card: Card) -> str:
 # --- sentences of a run's page ----------------------------------------------------------------------------------------
 
 
-def _is_so(d: Dossier) -> str:
-    return f"The run is {escape(words(d.look))}."
+def _undoing(d: Dossier) -> str:
+    return "The run is undoing its effects."
 
 
 def _here(d: Dossier) -> str:
@@ -205,22 +182,19 @@ def _under_way(d: Dossier) -> str:
     return f"<b>{visible(title_of(d.tools, d.story.under_way))}</b>"
 
 
-def _waits(otherwise: str) -> Callable[[Dossier], str]:
-    def words_for(d: Dossier) -> str:
-        return f"{sentences(d.waits, d.tools) or otherwise}"
-
-    return words_for
+def _of_waits(d: Dossier) -> str:
+    return sentences(d.waits, d.tools)
 
 
 def _queued(d: Dossier) -> str:
     ready = d.run.ready_at
-    if not d.blocked:
+    if not d.facts.blocked:
         return f"Ready{_at_node(d)}; queued for a worker since {began(ready)}."
-    return f"Ready{_at_node(d)} since {clock(ready)}, but {visible(d.blocked)}."
+    return f"Ready{_at_node(d)} since {clock(ready)}, but {visible(d.facts.blocked)}."
 
 
 def _behind(d: Dossier) -> str:
-    ahead = d.ahead
+    ahead = d.facts.ahead
     who = f"until {to_run(str(ahead), 'the run before it')} ends" if ahead else "until its turn comes"
     return f"Queued behind the other runs of <b>{visible(d.run.business_key)}</b>, {who}.{_in_time(d)}"
 
@@ -292,7 +266,7 @@ def _stopped(d: Dossier) -> str:
 
 def _damaged(d: Dossier) -> str:
     if d.run.state not in State.values or d.is_headless:
-        return _is_so(d)
+        return f"The run's records are damaged. Its state is {visible(d.run.state)}."
     return _stopped(d) if d.wait is not None else "Stopped for an operator."
 
 
@@ -321,7 +295,7 @@ def _gone_on_row(card: Card) -> str:
 def _failed(d: Dossier) -> str:
     at = f" in {_here(d)}" if d.node_title else ""
     then = f" {escape(said)}" if (said := undone(d.run)) else ""
-    if why_not("retry", d.seen.stand) is None:
+    if why_not("retry", d.facts.stand) is None:
         then = " An operator can retry from this step."
     return f"Failed at {clock(d.story.ended_at)}{at}: {visible(d.story.failure)}{then}"
 
@@ -338,66 +312,79 @@ def _cancelled(d: Dossier) -> str:
 
 # --- the tables -------------------------------------------------------------------------------------------------------
 
-LOOKS: dict[str, Look] = {
-    "queued": Look("queued", "", lambda card: _muted("for a worker")),
-    "behind": Look("queued behind", "wait", _behind_row),
-    "early": Look("not due", "wait", _early_row),
-    "blocked": Look(
-        "blocked", "hold", lambda card: f"<b>{visible(card.blocked)}</b>, since {since(card.run.ready_at)}"
+
+def _blocked_row(card: Card) -> str:
+    return f"<b>{visible(card.facts.blocked)}</b>, since {since(card.run.ready_at)}"
+
+
+def _stopped_row(card: Card) -> str:
+    return visible(words(detail_text(card.wait, "reason", "title") or "see the run"))
+
+
+_BLOCKED = Status("blocked", "hold", _blocked_row)
+STATUSES: dict[Reason, Status] = {
+    "queued": Status("queued", "", lambda card: _muted("for a worker")),
+    "behind_key": Status("queued behind", "wait", _behind_row),
+    "not_due": Status("not due", "wait", _early_row),
+    "no_worker": _BLOCKED,
+    "no_version": _BLOCKED,
+    "draining": _BLOCKED,
+    "no_key": _BLOCKED,
+    "halted": Status("halted", "hold", lambda card: f"<b>{visible(card.halted.what)}</b>" if card.halted else ""),
+    "driven": Status("running", "run", _at),
+    "pausing": Status("pausing", "hold", lambda card: f"{_at(card)} after the current step"),
+    "cancelling": Status("cancelling", "hold", lambda card: f"{_at(card)} settling calls in progress"),
+    "approval": Status("waiting for approval", "wait", _person_row),
+    "question": Status("waiting for an answer", "wait", _person_row),
+    "callback": Status("waiting for a system", "wait", _tool_row),
+    "retry_timer": Status("waiting to retry", "wait", _event_row),
+    "timer": Status("waiting for time", "wait", _event_row),
+    "limit": Status("at a limit", "wait", _event_row),
+    "breaker": Status("at a circuit breaker", "wait", _event_row),
+    "pool": Status("at a shared budget", "wait", _event_row),
+    "signal": Status("waiting for a signal", "wait", _event_row),
+    "message": Status("waiting for a message", "wait", _event_row),
+    "child": Status("waiting for child runs", "wait", _children_row),
+    "unknown_outcome": Status(
+        "outcome unknown", "unsure", lambda card: f"<b>{visible(name_of(card.wait))}</b>: did it happen?"
     ),
-    "halted": Look("halted", "hold", halt_row),
-    "running": Look("running", "run", _at),
-    "pausing": Look("pausing", "hold", lambda card: f"{_at(card)}, after the current step"),
-    "cancelling": Look("cancelling", "hold", lambda card: f"{_at(card)}, settling calls in progress"),
-    "waiting_human": Look("waiting for a person", "wait", _person_row),
-    "waiting_tool": Look("waiting for a system", "wait", _tool_row),
-    "waiting_event": Look("waiting for time", "wait", _event_row),
-    "waiting_signal": Look("waiting for a signal", "wait", _event_row),
-    "waiting_message": Look("waiting for a message", "wait", _event_row),
-    "waiting_children": Look("waiting for child runs", "wait", _children_row),
-    "unknown": Look("outcome unknown", "unsure", lambda card: f"<b>{visible(name_of(card.wait))}</b>: did it happen?"),
-    "stopped": Look(
-        "needs an operator",
-        "bad",
-        lambda card: visible(words(detail_text(card.wait, "reason", "title") or "see the run")),
-    ),
-    "exceeded": Look("needs budget", "wait", _exceeded_row),
-    "paused": Look("paused", "hold", _at),
-    "compensating": Look("undoing", "hold", _node),
-    "completed": Look("completed", "ok", lambda card: _muted(f"took {took(card.run.ended_at, card.run.created_at)}")),
-    "renewed": Look("renewed", "ok", _gone_on_row),
-    "handed_off": Look("handed off", "ok", _gone_on_row),
-    "failed": Look("failed", "bad", _failed_row),
-    "cancelled": Look("cancelled", "", _cancelled_row),
+    "stopped": Status("needs an operator", "bad", _stopped_row),
+    "damaged": Status("damaged", "bad", _stopped_row),
+    "budget": Status("needs budget", "wait", _exceeded_row),
+    "paused": Status("paused", "hold", _at),
+    "undoing": Status("undoing", "hold", lambda card: ""),
+    "completed": Status("completed", "ok", lambda card: _muted(f"took {took(card.run.ended_at, card.run.created_at)}")),
+    "renewed": Status("renewed", "ok", _gone_on_row),
+    "handed_off": Status("handed off", "ok", _gone_on_row),
+    "failed": Status("failed", "bad", _failed_row),
+    "cancelled": Status("cancelled", "", _cancelled_row),
 }
 
-# The page's sentence with links, by the cause that `why` finds.
-_OF_WAITS = _waits("Waiting.")
-SENTENCES: dict[str, Callable[[Dossier], str]] = {
+# The page's sentence with links.
+SENTENCES: dict[Reason, Callable[[Dossier], str]] = {
     "completed": _completed,
     "renewed": _gone_on("Renewed", "run"),
     "handed_off": _gone_on("Handed off", "another agent's run"),
     "failed": _failed,
     "cancelled": _cancelled,
     "damaged": _damaged,
-    "halted": _is_so,
     "paused": _paused,
     "pausing": _pausing,
     "cancelling": _cancelling,
     "budget": _exceeded,
     "unknown_outcome": _unknown,
     "stopped": _stopped,
-    "approval": _OF_WAITS,
-    "question": _OF_WAITS,
-    "callback": _OF_WAITS,
-    "signal": _OF_WAITS,
-    "message": _OF_WAITS,
-    "child": _OF_WAITS,
-    "pool": _OF_WAITS,
-    "limit": _OF_WAITS,
-    "breaker": _OF_WAITS,
-    "retry_timer": _OF_WAITS,
-    "timer": _OF_WAITS,
+    "approval": _of_waits,
+    "question": _of_waits,
+    "callback": _of_waits,
+    "signal": _of_waits,
+    "message": _of_waits,
+    "child": _of_waits,
+    "pool": _of_waits,
+    "limit": _of_waits,
+    "breaker": _of_waits,
+    "retry_timer": _of_waits,
+    "timer": _of_waits,
     "not_due": _early,
     "behind_key": _behind,
     "no_worker": _queued,
@@ -406,7 +393,7 @@ SENTENCES: dict[str, Callable[[Dossier], str]] = {
     "no_key": _queued,
     "queued": _queued,
     "driven": _running,
-    "undoing": _is_so,
+    "undoing": _undoing,
 }
 
 VERBS: dict[str, Verb] = {
