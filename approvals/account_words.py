@@ -30,11 +30,11 @@ def label_of(name: str) -> str:
 
 def was_and_is(name: str, before: Any, after: Any) -> tuple[str, str]:
     """Return the old and new value as text. Different values never read the same, except two empty ones."""
-    was, now = said(name, before), said(name, after)
+    was, now = value_text(name, before), value_text(name, after)
     return (was, now) if was != now or not (before or after) else (_plainly(before), _plainly(after))
 
 
-def said(name: str, value: Any) -> str:
+def value_text(name: str, value: Any) -> str:
     """Return a value as text; empty for nothing."""
     if (describe := _WORDS.get(name) or features.handler(lambda each: each.change_texts, name)) is not None:
         # Recorded acts may contain invalid values: only the current shape is put into words.
@@ -124,7 +124,7 @@ class Change:
 
 def changes(record: AccountRecord) -> list[Change]:
     """Return a record's changes. Of a new or removed object, only the non-empty values."""
-    before, after = _known(record.before), _known(record.after)
+    before, after = _readable_values(record.before), _readable_values(record.after)
     is_whole = not before or not after or record.action.endswith(_WHOLE)
     found = []
     for name in dict.fromkeys([*LABELS, *before, *after]):
@@ -139,7 +139,7 @@ def changes(record: AccountRecord) -> list[Change]:
     return found
 
 
-def _known(values: Any) -> dict[str, Any]:
+def _readable_values(values: Any) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 

@@ -15,7 +15,7 @@ from approvals.authentic import marks_of
 from approvals.deadlines import deadlines
 from approvals.guards import ApprovalPanel, documents_lack_app, feature_annotations
 from approvals.models import Approval, ApprovalState, Decision
-from approvals.policy import CHANGED_FIRST, Facts, No, Standing, Sum, judge, thresholds
+from approvals.policy import CHANGED_FIRST, Authority, Facts, No, Sum, judge, thresholds
 from approvals.proofs import minutes, wanted_for
 from approvals.queues.sight import asked_at, is_shown, reads
 from approvals.queues.standing import FACTS, also, facts_in
@@ -67,7 +67,7 @@ class Earlier:
 
 
 @dataclass(frozen=True)
-class Brief:
+class ApprovalDetail:
     """One question in full, as of event `seq` of its run. `changes`: the arguments, compared with the last revision."""
 
     approval: Approval
@@ -112,7 +112,7 @@ class Brief:
 
     @property
     def your_part(self) -> str:
-        if self.now is None or not isinstance(self.to_approve, Standing):
+        if self.now is None or not isinstance(self.to_approve, Authority):
             return ""
         number = _NTH.get(self.now.yes + 1, f"{self.now.yes + 1}th")
         return f"{self.now.yes} of {self.now.quorum} approved: you would be the {number}."
@@ -122,12 +122,12 @@ class Brief:
         return nobody_left(self.approval, self.stages)
 
     @cached_property
-    def standing(self) -> Standing | No:
+    def standing(self) -> Authority | No:
         """Return the standing in which the reader may decide, or why not. For display: a decision is judged again."""
         return judge(self.facts, approves=False)
 
     @cached_property
-    def to_approve(self) -> Standing | No:
+    def to_approve(self) -> Authority | No:
         return judge(self.facts, approves=True)
 
     @property
@@ -136,7 +136,7 @@ class Brief:
 
     @property
     def is_mine(self) -> bool:
-        return isinstance(self.standing, Standing)
+        return isinstance(self.standing, Authority)
 
     @property
     def is_asked(self) -> bool:
@@ -155,7 +155,7 @@ class Brief:
     @cached_property
     def panels(self) -> list[ApprovalPanel]:
         """Return the panels that features add for this reader."""
-        return [panel for make in features.every(lambda each: each.approval_panels) for panel in make(self)]
+        return [panel for make in features.parts_of_all(lambda each: each.approval_panels) for panel in make(self)]
 
     @property
     def panels_at(self) -> dict[str, list[ApprovalPanel]]:
@@ -182,8 +182,8 @@ class Brief:
     @property
     def whom(self) -> str:
         """Return the name of the person whom the reader deputizes for."""
-        found = self.to_approve if isinstance(self.to_approve, Standing) else self.standing
-        return found.deputyship.principal.name if isinstance(found, Standing) and found.deputyship else ""
+        found = self.to_approve if isinstance(self.to_approve, Authority) else self.standing
+        return found.deputyship.principal.name if isinstance(found, Authority) and found.deputyship else ""
 
     @property
     def amount(self) -> str:
@@ -192,7 +192,7 @@ class Brief:
     @cached_property
     def wanted(self) -> Wanted:
         """Return what the reader's approval must prove. For display: a decision is judged again."""
-        if not self.is_read or not isinstance(self.to_approve, Standing):
+        if not self.is_read or not isinstance(self.to_approve, Authority):
             return Wanted()
         try:
             asked = thresholds(self.facts, self.to_approve)
@@ -202,7 +202,7 @@ class Brief:
 
     @property
     def may_hand_over(self) -> bool:
-        return isinstance(self.standing, Standing) and self.standing.deputyship is None
+        return isinstance(self.standing, Authority) and self.standing.deputyship is None
 
     @property
     def proof_words(self) -> str:
@@ -214,7 +214,7 @@ class Brief:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        at = self.standing.queue if isinstance(self.standing, Standing) else ""
+        at = self.standing.queue if isinstance(self.standing, Authority) else ""
         there = next((each for each in self.facts.also if each.name == at), self.facts)
         return there.queue.reasons if there.queue is not None else ()
 
@@ -295,7 +295,7 @@ class Brief:
     @property
     def is_made_elsewhere(self) -> bool:
         """Return whether the reader decides only at a queue it was escalated to: changes are made at the first one."""
-        return isinstance(self.standing, Standing) and bool(self.standing.queue)
+        return isinstance(self.standing, Authority) and bool(self.standing.queue)
 
     @property
     def why_no_change(self) -> str:
@@ -339,7 +339,7 @@ def _ordered(arguments: Any, tool: ToolCard | None) -> Any:
     return {name: arguments[name] for name in [*first, *(name for name in arguments if name not in first)]}
 
 
-def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
+def load_approval_detail(approval_id: UUID, held: frozenset[str], reader: Actor) -> ApprovalDetail:
     """Return one question for a reader with these roles. Raises NotFound."""
     revisions, rows = _revisions(approval_id, reader.person)
     if not revisions or not is_shown(revisions[0][0], held):
@@ -355,7 +355,7 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
     now = leaves(_ordered(plan.get("arguments"), tool))
     now = now if is_read else []
     changes = [Change(leaf.path, "only", leaf, None) for leaf in now] if before is None else compare(now, before)
-    return Brief(
+    return ApprovalDetail(
         approval=approval,
         plan=plan,
         changes=changes,
@@ -393,7 +393,11 @@ def _revisions(approval_id: UUID, reader: int | None) -> tuple[list[tuple[Approv
     facts = RawSQL(f'CASE WHEN "approvals_approval"."id" = %s THEN {_FACTS} END', [approval_id, reader], TextField())
     rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id]))
     rows = rows.annotate(
-        head_seq=seq, facts=facts, **deadlines().annotations(), **votes.along(), **feature_annotations(is_whole=True)
+        head_seq=seq,
+        facts=facts,
+        **deadlines().annotations(),
+        **votes.vote_annotations(),
+        **feature_annotations(is_whole=True),
     )
     known = {row.id: row for row in rows}
     said = list(Decision.objects.filter(approval_id__in=list(known)).select_related("approval")) if known else []

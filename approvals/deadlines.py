@@ -23,7 +23,7 @@ from ledger.codec import unpack
 from ledger.codes import is_authentic
 from ledger.keys import code_key
 from ledger.models import Event
-from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared
+from ledger.verification.runs import SLACK, EventLine, ReadJournal, at_most_once, compared
 from runs import features
 from runs.engine.gating.timing import Course, Terms
 from runs.engine.tape import payload_of
@@ -269,7 +269,7 @@ class DeadlineChecks:
         self.ended: datetime | None = None  # when its run last ended
         self.wrong: list[str] = []
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         """Apply one event."""
         match event := line.event:
             case e.ApprovalRequested(approval_id=id):
@@ -308,7 +308,7 @@ class DeadlineChecks:
         """Start an approval's progress."""
         self.courses[id] = Course(deadline, since=at)
 
-    def move(self, line: Line, id: str, event: e.Event) -> None:
+    def move(self, line: EventLine, id: str, event: e.Event) -> None:
         """Apply an event to an approval's progress."""
         self.with_terms |= {id} if isinstance(event, e.ApprovalTimed) else set()
         self.courses[id] = _next(self.courses[id], id, event)
@@ -321,12 +321,12 @@ class DeadlineChecks:
         """Return an approval's progress by the journal."""
         return self.courses[id]
 
-    def check_not_early(self, line: Line, id: str, what: str) -> None:
+    def check_not_early(self, line: EventLine, id: str, what: str) -> None:
         """Check that a deadline's consequence didn't come before it, as by moving its row."""
         if line.at < self.course_of(id).deadline:
             self.wrong.append(f"event {line.seq}: approval {id} {what} before its time was over")
 
-    def check_retry(self, line: Line, event: e.RunRetried) -> Iterator[str]:
+    def check_retry(self, line: EventLine, event: e.RunRetried) -> Iterator[str]:
         """Check that the run had ended as a retry says: nothing else extends deadlines."""
         over = ended_during(event)
         if over is not None and (

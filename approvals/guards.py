@@ -55,7 +55,7 @@ class ApprovalFilter:
 
 def feature_annotations(*, is_whole: bool) -> dict[str, Any]:
     """Return what features read with approvals, of a page or a list."""
-    made = [make(is_whole) for make in features.every(lambda each: each.approval_annotations)]
+    made = [make(is_whole) for make in features.parts_of_all(lambda each: each.approval_annotations)]
     return {name: value for values in made for name, value in values.items()}
 
 

@@ -360,7 +360,9 @@ def _marked(items: list[Item], held: frozenset[str], readable_ids: frozenset[UUI
         plan = plan_of(item.approval)
         return all(is_above(plan, limits[queue]) for queue in there)
 
-    lines = [make([item.approval for item in items]) for make in features.every(lambda each: each.approval_lines)]
+    lines = [
+        make([item.approval for item in items]) for make in features.parts_of_all(lambda each: each.approval_lines)
+    ]
     return [
         replace(
             item,

@@ -100,14 +100,14 @@ class Deputyship:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuestionAmount:
     """A question's amount, None if its gate declares none, or the reason why it is unreadable."""
 
     amount: Sum | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Authority:
     """The basis of a decision: the queue's role, the principal if any, and the limit."""
 
     role: str
@@ -140,33 +140,33 @@ class Facts:
     who: Member
     now: datetime
     deputyships: Sequence[Deputyship] = field(default_factory=tuple)
-    asked: Asked = Asked()
+    asked: QuestionAmount = QuestionAmount()
     also: Sequence[Facts] = ()
 
 
-def judge(facts: Facts, *, approves: bool) -> Standing | No:
+def judge(facts: Facts, *, approves: bool) -> Authority | No:
     """Return the standing for a decision, or why there is none. The first queue takes precedence over escalations."""
     nos = []
     for each in (facts, *facts.also):
         found = _judge(each, approves=approves)
-        if isinstance(found, Standing):
+        if isinstance(found, Authority):
             return found if each is facts else replace(found, queue=each.name)
         nos.append(found)
     return max(nos, key=lambda no: (no.is_of_limit, no.has_voted, not no.is_stranger))  # the first of equals
 
 
-def in_ones_own_right(facts: Facts) -> Standing | No:
+def in_ones_own_right(facts: Facts) -> Authority | No:
     """Return the standing for approving by one's own role at the first queue, without deputies or escalations."""
     return judge(replace(facts, deputyships=(), also=()), approves=True)
 
 
-def thresholds(facts: Facts, standing: Standing) -> list[Threshold]:
+def thresholds(facts: Facts, standing: Authority) -> list[Threshold]:
     """Return the thresholds of the first queue and of the one decided at."""
     queues = [facts.queue, *(each.queue for each in facts.also if each.name == standing.queue)]
     return [queue.threshold for queue in queues if queue is not None and queue.threshold is not None]
 
 
-def _judge(facts: Facts, *, approves: bool) -> Standing | No:
+def _judge(facts: Facts, *, approves: bool) -> Authority | No:
     """Judge at one queue. The own standing takes precedence over a deputy's."""
     if facts.queue is None or facts.queue.is_removed:
         return No(f"The queue {facts.name} was removed. An administrator has to add it again.")
@@ -175,8 +175,8 @@ def _judge(facts: Facts, *, approves: bool) -> Standing | No:
         return No(NOT_GENUINE.format(queue=queue.name, what="decides there"))
     nos = []
     for found in _standings(queue, facts):
-        answer = _within(queue, found, facts.asked, approves=approves) if isinstance(found, Standing) else found
-        if isinstance(answer, Standing):
+        answer = _within(queue, found, facts.asked, approves=approves) if isinstance(found, Authority) else found
+        if isinstance(answer, Authority):
             if queue.is_open:
                 return answer
             return No(
@@ -192,7 +192,7 @@ def _only(queue: QueueFacts) -> str:
     return f"Only {queue.role} decides in {queue.name}."
 
 
-def _standings(queue: QueueFacts, facts: Facts) -> Iterable[Standing | No]:
+def _standings(queue: QueueFacts, facts: Facts) -> Iterable[Authority | No]:
     who = facts.who
     if not who.is_authentic:
         yield No("Your account was changed outside the application: an administrator has to confirm it first.")
@@ -208,15 +208,15 @@ def _standings(queue: QueueFacts, facts: Facts) -> Iterable[Standing | No]:
             yield _in_place_of(queue, who, each, facts.now)
 
 
-def _own(queue: QueueFacts, who: Member) -> Standing | No:
+def _own(queue: QueueFacts, who: Member) -> Authority | No:
     if who.said:
         return No(f"You {who.said}. Each person has one vote per case.", has_voted=True)
     if who.own_act:
         return No(f"You {who.own_act}, so someone else has to decide.")
-    return Standing(queue.role, cap=who.cap or queue.cap)
+    return Authority(queue.role, cap=who.cap or queue.cap)
 
 
-def _in_place_of(queue: QueueFacts, who: Member, each: Deputyship, now: datetime) -> Standing | No:
+def _in_place_of(queue: QueueFacts, who: Member, each: Deputyship, now: datetime) -> Authority | No:
     """Return a deputy's standing. Neither deputy nor principal may have taken part in the run, and principals must hold
     the role themselves: there are no deputies of deputies."""
     whom = each.principal
@@ -242,10 +242,10 @@ def _in_place_of(queue: QueueFacts, who: Member, each: Deputyship, now: datetime
         return No(f"You {who.own_act}, so someone else has to decide.")
     if whom.own_act:
         return No(f"{whom.name}, whose deputy you are, {whom.own_act}, so someone else has to decide.")
-    return Standing(queue.role, deputyship=each, cap=whom.cap or queue.cap, deputy_cap=who.cap)
+    return Authority(queue.role, deputyship=each, cap=whom.cap or queue.cap, deputy_cap=who.cap)
 
 
-def _within(queue: QueueFacts, standing: Standing, asked: Asked, *, approves: bool) -> Standing | No:
+def _within(queue: QueueFacts, standing: Authority, asked: QuestionAmount, *, approves: bool) -> Authority | No:
     """Return the standing if the amount is within its limits."""
     whose = standing.deputyship.principal.name if standing.deputyship else ""
     for cap, words in (

@@ -18,8 +18,8 @@ from approvals.deadlines import deadlines
 from approvals.guards import DecisionGuard, PendingDecision
 from approvals.models import Approval, ApprovalState, Decision, listed_in_row
 from approvals.pipeline import GUARDS
-from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge, thresholds
-from approvals.queues.standing import facts_of, told
+from approvals.policy import ABSTAIN, VERDICTS, Authority, Facts, judge, thresholds
+from approvals.queues.standing import facts_of, recorded_authority
 from approvals.sameness import amount_of, call_of, same_of
 from approvals.votes import case_of
 from ledger import events as e
@@ -161,10 +161,10 @@ def actor_for_decision(approval: Approval, actor: Actor, held_roles: Iterable[st
     return replace(actor, role=_judge_standing(approval, facts, approves=False).role)
 
 
-def _judge_standing(approval: Approval, facts: Facts, *, approves: bool) -> Standing:
+def _judge_standing(approval: Approval, facts: Facts, *, approves: bool) -> Authority:
     """Return the standing. Raises Forbidden with the reason; after a vote AlreadyVoted, or AlreadyDecided."""
     found = judge(facts, approves=approves)
-    if isinstance(found, Standing):
+    if isinstance(found, Authority):
         return found
     if not found.has_voted:
         raise Forbidden(found.why)
@@ -172,7 +172,7 @@ def _judge_standing(approval: Approval, facts: Facts, *, approves: bool) -> Stan
 
 
 def _guards() -> tuple[DecisionGuard, ...]:
-    return (*GUARDS, *features.every(lambda each: each.decision_guards))
+    return (*GUARDS, *features.parts_of_all(lambda each: each.decision_guards))
 
 
 def checked_before_locks(function: Callable[Concatenate[UUID, P], T]) -> Callable[Concatenate[UUID, P], T]:
@@ -228,7 +228,7 @@ def decide(
         raise StalePlan(approval)
     pending = PendingDecision(approval, run, verdict, by, now, thresholds(facts, standing), typed or {}, evidence)
     proof = _given_proof(pending)
-    terms = {**(told(standing, facts.asked) or {}), **(extra_terms or {})} or None
+    terms = {**(recorded_authority(standing, facts.asked) or {}), **(extra_terms or {})} or None
     vote = _JudgedVote(verdict, text, standing, terms, by, now, proof)
     decision = decision_row(approval, verdict, head, before, by=by, justification=text, standing=terms, at=now)
     decision.proof = proof
@@ -270,7 +270,7 @@ def decision_row(
     )
 
 
-def _require_standing_for_verdict(approval: Approval, facts: Facts, by: Actor, verdict: str) -> tuple[Standing, Actor]:
+def _require_standing_for_verdict(approval: Approval, facts: Facts, by: Actor, verdict: str) -> tuple[Authority, Actor]:
     """Return the standing for this verdict and the actor under its role, which may differ between denying and
     approving. Raises as `require_standing`."""
     _check_acting_role(_judge_standing(approval, facts, approves=False), facts, by)
@@ -295,7 +295,7 @@ class _JudgedVote:
 
     verdict: str
     text: str
-    standing: Standing
+    standing: Authority
     terms: dict[str, Any] | None
     by: Actor
     now: datetime
@@ -382,7 +382,7 @@ def is_plan_intact(approval: Approval) -> bool:
         return False
 
 
-def require_standing(approval: Approval, facts: Facts, by: Actor) -> Standing:
+def require_standing(approval: Approval, facts: Facts, by: Actor) -> Authority:
     """Return the standing. Raises Forbidden if they may not decide, act under another role, or lack a deputy's proof;
     AlreadyVoted, AlreadyDecided."""
     standing = _judge_standing(approval, facts, approves=False)
@@ -399,14 +399,14 @@ def check_deadline(approval: Approval, wait: Wait, now: datetime) -> None:
         raise AlreadyDecided(approval)
 
 
-def _check_acting_role(standing: Standing, facts: Facts, by: Actor) -> None:
+def _check_acting_role(standing: Authority, facts: Facts, by: Actor) -> None:
     """Check that the actor's role is that of the queue they decide at. Raises Forbidden."""
     if by.role != standing.role:
         where = standing.queue or facts.name
         raise Forbidden(f"Only {standing.role} decides in {where}; you act as {by.role or 'no role'}.")
 
 
-def _check_second_factor(standing: Standing, by: Actor) -> None:
+def _check_second_factor(standing: Authority, by: Actor) -> None:
     """Check that a deputy has the second factor their principal needs. Raises Forbidden."""
     is_wanted = any(fnmatchcase(standing.role, pattern) for pattern in settings.DURABLEAGENTS.second_factor_roles)
     in_place = standing.deputyship is not None and by.kind == "user"

@@ -21,7 +21,7 @@ from approvals.services import GRANT_LIVES
 from ledger import events as e
 from ledger.models import ActRecord
 from ledger.verification.accounts import rights_problems
-from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared
+from ledger.verification.runs import SLACK, EventLine, ReadJournal, at_most_once, compared
 from runs import features
 from runs.engine.canonical import as_hashed
 from runs.engine.gating.documents import DOCUMENTS
@@ -53,7 +53,7 @@ class Gates:
         self.answered: dict[str, e.ApprovalRequested] = {}  # by slot: the question answered there last
         self.misused: list[str] = []
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         """Keep questions without their plans, and answers."""
         self.times.see(line)
         self.talks.see(line)
@@ -169,7 +169,7 @@ class Gates:
     @cached_property
     def _revoked(self) -> dict[UUID, datetime]:
         """Return which approvals ended early, since what gave them was revoked, and when."""
-        found = (each(self.journal.run_id) for each in features.every(lambda each: each.revoked_approvals))
+        found = (each(self.journal.run_id) for each in features.parts_of_all(lambda each: each.revoked_approvals))
         return {approval_id: at for ends in found for approval_id, at in ends.items()}
 
     @cached_property

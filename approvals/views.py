@@ -13,13 +13,13 @@ from django.urls import reverse
 from approvals import services
 from approvals.authentic import out_of_time
 from approvals.bodies import DecisionForm
-from approvals.brief import Brief, brief
+from approvals.brief import ApprovalDetail, load_approval_detail
 from approvals.deciding import decide_as_requested
 from approvals.inbox import Item, Wanted, inbox, queues_of
 from approvals.models import Approval, ApprovalState
 from approvals.policy import ABSTAIN, VERDICTS
 from approvals.proofs import ProofNeeded
-from approvals.queues.views import moment, most
+from approvals.queues.views import moment, parse_sum
 from approvals.repeats import repeats_of
 from approvals.trail import ACCOUNTS, ACTS, DECISIONS, OVERRIDES, PAGE, Filters, acts
 from ledger.errors import DurableAgentsError, InvalidInput
@@ -86,14 +86,16 @@ class InboxPage(CasePage):
         held, is_decision = roles(request.user), refused is None or refused.act == "decide"
         wanted = Wanted.of(request.GET, request.user.pk)
         tally = Tally(held)
-        opened_brief = brief(approval_id, held, actor(request, "")) if approval_id else None
+        opened_brief = load_approval_detail(approval_id, held, actor(request, "")) if approval_id else None
         listed = inbox(held, tally, wanted, chosen=opened_brief.approval if opened_brief else None)
         items = listed.items
         questions, more_questions = (
             ([], "") if wanted.is_decided else run_list.questions(held, beyond=opened(request.GET.get("questions", "")))
         )
         # A wide screen has room for the first one; a phone shows the list until one is chosen.
-        chosen_brief = opened_brief or (brief(items[0].approval.id, held, actor(request, "")) if items else None)
+        chosen_brief = opened_brief or (
+            load_approval_detail(items[0].approval.id, held, actor(request, "")) if items else None
+        )
         context = {
             "items": items,
             "b": chosen_brief,
@@ -111,7 +113,7 @@ class InboxPage(CasePage):
             "first_link": wanted.link(),
             "stands": stand_ins(held),
             "is_approver": bool(queues_of(held)),
-            "next": None if wanted.is_decided else _next(items, chosen_brief),
+            "next": None if wanted.is_decided else _next_item(items, chosen_brief),
             "repeats": repeats_of([chosen_brief.approval], held).get(chosen_brief.approval.id, [])
             if chosen_brief and chosen_brief.is_open and chosen_brief.is_read
             else [],
@@ -121,7 +123,7 @@ class InboxPage(CasePage):
         return self.show(request, context, status=refused.error.status if refused else 200)
 
 
-def _next(items: list[Item], opened: Brief | None) -> Item | None:
+def _next_item(items: list[Item], opened: ApprovalDetail | None) -> Item | None:
     """Return the item after the open case, even if it left the list; after the last the first, within the limit."""
     mine = [item for item in items if not item.is_above]
     if opened is None or not mine:
@@ -144,7 +146,7 @@ def _by_form_fields(error: DurableAgentsError) -> DurableAgentsError:
     return error
 
 
-def goes_on(before: Brief) -> str:
+def goes_on(before: ApprovalDetail) -> str:
     """Return what follows the last approval, with the run's present state."""
     run_id = before.approval.run_id
     if not before.asked_after:
@@ -153,7 +155,7 @@ def goes_on(before: Brief) -> str:
     return f"{further} {what_stops(run_id)}".strip()
 
 
-def _done(verdict: str, decided: Approval, before: Brief) -> str:
+def _decision_message(verdict: str, decided: Approval, before: ApprovalDetail) -> str:
     if verdict == APPROVE and decided.state == ApprovalState.OPEN:
         return "Your approval is recorded. More approvals are needed."
     if verdict == APPROVE and before.next_stage is not None:
@@ -183,7 +185,7 @@ class Decisions(Deciding, InboxPage):
 
     def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
         held = roles(request.user)
-        opened = brief(approval_id, held, actor(request, ""))
+        opened = load_approval_detail(approval_id, held, actor(request, ""))
         what, asked = f"approve “{opened.title}”", opened.approval
         step_up = features.only(lambda each: each.step_up)
         page, evidence = step_up.answer(request, what, asked) if step_up else (None, None)
@@ -197,7 +199,7 @@ class Decisions(Deciding, InboxPage):
                     "Choose Approve, Reject, Fail the run or Abstain.",
                     errors=[{"field": "verdict", "problem": "none chosen", "fix": "use a button"}],
                 )
-            body = form.read(DecisionForm, stage=_whole, again_until=moment, again_sum=most)
+            body = form.read(DecisionForm, stage=_whole, again_until=moment, again_sum=parse_sum)
             decided = decide_as_requested(approval_id, body, body.asked_again, by, evidence=evidence)
         except ProofNeeded as needed:
             assert step_up is not None  # its guard has raised this
@@ -207,6 +209,6 @@ class Decisions(Deciding, InboxPage):
                 return self.tell(request, approval_id, Refused("decide", refusal, form.kept))
         except DurableAgentsError as error:
             return self.tell(request, approval_id, Refused("decide", _by_form_fields(error), form.kept))
-        messages.success(request, _done(body.verdict, decided, opened), extra_tags="ok")
+        messages.success(request, _decision_message(body.verdict, decided, opened), extra_tags="ok")
         place = Wanted.of(request.GET, request.user.pk).here
         return redirect(f"{reverse('approval', args=[approval_id])}{place}")

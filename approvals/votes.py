@@ -16,7 +16,7 @@ from django.db.models.expressions import RawSQL
 
 from approvals.authentic import marks_of
 from approvals.models import Approval, ApprovalState, Decision
-from approvals.policy import ABSTAIN, Standing, judge
+from approvals.policy import ABSTAIN, Authority, judge
 from approvals.queues.standing import facts_of
 from ledger import events as e
 from ledger.actors import Actor
@@ -57,7 +57,7 @@ class Case:
         return stage_of(self.question.payload)
 
     def vote(
-        self, wait: Wait, verdict: str, standing: Standing, *, by: Actor, payload: dict[str, Any]
+        self, wait: Wait, verdict: str, standing: Authority, *, by: Actor, payload: dict[str, Any]
     ) -> e.ApprovalVoted:
         """Return a person's vote as an event."""
         assert by.person is not None
@@ -269,7 +269,7 @@ def _members(approval: Approval, stage: StageShown) -> QuerySet[User]:
 
 def _may(approval: Approval, user: User) -> bool:
     by = Actor("user", user.get_username(), person=user.pk)
-    return isinstance(judge(facts_of(approval, approval.run, by, frozenset()), approves=True), Standing)
+    return isinstance(judge(facts_of(approval, approval.run, by, frozenset()), approves=True), Authority)
 
 
 _JUDGED = f"""SELECT e.clear FROM runs_wait w JOIN ledger_event e
@@ -281,7 +281,7 @@ _GRANTED = """SELECT a.queue FROM runs_wait here
     WHERE here.id = approvals_approval.wait_id"""
 
 
-def along() -> dict[str, RawSQL]:
+def vote_annotations() -> dict[str, RawSQL]:
     """Return annotations for shown questions: the call's last policy judgement, and the queues that approved it."""
     return {
         "judged": RawSQL(f"({_JUDGED})", [], output_field=BinaryField()),

@@ -34,7 +34,7 @@ class Site(AdminSite):
                 _refuse_unreadable(request)
             if request.method in _CHANGES_NOTHING or not request.user.is_authenticated:
                 return inner(request, *args, **kwargs)
-            if is_allowed and (asked := _asked(request)) is not None:
+            if is_allowed and (asked := _authentication_page(request)) is not None:
                 return asked
             try:
                 with acting(actor(request, "")):
@@ -55,12 +55,12 @@ def _refused(error: DurableAgentsError) -> HttpResponse:
     return HttpResponse(problems.page("errors/refused.html", told), status=error.status)
 
 
-def _asked(request: HttpRequest) -> HttpResponse | None:
+def _authentication_page(request: HttpRequest) -> HttpResponse | None:
     """Return the page that asks for authentication; None if recent, or when signing out."""
     if request.resolver_match is not None and request.resolver_match.url_name == "logout":
         return None
     is_plain = not any("password" in name for name in request.POST if not name.startswith("proof_"))
-    asks = features.every(lambda each: each.reauthentications)
+    asks = features.parts_of_all(lambda each: each.reauthentications)
     return next((page for ask in asks if (page := ask(request, "change what administrators keep", is_plain))), None)
 
 

@@ -126,7 +126,7 @@ def check_signing_in() -> list[CheckMessage]:
         if unknown := sorted(role for role in set(provider.roles.values()) if not is_role(role)):
             fix = f"there are {', '.join(ROLES)}, and those that begin with approver_"
             raise ImproperlyConfigured(f"{where}: there is no role {unknown[0]!r}; {fix}")
-    if any(features.every(lambda each: each.second_factors)):
+    if any(features.parts_of_all(lambda each: each.second_factors)):
         return []
     hint = "Add durableagents.contrib.accounts to INSTALLED_APPS, or remove the setting."
     problems = [

@@ -94,7 +94,7 @@ class SignIn(View):
             "error": error,
             "next": next_of(request),
             "cast": people(),
-            "panels": [panel(request) for panel in features.every(lambda each: each.sign_in_panels)],
+            "panels": [panel(request) for panel in features.parts_of_all(lambda each: each.sign_in_panels)],
             "sandbox_url": settings.DURABLEAGENTS.sandbox_url,
         }
         response = render(request, "sign_in.html", context, status=status)

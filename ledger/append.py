@@ -54,7 +54,7 @@ def lines(events: Sequence[Event], run_id: UUID, after: int) -> tuple[str, list[
     event the writer knows of; each event's code covers the place that follows. Rows of scalars cost a third of parallel
     arrays, in Python and in the database."""
     key = code_key()
-    rows = [_line(event, key, run_id, place) for place, event in enumerate(events, after + 1)]
+    rows = [_ledger_line(event, key, run_id, place) for place, event in enumerate(events, after + 1)]
     if len(rows) > _MAX_ROWS:
         return _MANY_LINES, [list(column) for column in zip(*rows, strict=True)]
     return f"ARRAY[{', '.join([_LINE] * len(rows))}]::ledger_line[]", [value for row in rows for value in row]
@@ -66,7 +66,7 @@ def kept_bytes(values: Sequence[Any]) -> int:
     return sum(len(value or b"") for i, value in enumerate(values) if i % 7 in (4, 5))
 
 
-def _line(event: Event, key: bytes, run_id: UUID, place: int) -> tuple[Any, ...]:
+def _ledger_line(event: Event, key: bytes, run_id: UUID, place: int) -> tuple[Any, ...]:
     """Return one `ledger_line`. Its body is digest ‖ code, which the append function splits: during an upgrade, older
     processes pass the digest alone."""
     clear, packed = encode_clear(event), pack(event.payload, run_id)

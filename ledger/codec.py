@@ -256,7 +256,7 @@ def _content(run_id: UUID, digest: bytes, most: int = -1) -> bytes:
     return content
 
 
-def _kept(reference: bytes, most: int = -1) -> memoryview:
+def _load_stored(reference: bytes, most: int = -1) -> memoryview:
     """Return the bytes that the store keeps, or the first `most` of them, which aren't checked. Raises ValueError,
     StoreUnavailable."""
     place = stored_at(reference)
@@ -298,7 +298,7 @@ def unpack(packed: bytes | memoryview | None) -> Any:
     # Views instead of copies, since a payload may be 80 MiB.
     data: bytes | memoryview = bytes(packed)
     if data[:1] == STORED:
-        data = _kept(bytes(data))
+        data = _load_stored(bytes(data))
     if data[:1] == ENCRYPTED:
         data = _decrypted(data)
     codec, body = bytes(data[:1]), memoryview(data)[1:]
@@ -348,7 +348,7 @@ def unpack_head(packed: bytes | memoryview | None, stored: int | None = None) ->
     if packed is None or (size := size_of(packed, stored)) <= MAX_HEAD:
         return unpack(packed)
     if packed[:1] == STORED:
-        packed, stored = bytes(_kept(bytes(packed), MAX_STORED_HEAD)), MAX_STORED_HEAD + 1
+        packed, stored = bytes(_load_stored(bytes(packed), MAX_STORED_HEAD)), MAX_STORED_HEAD + 1
     if packed[:1] == ENCRYPTED:
         data = _decrypted(bytes(packed), is_cut=stored is not None and len(packed) < stored)
     else:

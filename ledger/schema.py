@@ -55,9 +55,9 @@ def misfit() -> str | None:
             )
         differing = definitions.missing() if there > PROTOCOL else definitions.differing()
         if differing and there > PROTOCOL:
-            return f"the next release took SQL away that this code needs ({_first(differing)}): run newer code {_SEE}"
+            return f"the next release took SQL away that this code needs ({_few(differing)}): run newer code {_SEE}"
         if differing:
-            return f"the database's SQL differs from this code's ({_first(differing)}): {_MIGRATE}"
+            return f"the database's SQL differs from this code's ({_few(differing)}): {_MIGRATE}"
     except ProgrammingError as error:
         return (
             f"the database's schema can't be read ({str(error).splitlines()[0]}): "
@@ -89,7 +89,7 @@ def migrate_refusal(alias: str = DEFAULT_DB_ALIAS) -> str | None:
         return _unfit(unknown, alias)
     if 1 < protocol_of(alias) < PROTOCOL and (behind := _too_old_processes(alias)):
         return (
-            f"processes that are two releases behind still run ({_first(behind)}): upgrade by one release at a time, "
+            f"processes that are two releases behind still run ({_few(behind)}): upgrade by one release at a time, "
             f"or stop them first {_SEE}"
         )
     return None
@@ -148,7 +148,7 @@ def _unfit(unknown: Collection[Migration], alias: str) -> str:
     needs = {f"{_CONTRIB}.{label}": why for label, name in unknown if (why := _need(loader, label, name))}
     if needs:
         named = [f"{app} ({why})" for app, why in sorted(needs.items())]
-        return f"INSTALLED_APPS lacks {_first(named)}, which the database can't be used without: put it back"
+        return f"INSTALLED_APPS lacks {_few(named)}, which the database can't be used without: put it back"
     with connections[alias].cursor() as cursor:
         cursor.execute("SELECT to_regclass('ledger_definition') IS NULL")
         (is_older,) = cursor.fetchone()
@@ -164,8 +164,8 @@ def _unfit(unknown: Collection[Migration], alias: str) -> str:
 
 
 def _named(migrations: Collection[Migration]) -> str:
-    return _first([f"{app}.{name}" for app, name in sorted(migrations)])
+    return _few([f"{app}.{name}" for app, name in sorted(migrations)])
 
 
-def _first(names: list[str]) -> str:
+def _few(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")

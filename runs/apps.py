@@ -46,7 +46,7 @@ class RunsConfig(AppConfig):
             except DefinitionError as error:
                 raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: {error.detail}") from error
             except Exception as error:
-                raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: {agent.graph_id}: {_brief(error)}") from error
+                raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: {agent.graph_id}: {_error_line(error)}") from error
 
 
 def _loaded(name: str) -> ModuleType:
@@ -80,11 +80,11 @@ def _unloadable(name: str, error: BaseException) -> ImproperlyConfigured:
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not any(part in frame.filename for part in _OURS)] or list(frames)
     return ImproperlyConfigured(
-        f"DURABLEAGENTS_AGENTS: {name}: {theirs[-1].filename}, line {theirs[-1].lineno}: {_brief(error)}"
+        f"DURABLEAGENTS_AGENTS: {name}: {theirs[-1].filename}, line {theirs[-1].lineno}: {_error_line(error)}"
     )
 
 
-def _brief(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     told = " ".join(str(getattr(error, "detail", error)).split())
     return told[:400] if type(error).__name__ == "DefinitionError" else f"{type(error).__name__}: {told[:300]}"
 

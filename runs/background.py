@@ -18,7 +18,7 @@ from runs.backoff import Patience
 log = logging.getLogger("runs.background")
 
 
-async def kept(what: str, act: Callable[[], Awaitable[Any]]) -> None:
+async def run_forever(what: str, act: Callable[[], Awaitable[Any]]) -> None:
     """Run the endless `act` until this task is cancelled, logging and restarting it when it ends."""
     patience = Patience()
     while True:
@@ -70,7 +70,7 @@ class Duties:
 
     @property
     def known(self) -> dict[str, Duty]:
-        return {duty.name: duty for duty in features.every(lambda each: each.periodic)}
+        return {duty.name: duty for duty in features.parts_of_all(lambda each: each.periodic)}
 
     @property
     def question(self) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
     from prometheus_client import Metric
 
-    from approvals.brief import Brief
+    from approvals.brief import ApprovalDetail
     from approvals.deadlines import Deadlines
     from approvals.guards import ApprovalFilter, ApprovalPanel, DecisionGuard
     from approvals.models import Approval
@@ -293,7 +293,7 @@ class Feature:
     revoked_approvals: Sequence[Callable[[UUID], Mapping[UUID, datetime]]] = ()
     # Checks of decisions on approvals, and panels of an approval's page.
     decision_guards: Sequence[DecisionGuard] = ()
-    approval_panels: Sequence[Callable[[Brief], Sequence[ApprovalPanel]]] = ()
+    approval_panels: Sequence[Callable[[ApprovalDetail], Sequence[ApprovalPanel]]] = ()
     # SQL values read with approvals, for these panels and lines: of a page (True) or a list (False).
     approval_annotations: Sequence[Callable[[bool], Mapping[str, Any]]] = ()
     # Lists of approvals: lines of each in the console, by approval; further fields in the API, likewise, given also the
@@ -354,7 +354,7 @@ def install(*features: Feature) -> None:
         observers.register(each.observers)
 
 
-def every(parts: Callable[[Feature], Sequence[T]]) -> Iterator[T]:
+def parts_of_all(parts: Callable[[Feature], Sequence[T]]) -> Iterator[T]:
     """Yield these parts of all features."""
     for feature in installed.values():
         yield from parts(feature)
@@ -362,7 +362,7 @@ def every(parts: Callable[[Feature], Sequence[T]]) -> Iterator[T]:
 
 def notify(news: Notification) -> None:
     """Let features tell people of this, in the caller's transaction. Without such a feature nobody is told."""
-    for tell in every(lambda each: each.notifiers):
+    for tell in parts_of_all(lambda each: each.notifiers):
         tell(news)
 
 
@@ -370,13 +370,13 @@ def notify(news: Notification) -> None:
 def birth(run_id: UUID) -> Iterator[list[Statement]]:
     """Yield the statements that accompany a run's creation, while its first events are packed."""
     with ExitStack() as stack:
-        made = [stack.enter_context(make(run_id)) for make in every(lambda each: each.on_birth)]
+        made = [stack.enter_context(make(run_id)) for make in parts_of_all(lambda each: each.on_birth)]
         yield [statement for statements in made for statement in statements]
 
 
 async def prepare_reading(connection: Connection, run_ids: Collection[UUID]) -> None:
     """Prepare this process to read and write the payloads of these runs. Raises psycopg.Error."""
-    for prepare in every(lambda each: each.before_read):
+    for prepare in parts_of_all(lambda each: each.before_read):
         await prepare(connection, run_ids)
 
 
@@ -410,17 +410,17 @@ def certificate_reader() -> CertificateReader:
 
 def removal_refusal(run_id: UUID) -> str | None:
     """Return the first reason why this run's content must be kept, or None if it may be removed."""
-    return next((why for ask in every(lambda each: each.removal_refusals) if (why := ask(run_id))), None)
+    return next((why for ask in parts_of_all(lambda each: each.removal_refusals) if (why := ask(run_id))), None)
 
 
 def serving_refusal(kind: str) -> str | None:
     """Return the first reason why this process, of this kind, must not serve, or None. Raises OperationalError."""
-    return next((why for ask in every(lambda each: each.on_serving) if (why := ask(kind))), None)
+    return next((why for ask in parts_of_all(lambda each: each.on_serving) if (why := ask(kind))), None)
 
 
 async def greet(connection: Connection) -> None:
     """Let features check a new connection of a worker's event loop. Raises what keeps it from being used."""
-    for check in every(lambda each: each.on_connection):
+    for check in parts_of_all(lambda each: each.on_connection):
         await check(connection)
 
 
@@ -428,7 +428,7 @@ async def greet(connection: Connection) -> None:
 def driving(count_commits: Callable[[], int]) -> Iterator[None]:
     """Let features accompany a worker's event loop."""
     with ExitStack() as stack:
-        for accompany in every(lambda each: each.while_driving):
+        for accompany in parts_of_all(lambda each: each.while_driving):
             stack.enter_context(accompany(count_commits))
         yield
 

@@ -143,6 +143,6 @@ def counted(who: Viewer, fit: Arm, most: int) -> Sql:
     return f"SELECT 1 FROM ({inner}) AS seen LIMIT %s", [*(v for _, given in parts for v in (*given, most)), most]
 
 
-def shown(run_id: UUID | None, seen: Collection[UUID]) -> UUID | None:
+def id_if_visible(run_id: UUID | None, seen: Collection[UUID]) -> UUID | None:
     """Return the run's id if it is among the visible ones, else None."""
     return run_id if run_id in seen else None

@@ -37,13 +37,13 @@ def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
     ours = marks_of(said)
     stages = stages_of(approvals, [d for d in said if d.approval_id in own], ours)
     shown = readable(approvals)
-    added = [make(approvals, shown) for make in features.every(lambda each: each.approval_fields)]
+    added = [make(approvals, shown) for make in features.parts_of_all(lambda each: each.approval_fields)]
     return [
         approval_row(
             a,
             stages[a.id],
-            _said(decisions.get(a.id), ours),
-            _said(decisions.get(a.previous_id), ours),
+            _decision_row(decisions.get(a.id), ours),
+            _decision_row(decisions.get(a.previous_id), ours),
             is_read=a.id in shown,
             fields={name: value for by_id in added for name, value in by_id.get(a.id, {}).items()},
         )
@@ -51,7 +51,7 @@ def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
     ]
 
 
-def _said(decision: Decision | None, ours: Mapping[int, bool | None]) -> DecisionRow | None:
+def _decision_row(decision: Decision | None, ours: Mapping[int, bool | None]) -> DecisionRow | None:
     return None if decision is None else DecisionRow.of(decision, is_authentic=ours[decision.pk])
 
 

@@ -260,7 +260,7 @@ class QueueReasons(ApiView):
 
 def row_of(queue: Queue) -> QueueRow:
     """Return the row of a queue."""
-    shown = listed.one(queue, Tally(roles(None)))
+    shown = listed.load_queue(queue, Tally(roles(None)))
     limits = [shown.role_limit] if shown.role_limit is not None else []
     limits += [row for _, _, row in shown.own_limits]
     return QueueRow.of(
@@ -289,7 +289,7 @@ def row_of(queue: Queue) -> QueueRow:
     )
 
 
-def _proof_row(shown: listed.Shown) -> ProofRow | None:
+def _proof_row(shown: listed.QueueRow) -> ProofRow | None:
     asked = shown.threshold
     if asked is None:
         return None

@@ -16,7 +16,7 @@ from approvals.deadlines import deadlines
 from approvals.models import Approval, ApprovalState
 from approvals.policy import CHANGED_FIRST, No, judge
 from approvals.proofs import KeyCannotProve, NothingProves, ProofNeeded
-from approvals.queues.standing import facts_of, told
+from approvals.queues.standing import facts_of, recorded_authority
 from approvals.sameness import amount_of, call_of
 from approvals.services import (
     StalePlan,
@@ -184,7 +184,7 @@ def amend(
         raise StalePlan(approval)
     check_stage(approval, wait, stage)
     wanted = look(approval, arguments)
-    question, terms = _question(approval, wait), told(standing, facts.asked)
+    question, terms = _question(approval, wait), recorded_authority(standing, facts.asked)
     first = required_by(wanted.plan, approval.queue).stages[0].queue  # the next revision starts there again
     revision = deadlines().revise(approval, wait, first, now)
     amended, new = amend_question(

@@ -8,7 +8,7 @@ from typing import Any
 
 from approvals.models import Decision, Delegation, Inquiry
 from ledger import events as e
-from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
+from ledger.verification.runs import EventLine, ReadJournal, at_most_once, compared
 from runs.engine.tape import payload_of
 
 Key = tuple[str, int]  # the approval and the number
@@ -27,7 +27,7 @@ class Talks:
         self.over: set[str] = set()
         self.wrong: list[str] = []
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         """Apply one event."""
         match line.event:
             case e.ApprovalRequested(approval_id=id):

@@ -13,7 +13,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from approvals import services
-from approvals.brief import Brief, brief
+from approvals.brief import ApprovalDetail, load_approval_detail
 from approvals.cases.amending import WITHIN, Wanted, amend, look
 from approvals.inbox import Wanted as Listing
 from approvals.queues.sight import read_one
@@ -41,9 +41,9 @@ _EXTRA_FIELDS = {
 class DecidersPage(Deciding):
     """A page for people who decide."""
 
-    def opened(self, request: HttpRequest, approval_id: UUID) -> Brief:
+    def opened(self, request: HttpRequest, approval_id: UUID) -> ApprovalDetail:
         """Return the case as the reader sees it. Raises NotFound."""
-        return brief(approval_id, roles(request.user), actor(request, ""))
+        return load_approval_detail(approval_id, roles(request.user), actor(request, ""))
 
 
 class Changes(DecidersPage):
@@ -95,7 +95,7 @@ class Changes(DecidersPage):
     def _show(
         self,
         request: HttpRequest,
-        opened: Brief,
+        opened: ApprovalDetail,
         form: SchemaForm,
         *,
         wanted: Wanted | None = None,
@@ -115,13 +115,13 @@ class Changes(DecidersPage):
         return self.show(request, context, status=error.status if error else 200)
 
 
-def _form(opened: Brief, data: Mapping[str, Any] | None = None) -> SchemaForm:
+def _form(opened: ApprovalDetail, data: Mapping[str, Any] | None = None) -> SchemaForm:
     """Return the form of the editable fields. Present values are required, unless null is allowed."""
     schema = {**editable_in(opened.plan), "type": "object"}
     return SchemaForm(schema, data=data, document=_now(opened), extra_fields=_EXTRA_FIELDS, keeps=True)
 
 
-def _now(opened: Brief) -> dict[str, Any]:
+def _now(opened: ApprovalDetail) -> dict[str, Any]:
     arguments = opened.plan.get("arguments")
     return arguments if isinstance(arguments, dict) else {}
 

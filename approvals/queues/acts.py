@@ -257,13 +257,13 @@ def limit(name: str, body: LimitBody, *, seen: str | None = None, by: Actor) -> 
     if currency != queue.currency:
         raise wrong("currency", f"is not that of the queue, {queue.currency}", queue.currency)
     person = account("person", body.person).pk if body.person else None
-    last, now = _last(queue, person, body.person, seen), database_now()
+    last, now = _current_limit(queue, person, body.person, seen), database_now()
     if last is not None:
         _end(last, now, by)
     new = Limit(queue=queue, person=person, most=body.most, currency=currency, set_by=by.ref, set_at=now)
     new.seal()
     new.save(force_insert=True)
-    _record("queue_limit", queue, body.person, by=by, why=why, before=_said(last), after=_said(new))
+    _record("queue_limit", queue, body.person, by=by, why=why, before=_limit_values(last), after=_limit_values(new))
     return queue
 
 
@@ -276,10 +276,10 @@ def lift(name: str, body: LiftBody, *, seen: str | None = None, by: Actor) -> Qu
     queue = locked(name)
     # Also for closed or deleted accounts.
     person = _number_of(body.person) if body.person else None
-    last = _last(queue, person, body.person, seen)
+    last = _current_limit(queue, person, body.person, seen)
     if last is None:
         raise wrong("person", "has no limit there", "someone who has one, or nobody for the role's")
-    before = _said(last)
+    before = _limit_values(last)
     _end(last, database_now(), by)
     _record("queue_limit_lift", queue, body.person, by=by, why=why, before=before, after={})
     return queue
@@ -412,7 +412,7 @@ def limits_mark(queue: Queue, limits: Iterable[Limit]) -> str:
     return " ".join([queue.currency, *(str(pk) for pk in sorted(row.pk for row in limits))])
 
 
-def _last(queue: Queue, person: int | None, name: str, seen: str | None) -> Limit | None:
+def _current_limit(queue: Queue, person: int | None, name: str, seen: str | None) -> Limit | None:
     """Return the current limit of a person or the role. Raises Moved if it isn't as `seen`."""
     of_them = queue.limits.filter(person=person)
     last = of_them.filter(ended_at__isnull=True).first()
@@ -428,7 +428,7 @@ def _last(queue: Queue, person: int | None, name: str, seen: str | None) -> Limi
     return last
 
 
-def _said(row: Limit | None) -> dict[str, Any]:
+def _limit_values(row: Limit | None) -> dict[str, Any]:
     if row is None:
         return {}
     return {"person": row.person, "most": None if row.most is None else format(row.most, "f"), "currency": row.currency}
@@ -466,11 +466,15 @@ def _needed_by(queue: Queue) -> str:
     waits = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True, detail__of=queue.name)
     if waits.exclude(run__state__in=ENDED).exists():
         return "a question is open there"
-    if use := next((use for ask in features.every(lambda each: each.queue_uses) if (use := ask(queue.name))), ""):
+    if use := next(
+        (use for ask in features.parts_of_all(lambda each: each.queue_uses) if (use := ask(queue.name))), ""
+    ):
         return use
     if settings.DURABLEAGENTS.budget_queue == queue.name:
         return "DURABLEAGENTS_BUDGET_QUEUE names it"
-    if use := next((use for ask in features.every(lambda each: each.queue_uses) if (use := ask(queue.name))), ""):
+    if use := next(
+        (use for ask in features.parts_of_all(lambda each: each.queue_uses) if (use := ask(queue.name))), ""
+    ):
         return use
     asking = [
         agent.graph_id

@@ -66,12 +66,12 @@ def _limits(told: dict[str, Any], places: Sequence[tuple[str, int]]) -> list[Own
         ways += [[limits.get((queue, principal)) or role, own] for at, principal in places if at == queue]
         caps = [[cap for cap in way if cap is not None and cap[0] is not None] for way in ways]
         if all(caps):  # one unlimited way means no limit
-            most, currency, needs = max((min(way, key=_most) for way in caps), key=_most)
+            most, currency, needs = max((min(way, key=_cap_amount) for way in caps), key=_cap_amount)
             found.append(OwnLimit(queue, Decimal(most), currency, needs))
     return found
 
 
-def _most(cap: Sequence[Any]) -> Decimal:
+def _cap_amount(cap: Sequence[Any]) -> Decimal:
     return Decimal(cap[0])
 
 

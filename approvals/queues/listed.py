@@ -54,7 +54,7 @@ class ShownDeputy:
 
 
 @dataclass(frozen=True)
-class Shown:
+class QueueRow:
     """A queue with its details."""
 
     on: Queue
@@ -153,14 +153,14 @@ def all_of_them() -> list[Queue]:
     return list(Queue.objects.exclude(state=Queue.State.REMOVED).order_by("name"))
 
 
-def overview(tally: Tally) -> list[Shown]:
+def overview(tally: Tally) -> list[QueueRow]:
     """Return every queue with its deciders and open questions."""
     queues = all_of_them()
     counted = tally.read(to_count(queues))
     members = _members([queue.role for queue in queues])
     limits = _limits(queues)
     return [
-        Shown(
+        QueueRow(
             queue,
             counted[f"open {queue.name}"],
             [ShownMember(name, pk) for name, pk in members.get(queue.role, [])],
@@ -170,7 +170,7 @@ def overview(tally: Tally) -> list[Shown]:
     ]
 
 
-def one(queue: Queue, tally: Tally) -> Shown:
+def load_queue(queue: Queue, tally: Tally) -> QueueRow:
     """Return a queue in full: five statements."""
     limits = _limits([queue])
     members = _members([queue.role]).get(queue.role, [])
@@ -181,7 +181,7 @@ def one(queue: Queue, tally: Tally) -> Shown:
         whose = "person" if own is not None else "role" if role_limit is not None else ""
         shown.append(ShownMember(name, pk, in_words(own or role_limit), whose))
     deputies, names = _deputies(queue, limits)
-    return Shown(
+    return QueueRow(
         queue,
         tally.read(to_count([queue]))[f"open {queue.name}"],
         shown,
@@ -197,7 +197,7 @@ def deputies_of(person: int | None) -> list[ShownDeputy]:
     """Return the current and future deputyships of a principal or deputy."""
     if person is None:
         return []
-    return _shown(Deputy.objects.filter(Q(principal=person) | Q(deputy=person)))
+    return _deputy_rows(Deputy.objects.filter(Q(principal=person) | Q(deputy=person)))
 
 
 def _limits(queues: Iterable[Queue]) -> dict[tuple[int, int | None], Limit]:
@@ -218,10 +218,10 @@ def _deputies(queue: Queue, limits: dict[tuple[int, int | None], Limit]) -> tupl
     rows = Deputy.objects.filter(Q(queue=queue) | Q(queue__isnull=True, principal__in=holders))
     people = [person for _, person in limits if person is not None]
     names = dict(User.objects.filter(pk__in=people).values_list("pk", "username")) if people else {}
-    return _shown(rows), names
+    return _deputy_rows(rows), names
 
 
-def _shown(rows: Any) -> list[ShownDeputy]:
+def _deputy_rows(rows: Any) -> list[ShownDeputy]:
     now = datetime.now(UTC)  # for display: a decision uses the database's clock
     rows = rows.filter(revoked_at__isnull=True, ends_at__gt=Now()).select_related("queue").order_by("starts_at", "id")
     found = list(rows[:MAX_SHOWN])

@@ -14,7 +14,18 @@ from uuid import UUID
 from django.db import connection
 
 from approvals.models import Approval, Decision, Delegation, Escalation
-from approvals.policy import NOT_GENUINE, SAID, Asked, Cap, Deputyship, Facts, Member, QueueFacts, Standing, Sum
+from approvals.policy import (
+    NOT_GENUINE,
+    SAID,
+    Authority,
+    Cap,
+    Deputyship,
+    Facts,
+    Member,
+    QuestionAmount,
+    QueueFacts,
+    Sum,
+)
 from approvals.queue_models import Deputy, Limit, Queue
 from approvals.queues.changed import CHANGED
 from ledger.accounts import ACCOUNT
@@ -78,10 +89,10 @@ _BY_NAME = f"""SELECT {FACTS.format(queue="asked.name", case="asked.of", approva
                FROM (SELECT %s::text AS name, %s::uuid AS of, %s::uuid AS id) AS asked"""
 
 
-def asked_in(approval: Approval) -> Asked:
+def asked_in(approval: Approval) -> QuestionAmount:
     plan = approval.planned()
     amount = "its plan can't be read" if plan is None else amount_in(plan)
-    return Asked(Sum(amount.value, amount.currency) if isinstance(amount, Amount) else amount)
+    return QuestionAmount(Sum(amount.value, amount.currency) if isinstance(amount, Amount) else amount)
 
 
 def facts_of(approval: Approval, run: Run | None, by: Actor, held: frozenset[str], *, locked: bool = False) -> Facts:
@@ -242,7 +253,7 @@ def _cap(row: Limit) -> Cap:
     return Cap(most, "role" if row.person is None else "person", row.is_authentic)
 
 
-def told(standing: Standing, asked: Asked) -> dict[str, Any] | None:
+def recorded_authority(standing: Authority, asked: QuestionAmount) -> dict[str, Any] | None:
     """Return the standing for a decision's record; None for an own role without limit."""
     deputy = standing.deputyship
     said: dict[str, Any] = {"queue": standing.queue} if standing.queue else {}

@@ -66,11 +66,11 @@ class QueuesPage(QueuePage):
         me = request.user.pk
         shown = {
             "queues": queues,
-            "panels": list(features.every(lambda each: each.queue_list_templates)),
-            "links": list(features.every(lambda each: each.queue_list_links)),
+            "panels": list(features.parts_of_all(lambda each: each.queue_list_templates)),
+            "links": list(features.parts_of_all(lambda each: each.queue_list_links)),
             **known,
         }
-        for panel in features.every(lambda each: each.queue_list_panels):
+        for panel in features.parts_of_all(lambda each: each.queue_list_panels):
             shown |= panel(me)
         return self.show(request, shown, status=refused.error.status if refused else 200)
 
@@ -87,9 +87,9 @@ class OneQueuePage(QueuePage):
         """Show the page, with a refused form."""
         known = self.context(request, refused)
         queue = acts.find(name)
-        panels = list(features.every(lambda each: each.queue_templates))
-        shown = {"q": listed.one(queue, known["tally"]), "panels": panels, **known}
-        for panel in features.every(lambda each: each.queue_panels):
+        panels = list(features.parts_of_all(lambda each: each.queue_templates))
+        shown = {"q": listed.load_queue(queue, known["tally"]), "panels": panels, **known}
+        for panel in features.parts_of_all(lambda each: each.queue_panels):
             shown |= panel(queue)
         return self.show(request, shown, status=refused.error.status if refused else 200)
 
@@ -115,7 +115,7 @@ class Adding(ForAdmins, QueuesPage):
         def act(form: Sent, by: Actor) -> None:
             acts.create(form.read(QueueBody, needs_amount=is_on), by=by)
 
-        return done(request, "add_queue", act, "Queue added.", self.tell) or redirect("queues")
+        return perform_act(request, "add_queue", act, "Queue added.", self.tell) or redirect("queues")
 
 
 class QueueAct(ForAdmins, OneQueuePage):
@@ -130,7 +130,7 @@ class QueueAct(ForAdmins, OneQueuePage):
         def tell(request: HttpRequest, refused: Refused) -> HttpResponse:
             return self.tell(request, queue, refused)
 
-        return done(request, type(self).__name__, act, self.words, tell) or self.after(queue)
+        return perform_act(request, type(self).__name__, act, self.words, tell) or self.after(queue)
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         """Call the page's one service."""
@@ -189,7 +189,7 @@ class QueueLimits(QueueAct):
     def act(self, form: Sent, name: str, by: Actor) -> None:
         seen = form.aside("seen")
         form.texts["most"] = form.texts.get("most") or "none"
-        acts.limit(name, form.read(LimitBody, most=most), seen=seen, by=by)
+        acts.limit(name, form.read(LimitBody, most=parse_sum), seen=seen, by=by)
 
 
 class QueueLifts(QueueAct):
@@ -211,7 +211,7 @@ class QueueProofs(QueueAct):
         seen = form.aside("seen")
         form.texts["above"] = form.texts.get("above") or "none"
         boxes = dict.fromkeys(("second_factor", "type_amount", "type_target"), is_on)
-        acts.prove(name, form.read(ProofBody, above=most, **boxes), seen=seen, by=by)
+        acts.prove(name, form.read(ProofBody, above=parse_sum, **boxes), seen=seen, by=by)
 
 
 class QueueReasons(QueueAct):
@@ -228,7 +228,7 @@ class QueueReasons(QueueAct):
         acts.offer(name, body, seen=seen, by=by)
 
 
-def done(
+def perform_act(
     request: HttpRequest,
     name: str,
     act: Callable[[Sent, Actor], None],
@@ -250,7 +250,7 @@ def is_on(text: str) -> Any:
     return {"on": True, "off": False}.get(text, text)
 
 
-def most(text: str) -> Any:
+def parse_sum(text: str) -> Any:
     """Parse a sum, also with thousands separators. Ambiguous text (50,00) is left for the body's rules to refuse."""
     if text == "none":
         return None

@@ -8,7 +8,7 @@ from django.utils.safestring import SafeString
 
 from approvals import account_words
 from approvals.account_words import Change, changes
-from approvals.brief import Brief, chip_of
+from approvals.brief import ApprovalDetail, chip_of
 from approvals.deadlines import DeadlineTexts, deadlines
 from approvals.models import Approval
 from approvals.queues import labels
@@ -30,7 +30,7 @@ def time_of(approval: Approval) -> DeadlineTexts:
 
 
 @register.simple_tag
-def chosen_reason(opened: Brief, number: str | None) -> str:
+def chosen_reason(opened: ApprovalDetail, number: str | None) -> str:
     """Return the offered reason that the URL selects, for browsers without scripts."""
     by_number = {str(n): reason for n, reason in enumerate(opened.reasons, start=1)}
     return by_number.get(number or "", "")

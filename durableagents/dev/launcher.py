@@ -50,7 +50,7 @@ class Alone:
         """Prepare the greeting, once the database is migrated."""
         from runs import features
 
-        for line in features.every(lambda each: each.greetings):
+        for line in features.parts_of_all(lambda each: each.greetings):
             self.greeting += f"  {line(self._env)}\n"
 
 

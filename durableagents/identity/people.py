@@ -170,14 +170,14 @@ def person(pk: Any) -> User | None:
     known = _read_along.get()
     if known is not None and str(known.pk) == str(pk):
         return known
-    user: Any = User.objects.filter(pk=pk).annotate(held=held("pk"), along=_ALONG, proof=PROOF).first()
+    user: Any = User.objects.filter(pk=pk).annotate(held=group_names("pk"), along=_ALONG, proof=PROOF).first()
     if user is None or not is_authentic(user.proof):
         return None
     know_roles(user, user.held, learnt(user.along))
     return user
 
 
-def held(user: str) -> ArraySubquery:
+def group_names(user: str) -> ArraySubquery:
     """Return the names of an account's groups for a query; `user` names the account's id there."""
     return ArraySubquery(Group.objects.filter(user=OuterRef(user)).values("name"))
 

@@ -24,7 +24,7 @@ def proceed(
     check(ACCOUNT, user.pk)
     logout(request)  # removes everything of the previous user's session
     if not has_second_factor:
-        for ask in features.every(lambda each: each.second_factors):
+        for ask in features.parts_of_all(lambda each: each.second_factors):
             if where := ask(request, user, strength, next_):
                 return where
     let_in(request, user, strength=strength, has_factor=has_second_factor)

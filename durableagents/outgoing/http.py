@@ -24,7 +24,7 @@ from django.conf import settings
 from approvals.queues.who import wrong
 from durableagents.outgoing.encryption import encrypt
 from durableagents.outgoing.mail import SENT, Outcome, TimedConnection
-from ledger.web.text_safety import line
+from ledger.web.text_safety import line_pieces
 
 WHOLE_SECONDS, STEP_SECONDS = 20.0, 10.0
 SLOW_SECONDS, SILENT_SECONDS = 2.0, 60.0  # a server that takes so long without an answer is skipped for so long
@@ -152,7 +152,7 @@ def post(
 
 def one_line(text: str) -> str:
     """Return the first characters of untrusted text as one harmless line."""
-    return "".join(f"[{piece.text}]" if piece.is_mark else piece.text for piece in line(text, MAX_KEPT_BYTES))
+    return "".join(f"[{piece.text}]" if piece.is_mark else piece.text for piece in line_pieces(text, MAX_KEPT_BYTES))
 
 
 def _skip_for_now(server: str) -> None:

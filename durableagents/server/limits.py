@@ -109,7 +109,7 @@ class BodyLimit:
         self.held_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        held = _Held(self)
+        held = _BodyShare(self)
         seconds = self._body_seconds * (_LARGE_BODY_PATIENCE if _announced(scope) > PAGE_LIMIT else 1)
         try:
             try:
@@ -127,7 +127,7 @@ class BodyLimit:
         finally:
             held.drop()
 
-    async def _gather(self, scope: Scope, receive: Receive, held: _Held) -> bytes | None:
+    async def _gather(self, scope: Scope, receive: Receive, held: _BodyShare) -> bytes | None:
         """Return the whole body; None if the client left."""
         limit = limit_for(scope)
         if (announced := _announced(scope)) > limit:
@@ -154,7 +154,7 @@ class BodyLimit:
         return self.held_bytes > (min(self._most, MAX_LARGE_BYTES) if is_large else self._most)
 
 
-class _Held:
+class _BodyShare:
     """One request's share of the memory for bodies."""
 
     def __init__(self, limit: BodyLimit) -> None:

@@ -31,7 +31,7 @@ from ledger.web import problems
 from ledger.web.roles import roles
 from ledger.web.seeing.viewers import viewer_of
 from runs.api.revisions import WAITS_FOR, revision_of
-from runs.background import kept
+from runs.background import run_forever
 from runs.console import socket_watch
 from runs.console.socket_watch import NOT_ALLOWED, SIGNED_OUT, Guard, Verdict, in_thread
 from runs.console.sockets import ears
@@ -56,7 +56,7 @@ _SEQ = re.compile(rb"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class JournalPosition:
     """The position of a run in its journal."""
 
     revision: str
@@ -70,20 +70,20 @@ _LOOK = """
     FROM runs_run r JOIN ledger_head h ON h.run_id = r.id WHERE r.id = ANY(%s)"""
 
 
-def look(run_ids: Iterable[str]) -> dict[str, Now]:
+def look(run_ids: Iterable[str]) -> dict[str, JournalPosition]:
     with connection.cursor() as cursor:
         cursor.execute(_LOOK, [[UUID(run_id) for run_id in run_ids]])
-        return {str(row[0]): Now(revision_of(row[1]), *row[2:]) for row in cursor.fetchall()}
+        return {str(row[0]): JournalPosition(revision_of(row[1]), *row[2:]) for row in cursor.fetchall()}
 
 
 class Watcher:
     """One client's run. `now` is None until it was looked at, and for a run that isn't there any more."""
 
     def __init__(self) -> None:
-        self.now: Now | None = None
+        self.now: JournalPosition | None = None
         self.moved = asyncio.Event()
 
-    def tell(self, now: Now | None) -> None:
+    def tell(self, now: JournalPosition | None) -> None:
         if now != self.now or now is None:
             self.now = now
             self.moved.set()
@@ -135,7 +135,7 @@ class Watch:
         self._watchers.setdefault(run_id, set()).add(watcher)
         self._rings.add([run_id])
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(kept("the watch of waiting clients", self._run), name="streams")
+            self._task = asyncio.create_task(run_forever("the watch of waiting clients", self._run), name="streams")
         try:
             yield watcher
         finally:

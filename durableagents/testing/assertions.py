@@ -15,7 +15,7 @@ from durableagents.testing.words import now_in_words, wait_in_words
 from ledger import events as e
 from runs.engine.canonical import plain
 from runs.engine.recordings.recording import recordings_of
-from runs.engine.recordings.replaying import call_in_words, first_misfit, replay, shown
+from runs.engine.recordings.replaying import call_in_words, first_misfit, format_value, replay
 
 ANY: Any = object()  # not checked
 Expected = str | tuple[str, Any] | Mapping[str, Any]
@@ -78,7 +78,9 @@ class Assertions:
             found, wanted = self._current.run.events[-1].payload, _plain(output)
             misfit = first_misfit(wanted, found)
             if misfit:
-                raise AssertionError(f"expected: the run ends with {shown(wanted)}. It ended with {shown(found)}")
+                raise AssertionError(
+                    f"expected: the run ends with {format_value(wanted)}. It ended with {format_value(found)}"
+                )
 
     def assert_failed(self, code: str = "") -> None:
         """Assert that the run failed, with this `code` if given."""
@@ -213,7 +215,7 @@ def _wanted(expected: Expected) -> tuple[str, Any]:
 
 
 def _sorting(tool: str, args: Any) -> tuple[str, str]:
-    return tool, shown(args)
+    return tool, format_value(args)
 
 
 def _args_misfit(wanted: Any, found: Any) -> str | None:

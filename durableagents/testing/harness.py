@@ -139,7 +139,7 @@ class Harness(Assertions):
         kill: Sequence[tuple[str, str]] = (),
         run_id: str = "",
     ) -> None:
-        self.agent = _found(agent)
+        self.agent = _resolve_agent(agent)
         known = {tool.name for tool in _every_tool(self.agent, is_wide=children == "driven")}
         for name in (*(tools or {}), *(hooks or {})):
             if name not in known:
@@ -183,7 +183,7 @@ class Harness(Assertions):
         """Move the clock to the next deadline, or to that of the wait at this `slot`."""
         found = [wait for *_, wait in self._due() if slot in ("", wait.spec.slot)]
         if not found:
-            raise StoryProblem(f"nothing waits for a time{_of(slot=slot)}: {self.now}")
+            raise StoryProblem(f"nothing waits for a time{_condition_text(slot=slot)}: {self.now}")
         self._pass(min(wait.spec.deadline for wait in found))
 
     def _due(self) -> list[tuple[Member, UUID, MemoryWait]]:
@@ -285,7 +285,7 @@ class Harness(Assertions):
         self._decide("abstain", queue, tool, slot, by, role, justification)
 
     def _decide(self, verdict: str, queue: str, tool: str, slot: str, by: str, role: str, why: str) -> None:
-        wanted = f"an approval{_of(queue=queue, tool=tool, slot=slot)}"
+        wanted = f"an approval{_condition_text(queue=queue, tool=tool, slot=slot)}"
         member, wait_id, _ = self._one("approval", wanted, slot=slot, queue=queue, tool=tool)
         try:
             member.run.record_verdict(wait_id, verdict, by=by, role=role, justification=why)
@@ -298,7 +298,7 @@ class Harness(Assertions):
     ) -> None:
         """Answer the one open question with `given`; `of`, `title` or `slot` select among several. `by` and `role` are
         recorded."""
-        wanted = f"an answer{_of(of=of, title=title, slot=slot)}"
+        wanted = f"an answer{_condition_text(of=of, title=title, slot=slot)}"
         member, wait_id, wait = self._one("input", wanted, slot=slot, of=of, title=title)
         given = given.model_dump(mode="json") if isinstance(given, BaseModel) else given
         if problem := misfit_of(wait.spec.detail["schema"], given):
@@ -323,7 +323,9 @@ class Harness(Assertions):
         The `verdict`: it happened, with its `result` or a `receipt` that gives it; it did not, and is made again; or
         the run fails.
         """
-        member, wait_id, wait = self._one("reconcile", f"a verdict{_of(tool=tool, slot=slot)}", slot=slot, tool=tool)
+        member, wait_id, wait = self._one(
+            "reconcile", f"a verdict{_condition_text(tool=tool, slot=slot)}", slot=slot, tool=tool
+        )
         event = settled(member, wait, verdict, result=result, receipt=receipt, by=by)
         member.run.resolve(wait_id, verdict, event=event)
         self._go_on()
@@ -368,7 +370,7 @@ class Harness(Assertions):
 
     def call_back(self, body: Any, *, tool: str = "", slot: str = "") -> None:
         """Deliver the callback `body` of the one accepted call; `tool` or `slot` select among several."""
-        wanted = f"a callback{_of(tool=tool, slot=slot)}"
+        wanted = f"a callback{_condition_text(tool=tool, slot=slot)}"
         member, wait_id, wait = self._one("webhook", wanted, slot=slot, tool=tool)
         s, name = wait.spec, str(wait.spec.detail.get("tool") or self._tool_at(member, wait.spec.slot))
         known, body = member.agent.tool(name), plain(body) if isinstance(body, BaseModel) else body
@@ -395,7 +397,7 @@ class Harness(Assertions):
         ]
         if len(played) != 1 or self._family.drives_children:
             why = "they are driven" if self._family.drives_children else f"{len(played)} fit"
-            raise StoryProblem(f"no child{_of(agent=agent, slot=slot)} is yours to end: {why}; {self.now}")
+            raise StoryProblem(f"no child{_condition_text(agent=agent, slot=slot)} is yours to end: {why}; {self.now}")
         member, spec = played[0]
         output = plain(output) if isinstance(output, BaseModel) else output
         member.run.end_child(spec.run_id, state or ("failed" if code else "completed"), output=output, code=code)
@@ -485,7 +487,7 @@ class Harness(Assertions):
         raise StoryProblem(f"{len(found)} wait for {wanted}, so say which: {several}")
 
 
-def _found(agent: Agent | str) -> Agent:
+def _resolve_agent(agent: Agent | str) -> Agent:
     if isinstance(agent, Agent):
         return agent
     try:
@@ -503,6 +505,6 @@ def _caps(budget: Budget | None) -> Caps:
     return UNLIMITED if budget is None else budget.caps()
 
 
-def _of(**said: str) -> str:
+def _condition_text(**said: str) -> str:
     told = ", ".join(f"{name}={value!r}" for name, value in said.items() if value)
     return f" ({told})" if told else ""

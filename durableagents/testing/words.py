@@ -5,7 +5,7 @@ from __future__ import annotations
 from durableagents.testing.family import Family, Member
 from ledger import events as e
 from runs.engine.memory import MemoryWait
-from runs.engine.recordings.replaying import shown
+from runs.engine.recordings.replaying import format_value
 from runs.engine.tape import payload_of
 
 
@@ -31,7 +31,7 @@ def now_in_words(member: Member) -> str:
     """Return what one run is doing, as text."""
     run, name = member.run, member.agent.graph_id
     if run.state == "completed":
-        return f"{name} completed with {shown(run.events[-1].payload)}"
+        return f"{name} completed with {format_value(run.events[-1].payload)}"
     if run.state == "failed":
         failed = member.last(e.RunFailed)
         return f"{name} failed with {failed.code}: {payload_of(failed).get('message', '')}"
@@ -41,7 +41,7 @@ def now_in_words(member: Member) -> str:
     waits = [wait_in_words(wait) for wait in run.open_waits()]
     why = ""
     if stop is not None and any(wait.spec.kind == "operator" for wait in run.open_waits()):
-        why = f": {payload_of(stop).get('problem') or shown(stop.payload)}"
+        why = f": {payload_of(stop).get('problem') or format_value(stop.payload)}"
     return f"{name} waits for {' and '.join(waits)}{why}" if waits else f"{name} is {run.state}"
 
 

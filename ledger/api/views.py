@@ -47,7 +47,7 @@ class Events(ApiView):
         after = query.integer("after", default=0, lowest=0, highest=MAX_SEQ)
         rows = Event.objects.filter(run_id=run_id, seq__gt=after).order_by("seq")
         query.limit = fitting(sizes_of(rows[: query.limit]).values())
-        events = known(run_id, list(rows[: query.limit + 1]))
+        events = rows_of_run(run_id, list(rows[: query.limit + 1]))
         return query.page(events, lambda row: {"after": str(row.seq)}, partial(event_row, is_read=reads(run_id)))
 
 
@@ -162,11 +162,11 @@ def by_id(request: Request, run_id: UUID, rows: QuerySet[Any], shown: Callable[[
     """Return a page of a run's rows in ascending order. Raises NotFound."""
     query = Query(request, "after")
     after = query.integer("after", default=0, lowest=0, highest=MAX_SEQ)
-    records = known(run_id, list(rows.filter(run_id=run_id, id__gt=after).order_by("id")[: query.limit + 1]))
+    records = rows_of_run(run_id, list(rows.filter(run_id=run_id, id__gt=after).order_by("id")[: query.limit + 1]))
     return query.page(records, lambda row: {"after": str(row.id)}, shown)
 
 
-def known(run_id: UUID, rows: list[Any]) -> list[Any]:
+def rows_of_run(run_id: UUID, rows: list[Any]) -> list[Any]:
     """Return `rows` if the run exists. Raises NotFound, so that an unknown run is not an empty list."""
     if not rows and not is_recorded(run_id):
         raise NotFound("run", run_id)

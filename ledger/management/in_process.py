@@ -148,7 +148,7 @@ def inert(value: Any) -> str:
     return text[1:-1].replace('\\"', '"') if isinstance(value, str) else text
 
 
-def shown(document: Any, options: Mapping[str, Any], columns: Sequence[str]) -> Iterator[str]:
+def output_lines(document: Any, options: Mapping[str, Any], columns: Sequence[str]) -> Iterator[str]:
     """Yield lines: the document as JSON, a line with these columns for each result of a list, or a line a field."""
     if options["json"]:
         yield json.dumps(document)

@@ -127,7 +127,7 @@ def plainly(value: object) -> str:
 
 @register.filter
 def line_of(value: object) -> str:
-    return "".join(piece.text for piece in seen.line(str(value)))
+    return "".join(piece.text for piece in seen.line_pieces(str(value)))
 
 
 @register.filter

@@ -93,7 +93,7 @@ def every_account() -> Listed:
     for record in AccountRecord.objects.filter(n__isnull=False).order_by("n").iterator():
         replay.see(record)
         count += 1
-    return Listed("accounts as recorded", count, "", [*_accounts(replay), *_held(replay)])
+    return Listed("accounts as recorded", count, "", [*_accounts(replay), *_roles_held(replay)])
 
 
 def rights_problems(person: int, holder: int, role: str, at: datetime, *, by_key: bool) -> Iterator[str]:
@@ -130,7 +130,7 @@ def _accounts(replay: _Replay) -> Iterator[str]:
             yield f"account {user.username!r} ({person}): {', '.join(wrong)} are not as last recorded"
 
 
-def _held(replay: _Replay) -> Iterator[str]:
+def _roles_held(replay: _Replay) -> Iterator[str]:
     now: defaultdict[int, Counter[tuple[str, str]]] = defaultdict(Counter)
     with connection.cursor() as cursor:
         for kind, statement in held_now.items():

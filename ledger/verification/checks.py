@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ledger import events as e
 from ledger.kinds import NEVER_SENT
 from ledger.models import ActRecord, OverrideRecord
-from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
+from ledger.verification.runs import EventLine, ReadJournal, at_most_once, compared
 
 # The first event of each act.
 _ACTS: dict[str, tuple[type[e.Event], ...]] = {
@@ -40,9 +40,9 @@ class Overrides:
         self.journal = journal
         self.acts: dict[int, e.Event] = {}
         self.wrong: list[str] = []
-        self._last: Line | None = None
+        self._last: EventLine | None = None
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         """Keep the first event of each act: settling several stops at once writes one event each."""
         self._see_context(line)
         is_an_act = isinstance(line.event, _BY_PEOPLE) and _is_a_persons(line.event)
@@ -50,7 +50,7 @@ class Overrides:
             self.acts[line.seq] = line.event
         self._last = line
 
-    def _see_context(self, line: Line) -> None:
+    def _see_context(self, line: EventLine) -> None:
         """Check that injected context refers to its state and is followed by the act that continues the run."""
         if isinstance(event := line.event, e.ContextInjected):
             if not str(event.by).startswith(_PERSON):
@@ -65,7 +65,7 @@ class Overrides:
                     f"event {line.seq - 1}, ContextInjected, came without the act that lets the run go on"
                 )
 
-    def _goes_on(self, line: Line) -> bool:
+    def _goes_on(self, line: EventLine) -> bool:
         last = self._last
         return (
             last is not None
@@ -122,7 +122,7 @@ def _is_a_persons(event: e.Event) -> bool:
     return not str(getattr(event, "by", "")).startswith(_NO_PERSON)
 
 
-def _is_of_the_start(line: Line) -> bool:
+def _is_of_the_start(line: EventLine) -> bool:
     """Return whether the event sets the initial budget: part of the creation, not an act."""
     return line.seq == 2 and isinstance(line.event, e.BudgetSet) and line.event.payload is None
 
@@ -162,7 +162,7 @@ class Acts:
         self.journal = journal
         self.acts: dict[tuple[str, int], _Act] = {}
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         """Keep what an act's record should contain, by its name and last event."""
         event, columns = line.event, dict[str, Any]()
         match event:
@@ -247,7 +247,7 @@ class HeadCheck:
         self.routed: set[tuple[str | None, int]] = set()  # requests whose debits are separate events
         self.caps: dict[str, int] = {}
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         """Apply one event to the expected head."""
         match line.event:
             case e.RunClaimed(epoch=epoch):

@@ -53,7 +53,7 @@ UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueErro
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class EventLine:
     """One event as the checks see it."""
 
     seq: int
@@ -139,7 +139,7 @@ class ReadJournal:
         """Return whether a time is that of an event, within a transaction's duration."""
         return at is not None and 0 < seq <= self.seq and abs(at - self.at[seq - 1]) <= SLACK
 
-    def holder(self, line: Line) -> str:
+    def holder(self, line: EventLine) -> str:
         """Return the worker whose claim covers the event, as rows name it."""
         claimed = self.claims.get(line.epoch)
         return f"worker:{claimed.worker}" if claimed else ""
@@ -151,7 +151,7 @@ class Check(Protocol):
 
     def __init__(self, journal: ReadJournal) -> None: ...
 
-    def see(self, line: Line) -> None: ...
+    def see(self, line: EventLine) -> None: ...
 
     def problems(self) -> Iterator[str]: ...
 
@@ -351,7 +351,7 @@ def _head_problems(journal: ReadJournal) -> Iterator[str]:
         yield "the last event's hash is not the one that the head names"
 
 
-def _read(journal: ReadJournal, problems: list[str]) -> Iterator[Line]:
+def _read(journal: ReadJournal, problems: list[str]) -> Iterator[EventLine]:
     """Yield every readable event, after checking chain, columns and code."""
     rows = Event.objects.filter(run_id=journal.run_id).order_by("seq")
     prev, used = genesis(journal.run_id), set[bytes]()
@@ -371,14 +371,14 @@ def _read(journal: ReadJournal, problems: list[str]) -> Iterator[Line]:
         if bytes(row.prev_hash) != prev:
             problems.append(f"event {row.seq} does not link to the event before it")
         prev = bytes(row.hash)
-        line = _line(journal, row, problems, used)
+        line = _check_event(journal, row, problems, used)
         if line is not None:
             if isinstance(line.event, e.RunClaimed):
                 journal.claims[line.epoch] = line.event
             yield line
 
 
-def _line(journal: ReadJournal, row: Event, problems: list[str], used: set[bytes]) -> Line | None:
+def _check_event(journal: ReadJournal, row: Event, problems: list[str], used: set[bytes]) -> EventLine | None:
     """Check one row and return it; None if unreadable."""
     link, code = Link.of(row), None if row.code is None else bytes(row.code)
     body = link.body()
@@ -404,7 +404,7 @@ def _line(journal: ReadJournal, row: Event, problems: list[str], used: set[bytes
         )
     if code is not None:
         used.add(code)
-    return Line(row.seq, row.epoch, row.at, link.hash, event)
+    return EventLine(row.seq, row.epoch, row.at, link.hash, event)
 
 
 def _payload(journal: ReadJournal, sealed: bytes | None) -> Any:
@@ -422,12 +422,12 @@ def compared(what: str, row: Any, expected: dict[str, Any]) -> Iterator[str]:
         value = getattr(row, column)
         value = bytes(value) if isinstance(value, memoryview) else value
         if value not in right if isinstance(right, (set, frozenset)) else value != right:
-            yield f"{what}: {column} says {_shown(value)}, the journal {_shown(right)}"
+            yield f"{what}: {column} says {_format_value(value)}, the journal {_format_value(right)}"
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, (set, frozenset)):
-        return " or ".join(sorted(_shown(each) for each in value)) or "nothing that fits"
+        return " or ".join(sorted(_format_value(each) for each in value)) or "nothing that fits"
     text = value.hex() if isinstance(value, bytes) else value.isoformat() if isinstance(value, datetime) else str(value)
     text = masked_text(text)
     return text if len(text) <= 80 else text[:77] + "…"

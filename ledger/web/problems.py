@@ -97,7 +97,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     if isinstance(error, Proposed):
         told, headers = waiting(error)
         return Response(told, status=202, headers=headers)
-    known = _known(explained(error, (context.get("kwargs") or {}).get("run_id")))
+    known = _known_problem(explained(error, (context.get("kwargs") or {}).get("run_id")))
     if known is None:
         return None
     body, headers = known
@@ -108,7 +108,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     return answer
 
 
-def _known(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
+def _known_problem(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
     if isinstance(error, DurableAgentsError):
         if error.status == DurableAgentsError.status and not _has_status(error):
             log.error("a domain error without a status of its own", exc_info=error)

@@ -71,7 +71,7 @@ def is_harmless(text: str) -> bool:
     return _HARMLESS.fullmatch(text) is not None and _LONG_BLANKS not in text and _LONG_BREAKS not in text
 
 
-def line(text: str, most: int = MAX_LINE) -> list[Piece]:
+def line_pieces(text: str, most: int = MAX_LINE) -> list[Piece]:
     """Return text as one line of at most `most` characters, with a mark for a cut."""
     shown: list[Piece] = []
     for part, broken in zip(text[:most].split("\n"), [False, *[True] * text[:most].count("\n")], strict=True):
@@ -88,13 +88,13 @@ def line(text: str, most: int = MAX_LINE) -> list[Piece]:
 def middle(text: str, most: int = MAX_PATH) -> list[Piece]:
     """Return text on one line with both ends: the last name of a long path matters as much as the first."""
     if len(text) <= most:
-        return line(text, most)
+        return line_pieces(text, most)
     head, tail = text[: most // 2], text[-(most // 2) :]
     left_out = len(text) - len(head) - len(tail)
     return [
-        *line(head, most),
+        *line_pieces(head, most),
         Piece(f"… {left_out:,} …", True, f"{left_out:,} characters in between are not drawn here"),
-        *line(tail, most),
+        *line_pieces(tail, most),
     ]
 
 

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.roles import OPERATOR, roles
-from runs.api.present import one, price_row
+from runs.api.present import load_run_row, price_row
 from runs.api.schemas import AskedPage, AskedRow, PricePage, RunRow
 from runs.services import authority, lifecycle, thinking
 from runs.services.bodies import BudgetBody, ModelsBody
@@ -33,7 +33,7 @@ class RunBudget(ApiView):
         by = replace(self.by, role=role)
         most = most_of(request.auth)
         raising.set_budget(run_id, body.budget, by=by, justification=body.justification, most=most, seen=body.if_caps)
-        return Response(one(run_id))
+        return Response(load_run_row(run_id))
 
 
 class RunModels(ApiView):

@@ -14,7 +14,7 @@ from ledger.web.api_base import READ, ApiView, Query, described
 from ledger.web.fields import Rows
 from ledger.web.seeing.payloads import must_read
 from runs.api.schemas import Shape
-from runs.overheard.reading import listen, said
+from runs.overheard.reading import listen, live_output_of
 from runs.services import lifecycle
 
 
@@ -41,4 +41,4 @@ class Live(ApiView):
         lifecycle.find(run_id)
         must_read(run_id)
         listen([run_id])
-        return Response({"results": [asdict(one) for one in said([run_id]).get(run_id, [])]})
+        return Response({"results": [asdict(one) for one in live_output_of([run_id]).get(run_id, [])]})

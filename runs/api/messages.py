@@ -19,7 +19,7 @@ from runs.models import Message
 from runs.services import idempotency, lifecycle
 from runs.services.bodies import MessageBody
 from runs.services.messages import reading, sending
-from runs.services.messages.sending import Told, told_of
+from runs.services.messages.sending import MessageDetail, told_of
 
 
 class OneMessage(ApiView):
@@ -90,7 +90,7 @@ class RunView(ApiView):
         return Response(ViewRow(run=run_id, name=name, value=masked(reading.read(run_id, name))))
 
 
-def request_row(told: Told, *, is_read: bool = True) -> RequestRow:
+def request_row(told: MessageDetail, *, is_read: bool = True) -> RequestRow:
     """Return the row of a message; body and answer only if they may be read."""
     row, told = told.row, told if is_read else told.hidden
     return RequestRow.of(

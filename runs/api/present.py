@@ -55,7 +55,7 @@ from runs.queries.run_facts import RunFacts, facts_of
 from runs.queries.shown_attributes import of_head, set_by
 from runs.queries.spending import reserved
 from runs.queries.status import group_of, status_of
-from runs.services.budgets.asked import budget_of, known
+from runs.services.budgets.asked import budget_of, budget_wait_text
 from runs.services.lifecycle import Accepted, find
 from runs.services.settling.agreeing import Heard
 
@@ -68,7 +68,7 @@ def wait_row(wait: Wait, evidence: Any = None, doubt: Heard | None = None, *, is
     """Return the row of a wait. `evidence` is why it stopped for an operator (both, if two calls differ), `doubt` the
     state of an unknown outcome, `is_read` whether payloads may be shown."""
     # Whatever stands in the row: one that was damaged must not hide the list that it is in.
-    row = known(wait)
+    row = budget_wait_text(wait)
     detail = masked(row) | ({"found": masked(evidence)} if isinstance(evidence, dict) else {})
     if wait.kind == Wait.Kind.INPUT:
         detail["schema"] = row.get("schema")  # the agent's own code; people who answer need every name in it
@@ -231,14 +231,14 @@ def _cancellation_of(run: Run, ending: Any) -> Cancellation | None:
 
 def _related(run: Run, kin: Collection[UUID]) -> dict[str, Any]:
     """Return the fields that name other runs, those that the viewer may see."""
-    goes_on_as, parent = seen.shown(run.goes_on_as, kin), None
+    goes_on_as, parent = seen.id_if_visible(run.goes_on_as, kin), None
     if run.parent is not None and run.parent in kin:
         parent = ParentRow.of(run, id=run.parent, slot=run.parent_slot, attempt=run.parent_attempt)
     return {
         "renewed_as": goes_on_as if run.goes_on_by == "renewal" else None,
         "handed_off_to": goes_on_as if run.goes_on_by == "handoff" else None,
-        "came_from": seen.shown(run.came_from, kin),
-        "forked_from": seen.shown(run.forked_from, kin),
+        "came_from": seen.id_if_visible(run.came_from, kin),
+        "forked_from": seen.id_if_visible(run.forked_from, kin),
         "parent": parent,
     }
 
@@ -282,13 +282,13 @@ def price_row(price: Price) -> PriceRow:
     return PriceRow.of(price, usd_in=usd_of(price.usd_micro_in), usd_out=usd_of(price.usd_micro_out))
 
 
-def one(run_id: UUID, wanted: frozenset[str] | None = None) -> RunRow:
+def load_run_row(run_id: UUID, wanted: frozenset[str] | None = None) -> RunRow:
     """Return the current row of a run, for these fields. Raises NotFound."""
     return run_rows([find(run_id)], wanted=wanted)[0]
 
 
 def log_row(line: LogLine) -> LogRow:
-    return LogRow.of(line, text=progress.shown(line))
+    return LogRow.of(line, text=progress.masked_text(line))
 
 
 def agent_row(agent: Agent, certificate_of: CertificateReader) -> AgentRow:

@@ -13,7 +13,7 @@ from ledger.web.fields import Rows, Slot, ToolName
 from ledger.web.roles import OPERATOR
 from ledger.web.shapes import Shape
 from runs import seen
-from runs.api.present import one
+from runs.api.present import load_run_row
 from runs.api.schemas import RunRow
 from runs.models import Run, Wait
 from runs.queries.doubts import SimilarRow, link_of, similar_to
@@ -78,7 +78,7 @@ class Reconcile(ApiView):
             wait_id=body.wait_id,
             agrees_with=body.agrees_with,
         )
-        return Response(one(run_id), status=200 if waits is None else 202)
+        return Response(load_run_row(run_id), status=200 if waits is None else 202)
 
 
 class TakeBack(ApiView):
@@ -91,7 +91,7 @@ class TakeBack(ApiView):
         lifecycle.find(run_id)
         body = read_body(request, DoubtBody)
         agreeing.take_back(run_id, body.wait_id, justification=body.justification, by=self.by)
-        return Response(one(run_id))
+        return Response(load_run_row(run_id))
 
 
 class AskUpstream(ApiView):
@@ -104,7 +104,7 @@ class AskUpstream(ApiView):
         lifecycle.find(run_id)
         body = read_body(request, DoubtBody)
         senders.ask(run_id, body.wait_id, justification=body.justification, by=self.by)
-        return Response(one(run_id), status=202)
+        return Response(load_run_row(run_id), status=202)
 
 
 def _row(run: Run, wait: Wait, known: Heard, *, is_read: bool, needs_two: bool) -> DoubtRow:

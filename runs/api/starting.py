@@ -17,7 +17,7 @@ from ledger.web.bodies import fit
 from ledger.web.problems import document
 from ledger.web.roles import INTEGRATOR, OPERATOR
 from runs.api.once import REPLAYED
-from runs.api.present import accepted_row, one
+from runs.api.present import accepted_row, load_run_row
 from runs.api.schemas import BulkAnswer, BulkItem, RunRow
 from runs.engine.budget import Budget
 from runs.services import idempotency, lifecycle
@@ -47,7 +47,7 @@ def begin(body: StartBody, *, by: Actor, most: Budget | None, key: str | None = 
     begun = keys.start(wanted, by=by, most=most)
     if begun.is_new:
         start_with(begun.run, body.priority, by=by)
-    return 201 if begun.is_new else 200, one(begun.run.id)
+    return 201 if begun.is_new else 200, load_run_row(begun.run.id)
 
 
 class BulkStart(ApiView):

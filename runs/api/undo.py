@@ -17,7 +17,7 @@ from ledger.web.shapes import Shape
 from runs.engine.errors import JournalBroken
 from runs.engine.undoing.plan import Effect
 from runs.services import lifecycle
-from runs.services.undo import shown
+from runs.services.undo import undo_view
 
 
 class EffectRow(Shape):
@@ -60,7 +60,7 @@ class RunUndo(ApiView):
         Query(request)
         run = lifecycle.find(run_id)
         try:
-            seen = shown(run)
+            seen = undo_view(run)
         except JournalBroken as broken:
             raise RecordDamaged(run_id, f"its journal: {broken}") from broken
         is_read = reads(run_id)

@@ -40,7 +40,7 @@ from ledger.web.seeing.payloads import must_read
 from runs import features
 from runs.api.fields import fields_in, only
 from runs.api.once import REPLAYED, answered_once
-from runs.api.present import agent_row, log_row, one, run_rows
+from runs.api.present import agent_row, load_run_row, log_row, run_rows
 from runs.api.revisions import WAITS_FOR, is_current, revision_of
 from runs.api.schemas import AgentPage, LogPage, MessagePage, ProcessPage, ProcessRow, RunPage, RunRow, SentRow
 from runs.api.starting import begin
@@ -194,7 +194,7 @@ class OneRun(ApiView):
         query = Query(request, "wait", "after", "fields")
         wait = query.integer("wait", default=0, lowest=0, highest=MAX_WAIT_SECONDS)
         after, wanted = query.text("after"), fields_in(query, RunRow)
-        row = one(run_id, wanted)
+        row = load_run_row(run_id, wanted)
         headers = {"ETag": f'"{row.revision}"'}
         if wait and row.ended_at is None and after in (None, row.revision):
             headers[WAITS_FOR] = row.revision  # see durableagents/server/streams.py
@@ -209,7 +209,7 @@ class Latest(ApiView):
     @described("Get a run's newest continuation", RunRow)
     def get(self, request: Request, run_id: UUID) -> Response:
         Query(request)
-        return Response(one(continuation.newest(run_id).pk))
+        return Response(load_run_row(continuation.newest(run_id).pk))
 
 
 class Children(ApiView):
@@ -299,7 +299,7 @@ class Steer(ApiView):
                 return act(on)
 
         def done() -> tuple[int, RunRow]:
-            return 200, one(continuation.to_newest(run_id, checked) if body.newest else checked(run_id))
+            return 200, load_run_row(continuation.to_newest(run_id, checked) if body.newest else checked(run_id))
 
         return answered_once(request, {"run": str(run_id), "act": self.action, "body": request.data}, done)
 
@@ -387,7 +387,7 @@ class RunPriority(ApiView):
         lifecycle.find(run_id)
         body = read_body(request, PriorityBody)
         set_priority(run_id, body.priority, by=self.by, justification=body.justification)
-        return Response(one(run_id))
+        return Response(load_run_row(run_id))
 
 
 class Requeue(Steer):
@@ -426,7 +426,7 @@ class Answers(ApiView):
         role = questions.role_to_answer(questions.question(run_id, wait_id), roles(request.user))
         body = read_body(request, AnswerBody)
         questions.answer(run_id, wait_id, body.answer, by=replace(self.by, role=role), justification=body.justification)
-        return Response(one(run_id))
+        return Response(load_run_row(run_id))
 
 
 class AnyTypeJSON(StrictJSONParser):

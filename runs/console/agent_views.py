@@ -69,7 +69,7 @@ class AgentPage(Page):
         context = {
             "agent": agent,
             "versions": versions,
-            "links": list(features.every(lambda each: each.agent_links)),
+            "links": list(features.parts_of_all(lambda each: each.agent_links)),
             "tools": certified_cards_of(agent),
             "drawing": graph_of(agent),
             "changes": version_changes.changed_here([agent]),

@@ -109,7 +109,9 @@ class Beforehand:
         found = outlook(agent)
         time = found.defaults.wall_seconds or int(TIME_TO_LIVE.total_seconds())
         stated = {**found.defaults.stated(), "wall_seconds": time}
-        return cls([f"{spending.LABELS[name]} {_said(name, value)}" for name, value in stated.items()], found.hindrance)
+        return cls(
+            [f"{spending.LABELS[name]} {_cap_text(name, value)}" for name, value in stated.items()], found.hindrance
+        )
 
 
 def _typed(texts: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
@@ -154,10 +156,10 @@ def in_field(name: str, cap: Any) -> str:
     return f"{Decimal(cap) / HOUR:.4f}".rstrip("0").rstrip(".") if name == "wall_seconds" else str(cap)
 
 
-def told(caps: Any) -> list[str]:
+def cap_texts(caps: Any) -> list[str]:
     """Describe recorded caps, one by one; damaged ones are left out."""
     known = caps if isinstance(caps, dict) else {}
-    return [f"{spending.LABELS[name]} {_said(name, cap)}" for name, cap in known.items() if name in spending.LABELS]
+    return [f"{spending.LABELS[name]} {_cap_text(name, cap)}" for name, cap in known.items() if name in spending.LABELS]
 
 
 # --- on the run's page ------------------------------------------------------------------------------------------------
@@ -294,7 +296,7 @@ def block(
         return BudgetBlock(run, head, asked, None, aside, seen, above)
     ours = refused if refused is not None and refused.act == authority.BUDGET else None
     notes = {name: f"at least {amount_of(name, least)}" for name, least in (asked.enough if asked else {}).items()}
-    form = BudgetForm(data=ours.typed, notes=notes) if ours else BudgetForm(shown=_next(asked), notes=notes)
+    form = BudgetForm(data=ours.typed, notes=notes) if ours else BudgetForm(shown=_suggested_caps(asked), notes=notes)
     for name in asked.enough if asked is not None else ():
         form.get(name).field.required = True  # for display; the service decides whether it may be empty
     if ours:
@@ -328,10 +330,10 @@ def changes(before: Any, after: Any) -> list[str]:
     if not (isinstance(was, dict) and isinstance(is_now, dict)):
         return []
     pairs = [(name, was.get(name), is_now.get(name)) for name in LABELS]
-    return [f"{spending.LABELS[name]}: {_said(name, a)} → {_said(name, b)}" for name, a, b in pairs if a != b]
+    return [f"{spending.LABELS[name]}: {_cap_text(name, a)} → {_cap_text(name, b)}" for name, a, b in pairs if a != b]
 
 
-def _said(name: str, value: Any) -> str:
+def _cap_text(name: str, value: Any) -> str:
     if value is None:
         return "no cap"
     if isinstance(value, Decimal):
@@ -344,7 +346,7 @@ def enough_words(asked: Exceeded) -> str:
     return f"It needs at least {' and '.join(least)}." if least else "It needs more."
 
 
-def _next(asked: Exceeded | None) -> dict[str, str]:
+def _suggested_caps(asked: Exceeded | None) -> dict[str, str]:
     """Return caps that let the run continue for as long again."""
     if asked is None:
         return {}

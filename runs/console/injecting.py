@@ -19,7 +19,7 @@ from ledger.web.roles import OPERATOR
 from ledger.web.seeing.payloads import must_read
 from runs.models import State
 from runs.services import lifecycle
-from runs.services.injecting import ContextBody, Look, Message, Patch, Seen, go_on, look
+from runs.services.injecting import ContextBody, Look, Message, Patch, StateSeen, go_on, look
 
 _ACTS = {"resume": "Resumed.", "retry": "Retried."}
 
@@ -107,7 +107,7 @@ class ContextActs(ContextPage):
         must_read(run_id)
         try:
             body = _read(form)
-            seen = Seen.model_construct(seq=body.seq, head=body.head)
+            seen = StateSeen.model_construct(seq=body.seq, head=body.head)
             context = ContextBody(patch=body.patch, message=body.message, seen=seen)
             by = self.acting(request, prefer=(OPERATOR,))
             go_on(self.action, run_id, context, by=by, justification=body.justification)

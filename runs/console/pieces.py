@@ -29,9 +29,9 @@ from runs.console.tables.event_words import belied, phrase, witness
 from runs.console.tables.waits import to_approval
 from runs.models import Run
 from runs.queries.tool_cards import ToolCard
-from runs.story import Effect, Line, findings
+from runs.story import Effect, EventLine, findings
 from runs.story.scale import Placed
-from runs.story.transcript import Said
+from runs.story.transcript import TranscriptMessage
 
 # For each status of an effect: chip and tone, note and tone.
 STANDINGS: dict[str, tuple[str, str, str, str]] = {
@@ -150,7 +150,7 @@ def _plan(e: Effect) -> str:
     return to_approval(e.approval_id, f"<code>{escape(short(e.plan_hash))}</code>")
 
 
-def event(line: Line, downloads: Downloads = _nowhere) -> SafeString:
+def event(line: EventLine, downloads: Downloads = _nowhere) -> SafeString:
     """Draw a line of the journal. A damaged one shows nothing of its kind."""
     kind = escape(line.kind) if line.is_known else datum(line.kind)
     says = f'<b class="bad">damaged: {visible(line.damage)}</b>' if line.damage else phrase(line)
@@ -169,7 +169,7 @@ def event(line: Line, downloads: Downloads = _nowhere) -> SafeString:
     )
 
 
-def thing_said(said: Said, downloads: Downloads = _nowhere) -> SafeString:
+def thing_said(said: TranscriptMessage, downloads: Downloads = _nowhere) -> SafeString:
     """Draw one message of a conversation."""
     who = '<span class="chip hold">agent</span>' if said.role == "agent" else f"<b>{escape(said.role)}</b>"
     title = f"<span>{visible(said.title)}</span>" if said.title else ""

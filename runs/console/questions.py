@@ -12,7 +12,7 @@ from runs.console.forms.form import Bound, ExtraField, SchemaForm
 from runs.console.forms.maker import MAX_FIELDS
 from runs.models import Wait
 from runs.services import questions
-from runs.story import Line
+from runs.story import EventLine
 
 
 @dataclass
@@ -66,7 +66,7 @@ def open_questions(
     waits: Iterable[Wait],
     held: frozenset[str],
     wrong: Wrong | None = None,
-    put: Callable[[Wait], Line | None] = lambda wait: None,
+    put: Callable[[Wait], EventLine | None] = lambda wait: None,
 ) -> list[Question]:
     """Return a run's open questions, with forms for roles that may answer. `put` returns the event that asked."""
     shown = []
@@ -81,7 +81,7 @@ def open_questions(
     return shown
 
 
-def _question(wait: Wait, held: frozenset[str], wrong: Wrong | None, put: Line | None) -> Question:
+def _question(wait: Wait, held: frozenset[str], wrong: Wrong | None, put: EventLine | None) -> Question:
     shown, schema = Question(wait, questions.may_answer(wait, held), wrong=wrong), _schema(wait, put)
     if shown.may and wrong:
         shown.form = _form(wait, schema, wrong.data)
@@ -107,7 +107,7 @@ def _name(wait: Wait) -> str:
     return f"q{wait.id.hex[:8]}"
 
 
-def _schema(wait: Wait, put: Line | None = None) -> dict[str, Any]:
+def _schema(wait: Wait, put: EventLine | None = None) -> dict[str, Any]:
     """Return the answer's schema under its prefixed name.
     The journal keeps the author's order of fields, which jsonb doesn't: if both are equal, the journal's is used."""
     schema = dict(wait.detail["schema"])

@@ -19,8 +19,7 @@ from ledger.errors import NotFound
 from ledger.models import Event, Head, OverrideRecord
 from ledger.web.seeing.payloads import ERASED, HIDDEN, Hidden
 from ledger.web.seeing.viewers import viewer
-from ledger.web.text_safety import Change, compare, leaves
-from ledger.web.text_safety import line as one_line
+from ledger.web.text_safety import Change, compare, leaves, line_pieces
 from runs import features, seen
 from runs.console import attributes
 from runs.console.graph_svg import Drawing, draw
@@ -38,7 +37,7 @@ from runs.queries.shown_attributes import ShownAttribute, of_head
 from runs.queries.status import Reason, reason_by_state, reason_of
 from runs.queries.tool_cards import ToolCard, cards_of
 from runs.services.settling import agreeing
-from runs.story import Effect, Fact, Gate, Line, Story, Talk, Want, folded
+from runs.story import Effect, EventLine, Fact, Gate, Story, Talk, Want, folded
 from runs.story.drawn import Drawn
 from runs.story.scale import Scale, place
 from runs.story.transcript import latest
@@ -103,7 +102,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class PeopleRow:
     """One line of the tab on people: a gate, an override record, or an answer to a question."""
 
     kind: str
@@ -125,7 +124,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class PageScope:
     """The tab and the pages of long lists that a reader sees. `is_opened`: not just a refresh."""
 
     tab: str = "timeline"
@@ -167,7 +166,7 @@ class Dossier:
     opened: folded.Opened
     drawn: Drawn
     drawn_effects: dict[tuple[int, int], str]
-    sight: Sight
+    sight: PageScope
     facts: RunFacts
     question_seqs: Mapping[tuple[str | None, Any], int]
     agent: Agent | None
@@ -255,7 +254,7 @@ class Dossier:
     @property
     def name(self) -> str:
         """Return the tab's title, starting with the run's subject, because an agent has many runs."""
-        about = "".join(piece.text for piece in one_line(self.about)) if self.about else ""
+        about = "".join(piece.text for piece in line_pieces(self.about)) if self.about else ""
         return f"{about} · {self.run.agent}" if about else f"{self.run.agent} {str(self.run.id)[-8:]}"
 
     @property
@@ -307,7 +306,7 @@ class Dossier:
         """Return the latest conversations, or the latest turns of a very long one."""
         return latest(self.story.talks, SAID_SHOWN, self.opened)
 
-    def put(self, wait: Wait) -> Line | None:
+    def put(self, wait: Wait) -> EventLine | None:
         """Return the event that asked a question."""
         seq = self.question_seqs.get((wait.slot, wait.n), 0)
         return self.opened([seq]).get(seq) if seq else None
@@ -395,12 +394,12 @@ class Dossier:
     def acts(self) -> Window:
         """Return a page of what people were asked and did, by time. A gate includes its decision."""
         most = self.sight.acts * ACTS_SHOWN
-        acts_ = [Shown("gate", gate.at, gate=gate) for gate in self.story.gates]
+        acts_ = [PeopleRow("gate", gate.at, gate=gate) for gate in self.story.gates]
         records = OverrideRecord.objects.filter(run_id=self.run.id).order_by("-id")[: most + 1]
-        acts_ += [Shown("override", record.at, override=record) for record in records]
+        acts_ += [PeopleRow("override", record.at, override=record) for record in records]
         words = self.opened(line.seq for line in self.story.answers)
         acts_ += [
-            Shown("answer", line.at, answer=line, justification=_why(words.get(line.seq)))
+            PeopleRow("answer", line.at, answer=line, justification=_answer_reason(words.get(line.seq)))
             for line in self.story.answers
         ]
         acts_.sort(key=lambda shown: shown.at)
@@ -412,12 +411,12 @@ class Dossier:
     @property
     def links(self) -> list[tuple[str, str]]:
         """Return the links that features add, with the names of their addresses."""
-        return list(features.every(lambda each: each.run_links))
+        return list(features.parts_of_all(lambda each: each.run_links))
 
     @property
     def agent_links(self) -> list[tuple[str, str]]:
         """Return the links that features add at the run's agent."""
-        return list(features.every(lambda each: each.run_agent_links))
+        return list(features.parts_of_all(lambda each: each.run_agent_links))
 
     @property
     def doubts(self) -> list[tuple[int, str]]:
@@ -437,7 +436,7 @@ class Dossier:
         return Window(shown, older=shown[-1].seq if shown and shown[-1].seq > 1 else 0)
 
 
-def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
+def gather(run_id: UUID, sight: PageScope = PageScope()) -> Dossier:
     """Read what a page shows of one run. Raises NotFound."""
     kin = families.around(run_id, most=CHILDREN_SHOWN)
     if kin is None:
@@ -494,7 +493,7 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
     )
 
 
-def _why(answer: Line | None) -> str:
+def _answer_reason(answer: EventLine | None) -> str:
     return str(answer.get("justification") or "") if answer is not None else ""
 
 

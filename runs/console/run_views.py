@@ -25,7 +25,7 @@ from ledger.web.tally import Tally
 from runs import features
 from runs.console import budgets
 from runs.console.questions import Wrong, answer_of, open_questions
-from runs.console.run_page import Dossier, Sight, gather
+from runs.console.run_page import Dossier, PageScope, gather
 from runs.console.talk import SENDERS, NotSent, request_of, talk_of
 from runs.engine.agents import registry
 from runs.models import Run, Wait
@@ -132,7 +132,7 @@ class RunsPage(SharedPage):
             "waits": [("any", "waiting"), ("overdue", "overdue"), ("escalated", "escalated")],
             "ages": run_list.AGES,
             "unlisted": filters.unlisted,
-            "list_links": list(features.every(lambda each: each.run_list_links))
+            "list_links": list(features.parts_of_all(lambda each: each.run_list_links))
             if role_in(authority.STOPPERS, held) is not None
             else [],
         }
@@ -196,7 +196,7 @@ class RunPage(Page):
         context["talk"] = talk_of(dossier.run, dossier.agent, held, unsent, hidden=dossier.hidden)
         context["unsent"], context["who_gives"] = unsent, WHO_GIVES
         run, head, user = dossier.run, dossier.head, request.user
-        made = [panel(run, head, user) for panel in features.every(lambda each: each.run_panels)]
+        made = [panel(run, head, user) for panel in features.parts_of_all(lambda each: each.run_panels)]
         context["panels"] = [panel for panel in made if panel is not None]
         not_done = refused or wrong or unsent
         if not_done:
@@ -204,9 +204,9 @@ class RunPage(Page):
         return self.show(request, context, status=not_done.error.status if not_done else 200)
 
 
-def sight_of(request: HttpRequest) -> Sight:
+def sight_of(request: HttpRequest) -> PageScope:
     tab = request.GET.get("tab", "timeline")
-    return Sight(
+    return PageScope(
         tab=tab if tab in TABS else "timeline",
         rows=_number(request, "rows") or 1,
         effects=_number(request, "effects") or 1,
@@ -404,7 +404,7 @@ class ReconcilePage(SharedPage):
         cards, more = run_list.needing_operator(beyond=place)
         may_raise = bool(held & {OPERATOR, authority.raises_budgets()})
         words = agreeing.newest(card.wait for card in cards if card.wait is not None)
-        made = [panel() for panel in features.every(lambda each: each.reconcile_panels)] if place is None else []
+        made = [panel() for panel in features.parts_of_all(lambda each: each.reconcile_panels)] if place is None else []
         return {
             "rows": [(card, words.get(card.wait.id)) for card in cards if card.wait is not None],
             "more": more,

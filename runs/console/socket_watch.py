@@ -222,7 +222,7 @@ def _owned(run_id: UUID) -> Owned | None:
 sighted = Sighted(_owned)
 
 
-class Theirs:
+class OpenItems:
     """An account's open items in runs it may not see; it is notified of nothing else in such a run."""
 
     def __init__(self, person: int | None) -> None:
@@ -241,5 +241,5 @@ class Theirs:
 
 
 def _open_for(person: int) -> dict[str, Any]:
-    every = features.every(lambda each: each.open_items)
+    every = features.parts_of_all(lambda each: each.open_items)
     return {run_id: what for items_of in every for run_id, what in items_of(person).items()}

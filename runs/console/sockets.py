@@ -27,8 +27,8 @@ from ledger.clock import MOMENT
 from ledger.models import Head
 from ledger.web.seeing.viewers import Viewer
 from runs import seen
-from runs.background import kept
-from runs.console.socket_watch import BROKEN, Theirs, Verdict, guard, in_thread, sighted
+from runs.background import run_forever
+from runs.console.socket_watch import BROKEN, OpenItems, Verdict, guard, in_thread, sighted
 from runs.journal import notify
 from runs.journal.notify import hub
 from runs.overheard.ears import Ears
@@ -84,7 +84,7 @@ class Pulse(notify.Subscription):
         self._filled.clear()
         at, self._at = self._at, None
         # Without a time, or after missed notifications, everything up to now has to be read.
-        return max(known, at if at else await in_thread(now))
+        return max(known, at if at else await in_thread(database_now))
 
 
 class Ticks:
@@ -99,9 +99,9 @@ class Ticks:
         watcher = Watcher()
         self._watchers.add(watcher)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(kept("the pages' ticks", self._run), name="ticks")
+            self._task = asyncio.create_task(run_forever("the pages' ticks", self._run), name="ticks")
         try:
-            watcher.tell(await in_thread(now))
+            watcher.tell(await in_thread(database_now))
             yield watcher
         finally:
             self._watchers.discard(watcher)
@@ -125,7 +125,7 @@ class Ticks:
         )
 
 
-def now() -> int:
+def database_now() -> int:
     """Return the database's clock, in microseconds."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {MOMENT}")
@@ -143,7 +143,7 @@ log = logging.getLogger(__name__)
 ears = Ears(in_thread)
 
 
-class Left(Exception):
+class BrowserLeft(Exception):
     """The browser has left: `disconnect` comes next."""
 
 
@@ -200,11 +200,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
         """Run one half of the socket; if it fails, close the socket so that the page reconnects."""
         try:
             await part
-        except Left:
+        except BrowserLeft:
             return
         except Exception:
             log.exception("a live socket broke")
-            with suppress(Left), _to_a_browser():
+            with suppress(BrowserLeft), _to_a_browser():
                 await self.close(BROKEN)
 
     async def _relay(self, run_id: UUID | None, seq: int) -> None:
@@ -249,14 +249,14 @@ class ListConsumer(LiveConsumer):
 
     async def _relay_own(self) -> None:
         """Notify only of runs the viewer may see, and of their own items in others."""
-        theirs = Theirs(self._who.person)
+        theirs = OpenItems(self._who.person)
         async with hub.subscribe(None, person=self._who.person) as rings:
             await theirs.have_moved(None)
-            await self._tick(await in_thread(now))
+            await self._tick(await in_thread(database_now))
             async for ring in rings:
                 if await theirs.have_moved(ring) or (ring and await sighted.sees(self._who, ring[0])):
                     await asyncio.sleep(OWN_SECONDS)  # later notifications are included
-                    await self._tick(await in_thread(now))
+                    await self._tick(await in_thread(database_now))
 
     async def _tick(self, at: int) -> None:
         await self._say({"run": None, "seq": 0, "at": at})
@@ -276,7 +276,7 @@ def _to_a_browser() -> Iterator[None]:
     try:
         yield
     except OSError:
-        raise Left from None
+        raise BrowserLeft from None
 
 
 def session_key(scope: dict[str, Any]) -> str | None:

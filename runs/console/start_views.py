@@ -137,7 +137,7 @@ class StartPage(Page):
             sent.check(request.POST)
             if mark is None:
                 raise marks.NotOurForm()
-            run_id, said = self._start(request, mark, _asked(agent, form.document(), sent.texts))
+            run_id, said = self._start(request, mark, _requested_start(agent, form.document(), sent.texts))
         except DurableAgentsError as error:
             form.mark(error, within="input")
             caps = budgets.BudgetForm(budgets.AT_START, data=sent.kept)
@@ -226,7 +226,7 @@ def _address(request: HttpRequest, **more: str) -> str:
     return f"{request.path}?{query.urlencode()}"
 
 
-def _asked(agent: Agent, document: dict[str, Any], texts: Mapping[str, str]) -> StartBody:
+def _requested_start(agent: Agent, document: dict[str, Any], texts: Mapping[str, str]) -> StartBody:
     """Return the requested start as the API takes it. Raises InvalidInput."""
     found = {
         "agent": agent.graph_id,

@@ -15,7 +15,7 @@ from runs.engine.agents import Agent
 from runs.engine.messages import Message as Declared
 from runs.engine.messages import View
 from runs.models import ENDED, Message, Run
-from runs.services.messages.sending import Told, told_of
+from runs.services.messages.sending import MessageDetail, told_of
 
 
 class Outcome(NamedTuple):
@@ -76,14 +76,14 @@ class Asking:
 class Talk:
     """The panel; false if there is nothing to show."""
 
-    told: list[Told] = field(default_factory=list)
+    told: list[MessageDetail] = field(default_factory=list)
     more: int = 0
     forms: list[Asking] = field(default_factory=list)
     views: list[View] = field(default_factory=list)
     has_ended: bool = False
 
     @property
-    def shown(self) -> list[tuple[Told, Outcome]]:
+    def shown(self) -> list[tuple[MessageDetail, Outcome]]:
         return [(told, outcome_of(told.row.outcome)) for told in self.told]
 
     def __bool__(self) -> bool:
@@ -104,7 +104,7 @@ def talk_of(
     return Talk(told, total - len(rows), forms, views, run.state in ENDED)
 
 
-def _hidden(told: Told, placeholder: Hidden) -> Told:
+def _hidden(told: MessageDetail, placeholder: Hidden) -> MessageDetail:
     hidden = replace(told.hidden, body=placeholder)
     return hidden if told.answer is None else replace(hidden, answer=placeholder)
 

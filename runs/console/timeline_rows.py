@@ -73,7 +73,7 @@ def _lasted(row: Row) -> str:
     return str(since(row.start)) if row.is_open else lapse(row.took)
 
 
-def _when(row: Row) -> str:
+def _row_time(row: Row) -> str:
     return str(clock(row.start, "seconds"))
 
 
@@ -158,11 +158,11 @@ KINDS: Mapping[RowKind, Kind] = {
     "think": Kind(_think, lambda row: _trouble(row) if row.tone == "bad" else ""),
     "call": Kind(_call, _answer),
     "read": Kind(_named(_tool), end=lambda row: "read", point=lambda row: "read"),
-    "mark": Kind(_named(_label), _note, end=_when, point=lambda row: row.tone or "read"),
+    "mark": Kind(_named(_label), _note, end=_row_time, point=lambda row: row.tone or "read"),
     "gate": Kind(_named(lambda row, d: f"{_label(row, d)} gate"), _decision),
     "wait": Kind(_named(_wait)),
     "child": Kind(_child, _end),
     "crash": Kind(_named(lambda row, d: escape(row.label)), _loss, has_seam=True),
     "pause": Kind(_named(lambda row, d: "paused")),
-    "error": Kind(_named(_label), _trouble, end=_when, point=lambda row: "bad"),
+    "error": Kind(_named(_label), _trouble, end=_row_time, point=lambda row: "bad"),
 }

@@ -282,11 +282,11 @@ def setting(
         kinds=kinds,
         values=texts,
         requested_hash=requested_hash,
-        payload=None if slot is None else {"arguments": asked(given)},
+        payload=None if slot is None else {"arguments": recorded_attributes(given)},
     )
 
 
-def asked(given: Mapping[str, Any]) -> dict[str, Any]:
+def recorded_attributes(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the given values as plain data for the record and its digest: amounts and days as texts."""
     return {str(name): _told(value) for name, value in given.items()}
 

@@ -83,7 +83,7 @@ UNLIMITED = Caps()
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Remaining:
     """The rest of each resource beyond usage and reservations; None: no limit. `usd_micro`: millionths of a dollar."""
 
     steps: int | None = None

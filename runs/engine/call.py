@@ -44,7 +44,7 @@ from runs.engine.errors import (
     SharedBudgetUnpriced,
     ToolFailure,
     TransportError,
-    brief,
+    describe_error,
     traceback_of,
 )
 from runs.engine.journal import Batch, Reply
@@ -450,7 +450,7 @@ async def _handle_tool_error(call: LogicalCall, bug: BaseException) -> NoReturn:
     if call.tool.is_unsafe:
         await unknown.ask_person(call, traceback_of(bug), is_sender_done=not call.may_still_send)
     code = "tool_result" if isinstance(bug, BadAnswer) else "tool_error"
-    call.visit.stop(Crashed(code, f"{call.tool.name}: {brief(bug)}", traceback_of(bug)))
+    call.visit.stop(Crashed(code, f"{call.tool.name}: {describe_error(bug)}", traceback_of(bug)))
 
 
 async def _park_through_outage(call: LogicalCall, trouble: Exception) -> NoReturn:
@@ -458,7 +458,7 @@ async def _park_through_outage(call: LogicalCall, trouble: Exception) -> NoRetur
     before it was sent, that is recorded, so that nobody is asked whether it happened."""
     tool = call.tool
     if call.has_pending_entry and not tool.is_unsafe and not call.may_have_been_sent:
-        await _record_not_sent(call, brief(trouble))
+        await _record_not_sent(call, describe_error(trouble))
     await park_for_retry(
         call.visit,
         call.slot,
@@ -484,7 +484,7 @@ async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
     tool, result = call.tool, outcome.result
     external_id = tool.external_id_of(result) if tool.external_id else None
     if call.past.intent is None:
-        events = [reads.told(call, result), *call.facts()]
+        events = [reads.read_event(call, result), *call.facts()]
     else:
         events = [
             e.ToolReturned(

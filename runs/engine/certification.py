@@ -18,7 +18,7 @@ _UNSAFE: frozenset[Word] = frozenset({"ignores_keys", "refuses_repeats"})
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ProbeVerdict:
     """Verdict of a tool's newest probe. `found` is what it saw, even if expired or outdated; `until` its expiry."""
 
     word: Word
@@ -40,14 +40,14 @@ class Standing:
         return self.found == "hook_denies"
 
 
-NOT_PROBED = Standing("not_probed")
+NOT_PROBED = ProbeVerdict("not_probed")
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """A keyed tool's standing, with the finding of its newest probe, who made it and when."""
 
-    standing: Standing
+    standing: ProbeVerdict
     told: str = ""
     by: str = ""
     at: datetime | None = None
@@ -62,6 +62,6 @@ class Certificates:
     def __init__(self, policy: Policy = "allow") -> None:
         self.policy = policy
 
-    async def standing(self, agent: str, tool: Tool, *, is_fresh: bool = False) -> Standing:
+    async def standing(self, agent: str, tool: Tool, *, is_fresh: bool = False) -> ProbeVerdict:
         """Return the standing of an agent's tool (agent name without version); `is_fresh` bypasses caches."""
         return NOT_PROBED

@@ -19,7 +19,7 @@ from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.amending import Amendment, amendment_of
 from runs.engine.assistants import Assistant, WrappedAgent, find_wrapped
-from runs.engine.budget import RESOURCES, Budget, Left
+from runs.engine.budget import RESOURCES, Budget, Remaining
 from runs.engine.call import call_tool
 from runs.engine.canonical import on_one_line, plain
 from runs.engine.content.files import Prompt
@@ -298,7 +298,7 @@ class Context:
     def _documents_of(self, tool: Tool | None, body: Any, given: Sequence[Document]) -> tuple[Document, ...]:
         if given or tool is None or tool.gate is None or body is None:
             return shown.checked(given)
-        return shown.made(tool.gate.documents, body, tool.name)
+        return shown.build_documents(tool.gate.documents, body, tool.name)
 
     @_step
     async def child(
@@ -410,12 +410,12 @@ class Context:
         return UUID(self._value("uuid", lambda: str(uuid4())))
 
     @_noted
-    async def budget(self) -> Left:
+    async def budget(self) -> Remaining:
         """Return what the run may still use of each resource; replays get the same even after the budget is raised.
         `usd_micro`, `tokens_in`, `tokens_out`, `model_calls`, `tool_calls` and `steps` are None if there is no cap."""
         meter = self._visit.meter
-        left = self._value("budget", lambda: asdict(Left.of(meter.caps, meter.used + meter.reserved)))
-        return Left(**{name: left.get(name) for name in RESOURCES})
+        left = self._value("budget", lambda: asdict(Remaining.of(meter.caps, meter.used + meter.reserved)))
+        return Remaining(**{name: left.get(name) for name in RESOURCES})
 
     def transcript(self) -> list[Said]:
         """Return the lines of this visit's conversations (each `think`), in order, to pass on with `Handoff`. A long

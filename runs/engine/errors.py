@@ -12,7 +12,7 @@ from ledger.scrubbing import scrubbed_error
 from runs.engine.canonical import printable
 
 
-def brief(error: BaseException, most: int = 500) -> str:
+def describe_error(error: BaseException, most: int = 500) -> str:
     """Return an error's type and text, without values of secrets and keys."""
     return str(printable(masked_text(scrubbed_error(f"{type(error).__name__}: {error}"))[:most]))
 

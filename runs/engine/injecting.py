@@ -13,7 +13,7 @@ from ledger.web import misfit
 from runs.engine.agents import Agent
 from runs.engine.canonical import Hasher, plain
 from runs.engine.checkpoints.position import Position
-from runs.engine.errors import brief
+from runs.engine.errors import describe_error
 from runs.engine.messages import BETWEEN, ENTRY, between, difference, entered
 from runs.engine.migrating import lost_of
 from runs.engine.recordings.recording import Recording, needed
@@ -98,7 +98,7 @@ class Unfit(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PatchPosition:
     """A position at which a run can be patched, as in ContextInjected; arguments of `open` calls don't change."""
 
     visit: str
@@ -121,7 +121,7 @@ async def stood(
     *,
     depth: int,
     hasher: Hasher,
-) -> Standing:
+) -> PatchPosition:
     """Return a run's position. Raises Unfit."""
     at, tape = stands.at, Tape(stands.tail)
     if at.node == UNDO_NODE:
@@ -130,13 +130,13 @@ async def stood(
         raise Unfit("other_code", f"other code of {agent.graph_id} wrote its checkpoint than is here: resume it first")
     visit = f"{at.generation}.{at.visit}"
     if stands.entry is not None or at.node == "":
-        node, state = stands.entry or (agent.start, _first(agent, created))
-        return Standing(visit, BETWEEN, node, _fields(agent, between(tape, visit, state)))
+        node, state = stands.entry or (agent.start, _initial_state(agent, created))
+        return PatchPosition(visit, BETWEEN, node, _fields(agent, between(tape, visit, state)))
     slots = [name for name in tape.slots if name.startswith(f"{visit}/") and name[len(visit) + 1].isdigit()]
     place = max(map(place_of, slots), default=ENTRY)
     begun = entered(tape, at)
     if place == ENTRY:
-        return Standing(visit, ENTRY, at.node, _fields(agent, begun))
+        return PatchPosition(visit, ENTRY, at.node, _fields(agent, begun))
     recording = Recording(
         run_id=run_id,
         graph_id=agent.graph_id,
@@ -156,14 +156,14 @@ async def stood(
     state = found.states.get(place, found.last)
     if state is None:
         raise Unfit("no_data", "its node has a state that is no plain data where it stands")
-    return Standing(visit, place, at.node, _fields(agent, state), tuple(_open(tape, slots)))
+    return PatchPosition(visit, place, at.node, _fields(agent, state), tuple(_open(tape, slots)))
 
 
-def _first(agent: Agent, created: e.RunCreated) -> Any:
+def _initial_state(agent: Agent, created: e.RunCreated) -> Any:
     try:
         return plain(agent.begin(agent.input.model_validate(created.payload)))
     except Exception as error:  # the author's own code makes the first state
-        raise Unfit("no_state", f"its input gives no first state: {brief(error)}") from error
+        raise Unfit("no_state", f"its input gives no first state: {describe_error(error)}") from error
 
 
 def _fields(agent: Agent, state: Any) -> dict[str, Any]:

@@ -17,13 +17,13 @@ from ledger.protocol import SECRET_KEYS
 from runs.engine.amending import arguments_of, editable_of, moved_along
 from runs.engine.canonical import as_recorded, callback_token, digest_of, has_at_most, token_digest
 from runs.engine.content.hooks import MAX_FOR_TOOL
-from runs.engine.errors import POLICY_DENIED, PolicyDenied, ToolFailure, brief
-from runs.engine.gating.documents import Document, made
+from runs.engine.errors import POLICY_DENIED, PolicyDenied, ToolFailure, describe_error
+from runs.engine.gating.documents import Document, build_documents
 from runs.engine.guards import Guard
 from runs.engine.journal import Batch, Entry, Grant, Intent, WaitSpec
 from runs.engine.outcomes import Broken
 from runs.engine.policy import Demand, Judged
-from runs.engine.screening import refusal, standing
+from runs.engine.screening import recorded_replacements, refusal
 from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import Answer, Evidence, Pending, Tool, ToolCall, Undo
 from runs.engine.undo import OF_THE_TOOL as OF_THE_TOOL
@@ -122,7 +122,9 @@ class LogicalCall:
     def _take_changes(self) -> None:
         """Continue with the arguments that hooks or people put in place of the requested ones."""
         record = self.record
-        if any(each.screenings for each in record.attempts.values()) and ARGUMENTS in (stands := standing(record)):
+        if any(each.screenings for each in record.attempts.values()) and ARGUMENTS in (
+            stands := recorded_replacements(record)
+        ):
             self.replace(stands[ARGUMENTS])
         if record.amended and (amended := arguments_of(record)) is not None:
             self.amend(amended)
@@ -141,7 +143,7 @@ class LogicalCall:
         try:
             made = self.tool.input.model_validate(arguments)
         except ValidationError as error:
-            self.misfit = f"the changed arguments do not fit the tool: {brief(error)}"
+            self.misfit = f"the changed arguments do not fit the tool: {describe_error(error)}"
             return
         fields = editable_of(self.record)
         moved = [] if self.record.was_invoked else moved_along(self.tool, self.arguments, made, fields)
@@ -168,7 +170,7 @@ class LogicalCall:
         if given or gate is None or gate.documents is None:
             return given
         args = self.args if self.original_args is None else self.original_args
-        return made(gate.documents, args, self.tool.name)
+        return build_documents(gate.documents, args, self.tool.name)
 
     @property
     def demands(self) -> Sequence[Demand]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, RootModel
 
 from ledger import events as e
 from runs.engine.canonical import canonical, plain, printable
-from runs.engine.errors import DefinitionError, JournalBroken, Refused, brief, traceback_of
+from runs.engine.errors import DefinitionError, JournalBroken, Refused, describe_error, traceback_of
 from runs.engine.journal import Snapshot, WaitSpec
 from runs.engine.tape import Tape
 from runs.engine.tools import must_be_stable
@@ -107,12 +107,12 @@ ENTRY, BETWEEN = -1, 0
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     """Return what changed, for the record: fields with new values, and the names of removed ones."""
-    change = {name: new for name, new in after.items() if name not in before or not _same(before[name], new)}
+    change = {name: new for name, new in after.items() if name not in before or not _are_equal(before[name], new)}
     gone = sorted(before.keys() - after.keys())
     return ({"change": change} if change else {}) | ({"gone": gone} if gone else {})
 
 
-def _same(one: Any, other: Any) -> bool:
+def _are_equal(one: Any, other: Any) -> bool:
     try:
         return canonical(one) == canonical(other)  # 1 and True, 1 and 1.0 are equal in Python only
     except ValueError:
@@ -241,7 +241,7 @@ def handle(agent: Takes, state: Callable[[], dict[str, Any]], came: e.MessageRec
     except Refused as no:
         return "refused", {"code": printable(str(no.code)), "message": printable(str(no.message))}
     except (Exception, SystemExit) as error:
-        return "failed", {"code": "handler_error", "message": brief(error), "traceback": traceback_of(error)}
+        return "failed", {"code": "handler_error", "message": describe_error(error), "traceback": traceback_of(error)}
 
 
 def handled(

@@ -14,7 +14,7 @@ from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.canonical import Hasher, plain
 from runs.engine.checkpoints.position import REENTERED, REPLAYED, UNBEGUN, Position
-from runs.engine.errors import brief
+from runs.engine.errors import describe_error
 from runs.engine.gating.stages import in_words, required_by
 from runs.engine.journal import Snapshot
 from runs.engine.messages import changes_in, fields_changed, number_of_changes, with_changes
@@ -76,7 +76,7 @@ class Moving:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MigrationResult:
     """The result for one run: `how` it continues, or `code` and `why` it can't; `closes` are waits that end with it."""
 
     how: str
@@ -95,8 +95,8 @@ class Found:
         return self.how == REFUSED
 
 
-def refused(code: str, why: str) -> Found:
-    return Found(REFUSED, code, why)
+def refused(code: str, why: str) -> MigrationResult:
+    return MigrationResult(REFUSED, code, why)
 
 
 class _No(Exception):
@@ -114,7 +114,7 @@ async def tried(
     *,
     depth: int,
     hasher: Hasher,
-) -> Found:
+) -> MigrationResult:
     """Decide about a run at this position. `earlier` are older events that its calls may need."""
     tape = Tape(stands.tail)
     try:
@@ -128,7 +128,7 @@ async def tried(
         why = "it stands before a node"
         if stands.entry is None:
             found = await _replayed(moving, run_id, created, stands, earlier, node, tape, depth=depth, hasher=hasher)
-            if isinstance(found, Found):
+            if isinstance(found, MigrationResult):
                 return replace(found, at=stands.at, node=node, closes=closes, number=moving.number or 1)
             why = found
         return _reentered(moving, stands, tape, node, state, why)
@@ -178,7 +178,7 @@ def migrated_state(moving: Moving, state: Any) -> Any:
     except UnknownFormat as error:
         raise _No("state_number", f"{error}; declare a Migration with a function to go there") from error
     except Exception as error:  # the author's own code
-        raise _No("state_function", f"the function that makes its state broke: {brief(error)}") from error
+        raise _No("state_function", f"the function that makes its state broke: {describe_error(error)}") from error
     try:
         fitting = plain(moving.to.state.model_validate(made))
     except (ValidationError, ValueError) as error:
@@ -194,7 +194,7 @@ def migrated_state(moving: Moving, state: Any) -> Any:
 
 def _problems(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
-        return brief(error)
+        return describe_error(error)
     told = error.errors(include_url=False, include_input=False)
     return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'state'}: {each['msg']}" for each in told[:5])
 
@@ -218,16 +218,16 @@ def lost_of(before: Any, after: Any, path: str = "") -> Iterator[str]:
 
 def _unbegun(
     moving: Moving, created: e.RunCreated, stands: Position, closes: Sequence[tuple[str, int, str, int]]
-) -> Found:
+) -> MigrationResult:
     """Move a run before its first node: only its input counts."""
     try:
         first = moving.to.begin(moving.to.input.model_validate(created.payload))
         plain(moving.to.state.model_validate(plain(first)))
     except Exception as error:  # the author's own code makes the first state
-        why = _problems(error) if isinstance(error, ValueError) else brief(error)
+        why = _problems(error) if isinstance(error, ValueError) else describe_error(error)
         raise _No("input_misfit", f"its input does not fit {moving.to.graph_id}: {why}") from error
     _keeps_messages(moving, stands, "what was changed before its first node")
-    return Found(UNBEGUN, at=stands.at, anew=["all of it"], closes=closes)
+    return MigrationResult(UNBEGUN, at=stands.at, anew=["all of it"], closes=closes)
 
 
 async def _replayed(
@@ -241,7 +241,7 @@ async def _replayed(
     *,
     depth: int,
     hasher: Hasher,
-) -> Found | str:
+) -> MigrationResult | str:
     """Return the calls answered from the record and what follows, or why the replay differs."""
     state = migrated_state(moving, stands.at.state)
     try:
@@ -267,7 +267,7 @@ async def _replayed(
         return str(found.difference)
     for name, slot in tape.slots.items():
         _must_ask_the_same(moving, name, slot)
-    return Found(REPLAYED, state=state, answered=found.answered, anew=found.beyond)
+    return MigrationResult(REPLAYED, state=state, answered=found.answered, anew=found.beyond)
 
 
 def _keeps_messages(moving: Moving, stands: Position, what: str, *, is_state_made: bool = False) -> None:
@@ -303,9 +303,9 @@ def _must_ask_the_same(moving: Moving, name: str, slot: Slot) -> None:
         )
 
 
-def _reentered(moving: Moving, stands: Position, tape: Tape, node: str, state: Any, why: str) -> Found:
+def _reentered(moving: Moving, stands: Position, tape: Tape, node: str, state: Any, why: str) -> MigrationResult:
     """Start the node over, if nothing done in the visit counts."""
-    if kept := list(_kept(stands.tail, tape)):
+    if kept := list(_unrepeatable_acts(stands.tail, tape)):
         raise _No("would_repeat", f"{why}; and entered again, it would repeat or lose {'; '.join(kept[:5])}")
     if tape.open_budget() is not None:
         raise _No("budget", f"{why}; and it stands still for its budget: settle that first")
@@ -322,10 +322,10 @@ def _reentered(moving: Moving, stands: Position, tape: Tape, node: str, state: A
         if end is None
     ]
     gates = [(name, 0, "approval", slot.gate.n) for name, slot in tape.slots.items() if slot.gate and not slot.decision]
-    return Found(REENTERED, "", why, stands.at, node, made, (), anew, [*waits, *gates], moving.number or 1)
+    return MigrationResult(REENTERED, "", why, stands.at, node, made, (), anew, [*waits, *gates], moving.number or 1)
 
 
-def _kept(tail: Sequence[e.Event], tape: Tape) -> Iterator[str]:
+def _unrepeatable_acts(tail: Sequence[e.Event], tape: Tape) -> Iterator[str]:
     """Yield what the visit did that must happen only once, or got that can't be had again."""
     for name, slot in tape.slots.items():
         for attempt in slot.attempts.values():

@@ -201,7 +201,7 @@ def _told(stands: dict[str, Any], seen: Sequence[str]) -> dict[str, Any] | None:
     return told or None
 
 
-def standing(record: Slot) -> dict[str, Any]:
+def recorded_replacements(record: Slot) -> dict[str, Any]:
     """Return all recorded replacements: what one attempt withheld, no later one lets through."""
     stands: dict[str, Any] = {}
     for _, attempt in sorted(record.attempts.items()):
@@ -238,7 +238,7 @@ def _hashable(content: Any) -> Any:
 
 
 @dataclass
-class Shown:
+class ScreenedConversation:
     """Parts of a conversation by id: restored from the journal, markers for refused ones, and hooks that saw each."""
 
     source: str = "prompt"
@@ -251,13 +251,19 @@ class RequestScreening:
     """Screening of one request. `events` are recorded with its intent."""
 
     def __init__(
-        self, visit: Visit, slot: str, assistant: str, messages: Sequence[Any], record: Slot, shown: Shown
+        self,
+        visit: Visit,
+        slot: str,
+        assistant: str,
+        messages: Sequence[Any],
+        record: Slot,
+        shown: ScreenedConversation,
     ) -> None:
         self._visit, self._slot, self._attempt, self._past = visit, slot, record.current, record.now
         self._assistant, self._shown = assistant, shown
         self._parts = {str(n): part for n, part in enumerate(_parts_of(messages))}
         self.events: list[e.Event] = []
-        for place, content in standing(record).items():
+        for place, content in recorded_replacements(record).items():
             if place in self._parts:
                 self._put(place, content, is_held=(place in refused_at(record)))
 
@@ -392,7 +398,7 @@ def _known(record: Slot, place: str, content: Any) -> Any:
     if place in refused_at(record):
         last = next(each for each in reversed(record.now.withheld) if (each.place, each.verdict) == (place, "refused"))
         raise ContentRefused(last.source, last.to, f"{last.hook}@{last.version}", last.reason)
-    return standing(record).get(place, content)
+    return recorded_replacements(record).get(place, content)
 
 
 def _went_on(tape: Tape, slot: str) -> bool:

@@ -216,7 +216,7 @@ class Tape:
             self.parents.add(place)
             place = place.rpartition("/")[0]
         slot = self.slot(event.slot)
-        _fold(slot, slot.at(event.attempt), event)
+        _apply_event(slot, slot.at(event.attempt), event)
 
     def in_doubt(self) -> list[tuple[str, Slot]]:
         """Return slots of tool calls with a recorded intent and no outcome."""
@@ -314,7 +314,7 @@ def _unbind(slots: Iterable[Slot], told: Any) -> None:
         slot.requested_hash = ""
 
 
-def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
+def _apply_event(slot: Slot, attempt: Attempt, event: e.Event) -> None:
     match event:
         case e.ToolInvoked():
             slot.remember(event.tool, event.requested_hash)

@@ -19,7 +19,7 @@ from ledger import redacted, scrubbing
 from ledger.spans import span_id, traceparent
 from runs.engine.canonical import as_recorded, printable, unstable
 from runs.engine.content.reads import MAX_CACHE
-from runs.engine.errors import BadAnswer, DefinitionError, MisusedContext, brief
+from runs.engine.errors import BadAnswer, DefinitionError, MisusedContext, describe_error
 from runs.engine.gating import documents as shown
 from runs.engine.gating.fields import RISKS as RISKS
 from runs.engine.gating.fields import AmountRule, amount_entry, amount_problem, editable_problem, names_problem
@@ -159,7 +159,7 @@ class Gate:
         try:
             return self.rule if self.when(args) else None
         except Exception as error:  # the rule failed, so a person has to decide
-            problem = brief(error, 200)
+            problem = describe_error(error, 200)
         log.warning("the rule of the gate %r failed with %s: %s is asked", self.rule, problem, self.queue)
         return f"{self.rule} (the rule itself failed with {problem}, which counts as yes)"
 
@@ -172,7 +172,7 @@ class Gate:
         try:
             return str(self.headline(args)) if self.headline else ""
         except Exception as error:
-            log.warning("the headline of the gate %r could not be made: %s", self.rule, brief(error, 200))
+            log.warning("the headline of the gate %r could not be made: %s", self.rule, describe_error(error, 200))
             return ""
 
     def amount_for(self, args: Any) -> dict[str, Any]:

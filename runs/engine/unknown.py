@@ -15,7 +15,7 @@ from runs.engine.agents import Agent
 from runs.engine.budget import A_CALL
 from runs.engine.canonical import digest_of, plain, printable
 from runs.engine.certification import Certificates
-from runs.engine.errors import KeyRejected, ToolFailure, brief
+from runs.engine.errors import KeyRejected, ToolFailure, describe_error
 from runs.engine.journal import ATTENTION, Batch, Entry, Intent, Journal, WaitSpec
 from runs.engine.logical_call import LogicalCall, Settled
 from runs.engine.outcomes import Stopped
@@ -82,7 +82,9 @@ async def query_upstream(
     except (Exception, asyncio.CancelledError) as error:  # whatever failed, nothing more is known
         if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
             raise
-        log.warning("run %s: the reconcile hook of %s gave no answer: %s", call.run_id, tool.name, brief(error))
+        log.warning(
+            "run %s: the reconcile hook of %s gave no answer: %s", call.run_id, tool.name, describe_error(error)
+        )
         return None
 
 
@@ -390,7 +392,9 @@ async def _query_before_end(run: Ending, intent: Intent, tool: Tool, arguments: 
         args = tool.input.model_validate(arguments)
     except ValidationError as error:
         run_id = run.journal.run_id
-        log.warning("run %s: upstream can't be asked about %s, whose input has changed: %s", run_id, slot, brief(error))
+        log.warning(
+            "run %s: upstream can't be asked about %s, whose input has changed: %s", run_id, slot, describe_error(error)
+        )
         return None
     call = ToolCall(run.journal.run_id, run.trace_id, tool.name, slot, attempt, intent.key, None, tool.timeout)
     with run.control.sending(slot, f"tool:{tool.name}", tool.timeout):

@@ -107,17 +107,17 @@ def _on_record(slot: Slot) -> dict[str, Any]:
     return describe_call(slot.what or "", slot.requested_hash or "", slot.arguments)
 
 
-class Asked(NamedTuple):
+class QuestionRecord(NamedTuple):
     """The record of a question's slot, and the slots of earlier calls sent under its approval."""
 
     record: Slot
     users: frozenset[str]
 
 
-def asked_at(slot: str, events: Iterable[e.Event]) -> Asked:
+def asked_at(slot: str, events: Iterable[e.Event]) -> QuestionRecord:
     """Return the record of a question from an earlier visit."""
     tape = Tape(events)
-    return Asked(tape.slot(slot), frozenset(name for name, one in tape.slots.items() if one.was_invoked))
+    return QuestionRecord(tape.slot(slot), frozenset(name for name, one in tape.slots.items() if one.was_invoked))
 
 
 class Visit:
@@ -328,10 +328,10 @@ class Visit:
         known = self.tape.signals.get((name, n))
         return await self.look_up(self.journal.signal(name, n)) if known is None else known
 
-    async def asked(self, slot: str) -> Asked:
+    async def asked(self, slot: str) -> QuestionRecord:
         """Return the question at a slot, from any visit."""
         if (known := self.tape.slots.get(slot)) is not None and known.gate is not None:
-            return Asked(known, frozenset())
+            return QuestionRecord(known, frozenset())
         return asked_at(slot, await self.look_up(self.journal.asked(slot)))
 
     async def look_up(self, asking: Coroutine[Any, Any, T]) -> T:

@@ -229,7 +229,7 @@ class Watch:
         for graph_id in sorted(self._reported - now):
             log.info(log_messages.VERSION_SERVED, graph_id)
         self._reported = now
-        for hear in features.every(lambda each: each.on_versions_missing) if now else ():
+        for hear in features.parts_of_all(lambda each: each.on_versions_missing) if now else ():
             hear(sorted(now))
 
 

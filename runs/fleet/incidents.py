@@ -75,7 +75,7 @@ _EXTRA_FIELDS = [
 ]
 
 
-class Doubt(Shape):
+class UnknownOutcome(Shape):
     """A call or model request whose intent is on record and whose outcome isn't."""
 
     slot: Slot
@@ -86,11 +86,11 @@ class Doubt(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ProgressAtLoss:
     """A run's progress when its worker was lost."""
 
     reached: Reached
-    in_doubt: list[Doubt]
+    in_doubt: list[UnknownOutcome]
     replayed: int
     has_progressed: bool
 
@@ -103,7 +103,7 @@ class Standing:
         return [{**call.shown(), "intent_at": call.intent_at.isoformat()} for call in self.in_doubt]
 
 
-def standing(run_id: UUID, *, claimed_seq: int) -> Standing:
+def progress_at_loss(run_id: UUID, *, claimed_seq: int) -> ProgressAtLoss:
     """Return the progress of a run claimed at `claimed_seq`, in two queries over the current visit."""
     asked: dict[str, Any] = {"run": run_id, "claimed": claimed_seq, "marks": list(_MARKS), "further": FURTHER}
     with connection.cursor() as cursor:
@@ -114,17 +114,19 @@ def standing(run_id: UUID, *, claimed_seq: int) -> Standing:
     in_doubt = [_call(slot, attempt, kind, clear, at) for slot, attempt, kind, clear, at, _ in rows]
     is_sending = any(seq > claimed_seq for *_, seq in rows)
     reached = Reached.INTENT if is_sending else _MARKS.get(mark, Reached.CLAIMED)
-    return Standing(reached, in_doubt, replayed, has_progressed)
+    return ProgressAtLoss(reached, in_doubt, replayed, has_progressed)
 
 
-def _call(slot: str, attempt: int, kind: str, clear: bytes, at: datetime) -> Doubt:
+def _call(slot: str, attempt: int, kind: str, clear: bytes, at: datetime) -> UnknownOutcome:
     fields = json.loads(bytes(clear))
     name = fields["tool"] if kind == "ToolInvoked" else fields["model"]
     replay_class: CallClass = fields["replay_class"] if kind == "ToolInvoked" else "model"
-    return Doubt.model_construct(slot=slot, attempt=attempt, tool=name, replay_class=replay_class, intent_at=at)
+    return UnknownOutcome.model_construct(
+        slot=slot, attempt=attempt, tool=name, replay_class=replay_class, intent_at=at
+    )
 
 
-def note_cut(run_id: UUID, seq: int, epoch: int, by: tuple[UUID, str, int], stood: Standing) -> None:
+def note_cut(run_id: UUID, seq: int, epoch: int, by: tuple[UUID, str, int], stood: ProgressAtLoss) -> None:
     """Record a run cut at its worker's drain deadline as an incident that counts against nobody."""
     now = database_now()
     worker, host, pid = by
@@ -194,7 +196,7 @@ _WHY = {
 }
 
 
-class DoubtedCall(Doubt):
+class DoubtedCall(UnknownOutcome):
     """A call or model request that was in progress when the worker was lost, and how it was resolved."""
 
     fate: Fate = Field(description="Result of the call after the recovery.")

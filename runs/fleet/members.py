@@ -242,7 +242,7 @@ class Roll:
 
 def roll_call() -> Roll | None:
     """Return the roll in one statement; None during an outage."""
-    due = [f"({sweep.is_due})" for sweep in features.every(lambda each: each.prompt_sweeps)]
+    due = [f"({sweep.is_due})" for sweep in features.parts_of_all(lambda each: each.prompt_sweeps)]
     statement = _ROLL.format(is_due=" OR ".join(due) or "false")
     rows = _on_link(lambda link: link.execute(statement).fetchall())
     if rows is None:
@@ -284,7 +284,7 @@ def gone_here() -> list[Gone]:
 
 def alive() -> list[Process]:
     """Return the living processes by kind, host and pid, through Django's connection."""
-    fresh = Process.objects.filter(ended_at=None, last_heartbeat_at__gt=_now() - _seconds(FRESH_SECONDS))
+    fresh = Process.objects.filter(ended_at=None, last_heartbeat_at__gt=_database_now() - _seconds(FRESH_SECONDS))
     return sorted((process for process in fresh if not is_gone(process)), key=_place)
 
 
@@ -293,7 +293,7 @@ def _place(process: Process) -> tuple[int, str, int]:
     return kind, process.host, process.pid
 
 
-def _now() -> Combinable:
+def _database_now() -> Combinable:
     return Func(function="clock_timestamp", output_field=DateTimeField())
 
 

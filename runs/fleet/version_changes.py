@@ -16,7 +16,7 @@ from psycopg_pool import PoolTimeout
 from ledger.errors import first_line
 from runs import log_messages
 from runs.engine.agents import Agent, registry
-from runs.engine.fingerprint import as_stored, brief, differences, next_version
+from runs.engine.fingerprint import as_stored, differences, join_differences, next_version
 from runs.journal.libpq import Pool
 
 log = logging.getLogger("runs.fleet.agent_versions")
@@ -37,7 +37,7 @@ class Change:
     @property
     def told(self) -> str:
         """Format as `refund: gate limit 10000 → 20000; bump to 1.0.1`."""
-        return f"{brief(self.said)}; bump to {self.proposed}"
+        return f"{join_differences(self.said)}; bump to {self.proposed}"
 
     def __str__(self) -> str:
         return f"{self.graph_id}: {self.told}"

@@ -142,7 +142,7 @@ class Continuation:
                 fence = [self.run_id, self.lease.epoch, str(self.lease.token)]
                 statement = f"SELECT runs_succeed(%s, %s, %s, {written}, {born})"
                 reply = await answered(connection, self.run_id, as_sent(statement, [*fence, *values, *more]))
-                also += [(follow, [self._id]) for follow in features.every(lambda each: each.on_withdraw)]
+                also += [(follow, [self._id]) for follow in features.parts_of_all(lambda each: each.on_withdraw)]
                 for statement, values in also if reply.is_done else ():
                     await connection.execute(statement, values)
             return reply

@@ -202,7 +202,7 @@ def encoded(values: Sequence[Any]) -> tuple[list[bytes | None], list[int]]:
         elif kind is int:
             value = b"%d" % value
         elif value is not None:
-            text: str = value if kind is str else _other(value)
+            text: str = value if kind is str else _adapt_other(value)
             if "\x00" in text:  # libpq would end the text there
                 raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
             value = text.encode()
@@ -210,7 +210,7 @@ def encoded(values: Sequence[Any]) -> tuple[list[bytes | None], list[int]]:
     return sent, formats
 
 
-def _other(value: Any) -> str:
+def _adapt_other(value: Any) -> str:
     match value:
         case str():
             return str.__str__(value)

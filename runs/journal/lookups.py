@@ -52,7 +52,7 @@ from runs.journal.reader import (
     forked_in,
     newest_sound,
     read,
-    standing,
+    split_run_row,
     taken_back,
 )
 
@@ -93,7 +93,7 @@ class Lookups:
             await features.prepare_reading(connection, [self._run_id])
             rows = await (await connection.execute(STANDING, [self._run_id])).fetchall()
             assert rows, "the head of a run that was claimed"
-            (epoch, token, *flags), caps, used, depth, counts_reads = standing(rows[0])
+            (epoch, token, *flags), caps, used, depth, counts_reads = split_run_row(rows[0])
             self._check_lease(lease, epoch, token)
             cuts = [stored for row in rows if (stored := cut_of(row)) is not None]
             cut = await decoding(cuts, lambda: newest_sound(str(self._run_id), cuts))

@@ -19,7 +19,7 @@ from psycopg import sql
 from ledger import clock
 from ledger.errors import first_line
 from runs import log_messages
-from runs.background import kept
+from runs.background import run_forever
 from runs.backoff import Patience
 from runs.connections import dsn
 
@@ -110,7 +110,7 @@ class AsyncBell:
         self.rings = 0  # so far; a worker rings after each commit
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(kept("the bell", self._run), name="bell")
+        self._task = asyncio.create_task(run_forever("the bell", self._run), name="bell")
         return self
 
     async def __aexit__(
@@ -226,7 +226,7 @@ class Hub:
         """Deliver all notifications to the caller's own subscription."""
         self._subscriptions.add(subscription)
         if self._listener is None or self._listener.done():
-            self._listener = asyncio.create_task(kept("the listener of the pages", self._listen), name="hub")
+            self._listener = asyncio.create_task(run_forever("the listener of the pages", self._listen), name="hub")
         try:
             yield subscription
         finally:

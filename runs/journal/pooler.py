@@ -42,7 +42,7 @@ def misled() -> str | None:
         cursor.execute(_WHERE)
         pid, *there = cursor.fetchone()
         is_pooled = pid != connection.connection.info.backend_pid
-        limits = {name: _shown(cursor, name) for name in _LIMITS}
+        limits = {name: _setting_of(cursor, name) for name in _LIMITS}
     if settings.DURABLEAGENTS.database_direct_url is None:
         # A session pooler hides only the pid; a transaction pooler is detected by a changing pid.
         return (
@@ -64,7 +64,7 @@ def misled() -> str | None:
     return None
 
 
-def _shown(cursor: Any, name: str) -> str:
+def _setting_of(cursor: Any, name: str) -> str:
     cursor.execute(f"SHOW {name}")
     return str(cursor.fetchone()[0])
 

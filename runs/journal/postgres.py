@@ -119,7 +119,7 @@ class PgJournal(Mailbox, Continuation):
         written, values = self._lines(events)
         function = "runs_park" if how == "park" else "runs_leave"
         statement = f"SELECT {function}(%s, %s, %s, %s, %s, %s::uuid[], %s, {written})"
-        after = tuple(features.every(lambda each: each.on_withdraw)) if how == "end" else ()
+        after = tuple(features.parts_of_all(lambda each: each.on_withdraw)) if how == "end" else ()
         return await self._commit(events, statement, [how, state, [*waits], error, *values], after=after, lets_go=True)
 
     async def set_aside(self, events: Sequence[Event], key: str = "") -> Reply:

@@ -127,7 +127,7 @@ _FLAGS = 7
 _AFTER = _FLAGS + 2 * _COUNTED
 
 
-def standing(row: TupleRow) -> tuple[TupleRow, Caps, Usage, int, bool]:
+def split_run_row(row: TupleRow) -> tuple[TupleRow, Caps, Usage, int, bool]:
     """Split a row of STANDING: lease, journal end and requests; caps; usage; depth; whether reads are counted."""
     caps, used = row[_FLAGS : _FLAGS + _COUNTED], row[_FLAGS + _COUNTED : _FLAGS + 2 * _COUNTED]
     return row[:_FLAGS], Caps(*caps), Usage(*used), row[_AFTER] or 0, row[_AFTER + 1]
@@ -233,11 +233,11 @@ def checked(run_id: UUID, row: TupleRow) -> tuple[Link, Event]:
     is_ours = may_lack_code(event) if code is None else is_authentic(code_key(), run_id, seq, body, bytes(code))
     if not is_ours:
         reason = "forged_approval" if isinstance(event, ApprovalDecided) else "forged_event"
-        raise JournalBroken(f"event {seq}, {kind}, does not carry this installation's code: {_who(code)}", reason)
+        raise JournalBroken(f"event {seq}, {kind}, does not carry this installation's code: {_hex_code(code)}", reason)
     return link, event
 
 
-def _who(code: bytes | None) -> str:
+def _hex_code(code: bytes | None) -> str:
     return (
         "none of our processes wrote it"
         if code is None

@@ -16,7 +16,7 @@ from psycopg_pool import PoolTimeout
 from ledger.actors import Lease
 from ledger.contents import stored_text
 from ledger.errors import RecordDamaged, first_line
-from runs.engine.steps.telling import Told
+from runs.engine.steps.telling import ProgressMessage
 from runs.features import prepare_reading
 from runs.journal.libpq import Pool
 
@@ -33,10 +33,10 @@ class Teller:
 
     def __init__(self, on_kept: Callable[[str], None] = lambda run_id: None) -> None:
         self.on_kept = on_kept
-        self._waiting: dict[tuple[str, Lease], tuple[deque[Told], dict[str, Told]]] = {}
+        self._waiting: dict[tuple[str, Lease], tuple[deque[ProgressMessage], dict[str, ProgressMessage]]] = {}
         self._count = 0
 
-    def keep(self, run_id: str, lease: Lease, told: Told) -> None:
+    def keep(self, run_id: str, lease: Lease, told: ProgressMessage) -> None:
         """Queue a message. Call from the loop's own thread."""
         lines, progress = self._waiting.setdefault((run_id, lease), (deque(maxlen=MAX_LINES), {}))
         if told.is_progress:
@@ -65,7 +65,7 @@ class Teller:
                 log.warning("run %s: %s lines were not kept (%s)", run_id, len(lines), first_line(error))
 
 
-def _plain(told: Told, run_id: UUID) -> dict[str, Any]:
+def _plain(told: ProgressMessage, run_id: UUID) -> dict[str, Any]:
     return {
         "place": told.place,
         "n": told.n,

@@ -26,7 +26,7 @@ def question_statements(wait: WaitSpec | None) -> list[tuple[str, list[Any]]]:
     """Return the statements that accompany a question to people; a gate's own statement does this itself."""
     if wait is None or wait.kind != "input":
         return []
-    return [(statement, [wait.detail["of"]]) for statement in features.every(lambda each: each.on_question)]
+    return [(statement, [wait.detail["of"]]) for statement in features.parts_of_all(lambda each: each.on_question)]
 
 
 def opening_of(wait: WaitSpec | None) -> tuple[str, list[Any]]:

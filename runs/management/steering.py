@@ -40,7 +40,7 @@ def carried_out(verb: str, run: str, options: Mapping[str, Any]) -> Iterator[str
     """Yield the lines to print. Raises CommandError for a refusal, SystemExit with the code of a wait."""
     caller = caller_of(options)
     if verb == "start":
-        yield from _shown(_start(caller, run, options), options)
+        yield from _run_lines(_start(caller, run, options), options)
         return
     try:
         path = f"runs/{UUID(run)}"
@@ -50,21 +50,23 @@ def carried_out(verb: str, run: str, options: Mapping[str, Any]) -> Iterator[str
         yield from _tail(caller, path, options)
     elif verb == "wait":
         found, code = _wait(caller, path, options)
-        yield from _shown(found, options)
+        yield from _run_lines(found, options)
         raise SystemExit(code)
     elif verb == "show":
         found = caller.get(path)
-        yield from _shown(found, options)
+        yield from _run_lines(found, options)
     else:
         more = {"effects": options["effects"]} if verb == "cancel" and options["effects"] else {}
         body = {"justification": options["justification"], **more}
-        yield from _shown(caller.post(f"{path}/{verb}", body), options)
+        yield from _run_lines(caller.post(f"{path}/{verb}", body), options)
 
 
-def _shown(run: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[str]:
+def _run_lines(run: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[str]:
     """Yield the run's lines, with the reason for its status."""
     status = {} if options["json"] else {"reason": run["status"]["reason"], "why": run["status"]["sentence"]}
-    yield from in_process.shown({**run, **status}, options, (*_FIELDS, *(["erased_at"] if run["erased_at"] else [])))
+    yield from in_process.output_lines(
+        {**run, **status}, options, (*_FIELDS, *(["erased_at"] if run["erased_at"] else []))
+    )
 
 
 def _start(caller: Caller, agent: str, options: Mapping[str, Any]) -> Any:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.db import Error
 
-from runs.overheard.reading import LISTENED_SECONDS, Said, listen, said
+from runs.overheard.reading import LISTENED_SECONDS, LiveOutput, listen, live_output_of
 
 EVERY_SECONDS = 0.35
 TROUBLE_SECONDS = 3.0
@@ -23,15 +23,15 @@ class Ear:
     """One page's: the newest that its run's models say, whatever it missed before."""
 
     def __init__(self) -> None:
-        self._now: list[Said] = []
+        self._now: list[LiveOutput] = []
         self._has_news = asyncio.Event()
 
-    def tell(self, now: list[Said]) -> None:
+    def tell(self, now: list[LiveOutput]) -> None:
         if now != self._now:
             self._now = now
             self._has_news.set()
 
-    async def get(self) -> list[Said]:
+    async def get(self) -> list[LiveOutput]:
         await self._has_news.wait()
         self._has_news.clear()
         return self._now
@@ -75,7 +75,7 @@ class Ears:
         if due:
             await self._in_thread(listen, due)
             self._listened |= dict.fromkeys(due, time.monotonic() + LISTENED_SECONDS / 3)
-        now = await self._in_thread(said, runs)
+        now = await self._in_thread(live_output_of, runs)
         for run, ears in list(self._ears.items()):
             for ear in list(ears):
                 ear.tell(now.get(run, []))

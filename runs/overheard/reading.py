@@ -42,7 +42,7 @@ ORDER BY o.run_id, o.slot
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class LiveOutput:
     """The answer so far of the request at a slot: the end of its `characters`."""
 
     slot: str
@@ -59,11 +59,11 @@ def listen(runs: Iterable[UUID]) -> None:
         optionally(lambda: cursor.execute(_LISTEN, given))
 
 
-def said(runs: Iterable[UUID]) -> dict[UUID, list[Said]]:
+def live_output_of(runs: Iterable[UUID]) -> dict[UUID, list[LiveOutput]]:
     """Return the live output of these runs; runs without any are left out."""
-    found: dict[UUID, list[Said]] = {}
+    found: dict[UUID, list[LiveOutput]] = {}
     with connection.cursor() as cursor:
         cursor.execute(_READ, {"runs": list(runs), "stale": STALE_SECONDS})
         for run_id, slot, text, characters, at in cursor.fetchall():
-            found.setdefault(run_id, []).append(Said(slot, masked(readable_text(text)), characters, at))
+            found.setdefault(run_id, []).append(LiveOutput(slot, masked(readable_text(text)), characters, at))
     return found

@@ -19,7 +19,7 @@ from runs.queries.run_facts import RunFacts
 from runs.queries.status import ACTIONS, has_action
 from runs.services import authority, questions, related_runs, retrying
 from runs.services.allowed import ALONE, why_not
-from runs.services.authority import Standing
+from runs.services.authority import SteeringAuthority
 from runs.services.bodies import (
     AnswerBody,
     BudgetBody,
@@ -35,7 +35,7 @@ from runs.services.command import refusal
 from runs.services.injecting import GoOnBody
 from runs.services.messages.sending import agent_of
 from runs.services.priorities import PriorityBody, RunHasEnded
-from runs.services.undo import offered
+from runs.services.undo import effects_to_decide
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +105,18 @@ def _without_default(field: dict[str, Any]) -> dict[str, Any]:
 
 def offers_of(facts: RunFacts, reader: Reader) -> list[Offer]:
     """Return all actions on a run, allowed or not, and those about its waits."""
-    stands = authority.standing(facts.run)
+    stands = authority.steering_authority(facts.run)
     return [
         *(_on_run(act, facts, stands, reader, is_full=True) for act in ACTIONS if has_action(act, facts.run)),
         *_for_waits(facts, reader),
     ]
 
 
-def steering(facts: RunFacts, reader: Reader, stands: Standing) -> dict[str, Offer]:
+def steering(facts: RunFacts, reader: Reader, stands: SteeringAuthority) -> dict[str, Offer]:
     return {act: _on_run(act, facts, stands, reader) for act in ("pause", "resume", "cancel", "retry", "requeue")}
 
 
-def _on_run(act: str, facts: RunFacts, stands: Standing, reader: Reader, *, is_full: bool = False) -> Offer:
+def _on_run(act: str, facts: RunFacts, stands: SteeringAuthority, reader: Reader, *, is_full: bool = False) -> Offer:
     """Return an action; a cancel in full requires a choice about effects if there are any to undo."""
     path, body = f"/api/v1/runs/{facts.run.pk}/{act}", _BODIES.get(act, SteerRunBody)
     role = stands.role(act, reader.held, reader.by.person)
@@ -124,7 +124,13 @@ def _on_run(act: str, facts: RunFacts, stands: Standing, reader: Reader, *, is_f
         return offer(act, path, body, "justification").refused(stands.refusal(act, reader.held))
     body = GoOnBody if act in GOING_ON and role == OPERATOR else body
     error = _refusal(act, facts)
-    if is_full and act == "cancel" and error is None and (undo := offered(facts.run)) is not None and undo.is_needed:
+    if (
+        is_full
+        and act == "cancel"
+        and error is None
+        and (undo := effects_to_decide(facts.run)) is not None
+        and undo.is_needed
+    ):
         body = CancelUndoableBody
     found = offer(act, path, body, "justification", role=role)
     return found if error is None else found.refused(error)

@@ -23,7 +23,7 @@ from ledger.web.fields import ActorName, Reason, RunId
 from ledger.web.seeing.viewers import viewer
 from ledger.web.shapes import Shape
 from runs import seen
-from runs.engine.errors import JournalBroken, brief
+from runs.engine.errors import JournalBroken, describe_error
 from runs.engine.tape import payload_of
 from runs.models import Run, Wait
 from runs.services.bodies import Verdict
@@ -57,7 +57,7 @@ def link_of(run: Run, wait: Wait) -> Link | None:
         return read(in_time(f"link of {tool.name}", partial(tool.link, args), SECONDS))
     except (JournalBroken, DurableAgentsError, StopIteration, KeyError, ValueError) as error:
         # Whatever the author's code does, the page is shown without it.
-        log.warning("run %s: no link to a call of %s: %s", run.pk, tool.name, brief(error, 200))
+        log.warning("run %s: no link to a call of %s: %s", run.pk, tool.name, describe_error(error, 200))
     return None
 
 
@@ -139,14 +139,14 @@ def similar_to(run: Run, wait: Wait) -> Similar:
             by=by,
             at=at,
             about=(readable_text(about) or None) if run_id in readable else None,
-            why=_why(sealed),
+            why=_reason_text(sealed),
         )
         for run_id, verdict, by, at, about, _, sealed in rows
     ]
     return Similar(tool, cases, dict(Counter(case.verdict for case in cases).most_common()))
 
 
-def _why(sealed: Any) -> str:
+def _reason_text(sealed: Any) -> str:
     try:
         told = unpack(sealed)
     except (ValueError, RecursionError):

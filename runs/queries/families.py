@@ -165,7 +165,7 @@ def open_waits(run_ids: Iterable[UUID]) -> dict[UUID, list[Wait]]:
         creators[wait.run_id] = wait.creator
     readable = seen.readable(creators)
     for run_id, waits in found.items():
-        found[run_id] = [payloads.shown(wait, is_read=run_id in readable) for wait in waits]
+        found[run_id] = [payloads.without_hidden_payload(wait, is_read=run_id in readable) for wait in waits]
     return found
 
 

@@ -48,10 +48,10 @@ def halted() -> RawSQL:
 
 def halt_of(head: Head | None) -> Halted | None:
     """Return the halt of an annotated head's run; None without one."""
-    return of(getattr(head, "halted", None))
+    return halt_from_json(getattr(head, "halted", None))
 
 
-def of(told: Mapping[str, Any] | None) -> Halted | None:
+def halt_from_json(told: Mapping[str, Any] | None) -> Halted | None:
     """Return a halt from its JSON."""
     return None if not told else Halted.model_construct(**{**told, "since": datetime.fromisoformat(told["since"])})
 

@@ -33,7 +33,7 @@ def reads_wait(wait: Wait, *, is_read: bool, who: Viewer | None = None) -> bool:
     return is_read or (wait.kind in _ASKING and any(is_asked(each, who) for each in put_to(wait)))
 
 
-def shown(wait: Wait, *, is_read: bool) -> Wait:
+def without_hidden_payload(wait: Wait, *, is_read: bool) -> Wait:
     """Return the wait without the payload the viewer may not read; it must not be saved."""
     if isinstance(wait.detail, dict) and not reads_wait(wait, is_read=is_read):
         wait.detail = without_payload(wait)

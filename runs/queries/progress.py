@@ -39,7 +39,7 @@ def is_behind(run: Run) -> bool:
     return run.is_queued and run.state not in ENDED
 
 
-def ahead(runs: Iterable[Run]) -> dict[UUID, UUID]:
+def active_runs_of_keys(runs: Iterable[Run]) -> dict[UUID, UUID]:
     """Return the key's active run for queued runs, in at most one query; none between an end and a turn."""
     queued = [run for run in runs if is_behind(run)]
     if not queued:
@@ -95,7 +95,7 @@ def progress_of(head: Head | None) -> ProgressRow | None:
     if stored.get("done") is None or stored.get("at") is None:
         return None
     done, total, at = float(stored["done"]), stored.get("total"), datetime.fromisoformat(stored["at"])
-    note, left = str(masked(readable_text(stored.get("note")))), _left(stored, at, done, total)
+    note, left = str(masked(readable_text(stored.get("note")))), _time_left(stored, at, done, total)
     return ProgressRow.of(None, done=done, total=total, note=note, at=at, left_seconds=left)
 
 
@@ -104,7 +104,7 @@ def log_counts(head: Head | None) -> LogCounts:
     return LogCounts.of(None, kept=stored.get("lines", 0), lost=stored.get("lost", 0))
 
 
-def _left(stored: Mapping[str, Any], at: datetime, done: float, of: float | None) -> float | None:
+def _time_left(stored: Mapping[str, Any], at: datetime, done: float, of: float | None) -> float | None:
     if of is None or stored.get("since_at") is None or stored.get("since_done") is None:
         return None
     seconds = (at - datetime.fromisoformat(stored["since_at"])).total_seconds()
@@ -123,7 +123,7 @@ def last_lines(run_id: UUID, most: int, *, before: int | None = None, level: str
     return list((rows if before is None else rows.filter(id__lt=before)).order_by("-id")[:most])
 
 
-def shown(line: LogLine) -> str:
+def masked_text(line: LogLine) -> str:
     """Return a line's text, masked."""
     return str(masked(line.text))
 

@@ -30,7 +30,7 @@ class Related:
     @cached_property
     def ahead(self) -> dict[UUID, UUID]:
         """Return the runs that these are queued behind, as far as the viewer may see them."""
-        found = progress.ahead(each.run for each in self.facts)
+        found = progress.active_runs_of_keys(each.run for each in self.facts)
         known = seen.among(found.values())
         return {run_id: other for run_id, other in found.items() if other in known}
 

@@ -29,7 +29,7 @@ from runs.queries import families, payloads
 from runs.queries.expressions import Misread
 from runs.queries.halts import Halted, halt_of
 from runs.queries.run_facts import RunFacts, facts_of
-from runs.queries.searching import AttributePages, AttributeQuery, BadSearch, Found, Match, run_search
+from runs.queries.searching import AttributePages, AttributeQuery, BadSearch, Match, SearchResult, run_search
 from runs.queries.shown_attributes import ShownAttribute
 from runs.queries.spending import cost_words
 from runs.queries.status import Reason, reason_of, reason_of_wait
@@ -188,14 +188,14 @@ class Filters:
         return found
 
     @cached_property
-    def found(self) -> Found:
+    def found(self) -> SearchResult:
         """Return the runs that match the words, newest first. Raises BadSearch."""
         if not self.q:
-            return Found([], is_cut=False)
+            return SearchResult([], is_cut=False)
         run_ids, is_cut = run_search("q").by_words(self.q, self.narrowed)
         rows = Run.objects.filter(id__in=run_ids).values_list("id", "state", "created_at") if run_ids else ()
         matches = sorted((Match(*row) for row in rows), key=lambda one: (one.created_at, one.id), reverse=True)
-        return Found(matches, is_cut)
+        return SearchResult(matches, is_cut)
 
     @property
     def of_agent(self) -> dict[str, str]:
@@ -536,7 +536,7 @@ def _stuck(waits: Sequence[Wait], limit: int) -> tuple[list[Card], str]:
     shown = waits[:limit]
     more = closed(shown[-1].opened_at, shown[-1].id) if len(waits) > limit else ""
     readable = seen.readable({wait.run_id: wait.run.creator for wait in shown})
-    told = [payloads.shown(wait, is_read=wait.run_id in readable) for wait in shown]
+    told = [payloads.without_hidden_payload(wait, is_read=wait.run_id in readable) for wait in shown]
     return [_for(wait) for wait in told if wait.run.state not in ENDED], more
 
 

@@ -46,7 +46,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """Runs that match, newest first, at most `MAX_FOUND`. `is_cut`: there may be more."""
 
     matches: list[Match]

@@ -45,7 +45,9 @@ def of_head(head: Head | None) -> list[ShownAttribute]:
 def of_rows(rows: Iterable[tuple[str, str, str]]) -> list[ShownAttribute]:
     """Return a run's attributes from their names, kinds and values, in this order."""
     each = groupby(rows, key=lambda row: row[:2])
-    return [ShownAttribute(name, kind, _shown(kind, [row[2] for row in found])) for (name, kind), found in each]
+    return [
+        ShownAttribute(name, kind, _values_for_api(kind, [row[2] for row in found])) for (name, kind), found in each
+    ]
 
 
 def set_by(events: Iterable[AttributesSet]) -> dict[str, Any]:
@@ -55,10 +57,10 @@ def set_by(events: Iterable[AttributesSet]) -> dict[str, Any]:
         texts = {name: known for name, known in texts.items() if name not in event.named}
         for name, kind, value in zip(event.names, event.kinds, event.values, strict=True):
             texts.setdefault(name, (kind, []))[1].append(value)
-    return {name: _shown(kind, values) for name, (kind, values) in sorted(texts.items())}
+    return {name: _values_for_api(kind, values) for name, (kind, values) in sorted(texts.items())}
 
 
-def _shown(kind: str, texts: list[str]) -> Any:
+def _values_for_api(kind: str, texts: list[str]) -> Any:
     """Return values as the API gives them; a damaged row as it is, so that it hides no other."""
     try:
         return KINDS[kind].shown(texts)

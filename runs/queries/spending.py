@@ -14,7 +14,7 @@ from ledger import events as e
 from ledger.models import Head
 from runs.engine.budget import NOTHING_USED, RESOURCES, Call, Usage, begun_by, usd_of
 from runs.models import ENDED, Run, Wait
-from runs.services.budgets.asked import LABELS, known
+from runs.services.budgets.asked import LABELS, budget_wait_text
 
 # A model request ends with its debit of the same number; any other call with its result or a verdict.
 _OPEN = """
@@ -164,7 +164,7 @@ def exceeded(waits: Iterable[Wait]) -> Exceeded | None:
 def _enough(wait: Wait, resource: str) -> dict[str, int]:
     """Return the required caps by budget name. An older row only has its own cap; time passes meanwhile."""
     parts = [_number(wait, name) for name in ("used", "reserved", "wanted")]
-    told = known(wait).get("enough")
+    told = budget_wait_text(wait).get("enough")
     if not isinstance(told, dict):
         told = {resource: sum(part or 0 for part in parts)} if resource and None not in parts else {}
     enough = {NAMES.get(name, name): least for name, least in told.items() if _is_number(least)}
@@ -174,7 +174,7 @@ def _enough(wait: Wait, resource: str) -> dict[str, int]:
 
 
 def _number(wait: Wait, name: str) -> int | None:
-    found = known(wait).get(name)
+    found = budget_wait_text(wait).get(name)
     return found if _is_number(found) else None
 
 
@@ -186,7 +186,7 @@ def _passed(began: str) -> int:
 
 
 def _text(wait: Wait, name: str) -> str:
-    found = known(wait).get(name)
+    found = budget_wait_text(wait).get(name)
     return found if isinstance(found, str) else ""
 
 

@@ -177,7 +177,7 @@ def _is_possible(action: str, facts: RunFacts) -> bool:
 def _by_feature(facts: RunFacts) -> FeatureReason | None:
     if facts.run.state in ENDED:
         return None
-    return next((one for each in features.every(lambda f: f.status_reasons) if (one := each(facts))), None)
+    return next((one for each in features.parts_of_all(lambda f: f.status_reasons) if (one := each(facts))), None)
 
 
 # --- the reason -------------------------------------------------------------------------------------------------------

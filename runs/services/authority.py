@@ -34,7 +34,7 @@ _ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SteeringAuthority:
     """The basis of permission to steer a run: roles at whose queues it waits or waited, its creator, asked names."""
 
     waited_at: frozenset[str] = frozenset()
@@ -108,7 +108,7 @@ def raises_budgets() -> str | None:
     return QUEUES.get(settings.DURABLEAGENTS.budget_queue) or None
 
 
-def standings(runs: Iterable[Run]) -> dict[UUID, Standing]:
+def standings(runs: Iterable[Run]) -> dict[UUID, SteeringAuthority]:
     """Return who may steer each of these runs, in one query."""
     runs = list(runs)
     asked: dict[UUID, set[str]] = {run.pk: set() for run in runs}
@@ -119,7 +119,9 @@ def standings(runs: Iterable[Run]) -> dict[UUID, Standing]:
         asked[run_id] |= {*asked_of({"queue": queue, "of": of}, [to for to in also or () if to in went[run_id]])}
     in_charge_of = {name: QUEUES.get(name, name) for names in asked.values() for name in names}
     return {
-        run.pk: Standing(frozenset(map(in_charge_of.__getitem__, asked[run.pk])), run.creator, frozenset(asked[run.pk]))
+        run.pk: SteeringAuthority(
+            frozenset(map(in_charge_of.__getitem__, asked[run.pk])), run.creator, frozenset(asked[run.pk])
+        )
         for run in runs
     }
 
@@ -130,20 +132,24 @@ def _went(run_ids: Collection[UUID]) -> Mapping[UUID, Collection[str]]:
     return dict.fromkeys(run_ids, ()) if queues is None else queues.escalated(run_ids)
 
 
-def standing(run: Run) -> Standing:
+def steering_authority(run: Run) -> SteeringAuthority:
     return standings([run])[run.pk]
 
 
-def standing_for(run: Run, held: Iterable[str]) -> Standing:
+def standing_for(run: Run, held: Iterable[str]) -> SteeringAuthority:
     """Return who may steer this run, as far as it matters for these roles."""
     held = frozenset(held)
-    return Standing(creator=run.creator) if OPERATOR in held or not held & in_charge() else standing(run)
+    return (
+        SteeringAuthority(creator=run.creator)
+        if OPERATOR in held or not held & in_charge()
+        else steering_authority(run)
+    )
 
 
 def role_to(action: str, run: Run, *, held: Iterable[str], person: int | None) -> str:
     """Return the role under which someone with these roles may do this. Raises Forbidden with the reason."""
     held = frozenset(held)
-    stands = standing(run)
+    stands = steering_authority(run)
     role = stands.role(action, held, person)
     if role is None:
         raise stands.refusal(action, held)
@@ -155,7 +161,7 @@ def check(action: str, run: Run, by: Actor) -> None:
     The system is always allowed: it only acts on children of a run on which someone was allowed to act."""
     if by.kind == "system":
         return
-    stands = standing(run)
+    stands = steering_authority(run)
     role = stands.role(action, [by.role], by.person)
     queues = [settings.DURABLEAGENTS.budget_queue] if action == BUDGET else stands.names
     what = "sets what a run may use" if action == BUDGET else f"may {action} a run that waits or has waited there"

@@ -143,7 +143,7 @@ def withdraw_waits(run: Run, *, by: str, now: datetime) -> None:
     """Withdraw the open waits of a run that has ended."""
     run.waits.filter(resolved_at__isnull=True).update(resolution="withdrawn", resolved_by=by, resolved_at=now)
     with connection.cursor() as cursor:
-        for statement in features.every(lambda each: each.on_withdraw):
+        for statement in features.parts_of_all(lambda each: each.on_withdraw):
             cursor.execute(statement, [run.id])
 
 
@@ -336,6 +336,6 @@ class Act:
                 after=snapshot(self.run, self.head) | dict(after),
             )
         journal(self.run.id, *events, by=self.by, entries=entries)
-        for follow in features.every(lambda each: each.on_action):
+        for follow in features.parts_of_all(lambda each: each.on_action):
             follow(self.action, self.run)
         return self.run

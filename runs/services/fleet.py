@@ -18,7 +18,7 @@ from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
 from ledger.web.roles import OPERATOR
-from runs.fleet.incidents import standing
+from runs.fleet.incidents import progress_at_loss
 from runs.models import Incident, Process, Run
 from runs.services.allowed import IN_POOL
 from runs.services.bodies import SteerBody
@@ -103,7 +103,7 @@ def declare_dead(host: str, *, by: Actor, justification: str) -> int:
         by=by,
         subject=host,
         justification=why,
-        before={"processes": [_shown(p) for p in processes]},
+        before={"processes": [_process_row(p) for p in processes]},
         after={"end_cause": str(Incident.Cause.OPERATOR)},
     )
     return len(processes)
@@ -131,13 +131,13 @@ def drain(process_id: UUID, *, by: Actor, justification: str) -> Process:
         by=by,
         subject=f"worker {process.pid} on {process.host}",
         justification=why,
-        before={"processes": [_shown(process)]},
+        before={"processes": [_process_row(process)]},
         after={"drain_asked_at": process.drain_asked_at.isoformat()},
     )
     return process
 
 
-def _shown(process: Process) -> dict[str, Any]:
+def _process_row(process: Process) -> dict[str, Any]:
     return {
         "id": str(process.pk),
         "kind": process.kind,
@@ -184,7 +184,7 @@ def is_in_pool(run: Run, *, now: datetime) -> bool:
 def _lost(act: Act, owner: UUID) -> tuple[e.WorkerLost, Incident]:
     """Return the event and the incident of taking the run from its worker; it counts against nobody."""
     head, now = act.head, act.now
-    stood = standing(act.run.pk, claimed_seq=head.claimed_seq)
+    stood = progress_at_loss(act.run.pk, claimed_seq=head.claimed_seq)
     process = Process.objects.filter(pk=owner).first()
     silent = None if process is None else max(0, round((now - process.last_heartbeat_at).total_seconds() * 1000))
     lost = e.WorkerLost(

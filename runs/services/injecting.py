@@ -19,8 +19,8 @@ from ledger.errors import Busy, DurableAgentsError, InvalidInput, RecordDamaged,
 from ledger.models import Event, Head
 from ledger.web.bodies import Strict
 from runs.engine.agents import Agent
-from runs.engine.errors import JournalBroken, brief
-from runs.engine.injecting import Misfit, Patched, Standing, Unfit, patched, stood
+from runs.engine.errors import JournalBroken, describe_error
+from runs.engine.injecting import Misfit, Patched, PatchPosition, Unfit, patched, stood
 from runs.journal.digests import hasher
 from runs.models import Run, State, Wait
 from runs.services import authority, lifecycle
@@ -39,7 +39,7 @@ Patch = dict[str, Any]
 Message = Annotated[str, Field(min_length=1, max_length=MAX_LETTERS)]
 
 
-class Seen(Strict):
+class StateSeen(Strict):
     """The state of the run that the caller has seen: number and hash of its last event. Refused with 409 if it has
     changed."""
 
@@ -57,7 +57,7 @@ class LookBody(Strict):
 class ContextBody(LookBody):
     """A `patch`, a `message` or both, for a run whose state the operator has seen."""
 
-    seen: Seen = Field(description="State of the run that you have seen.")
+    seen: StateSeen = Field(description="State of the run that you have seen.")
 
 
 class GoOnBody(SteerRunBody):
@@ -91,7 +91,7 @@ class Look:
     seq: int
     head: str
     agent: Agent
-    stands: Standing
+    stands: PatchPosition
     made: Patched | None = None
     message: str = ""
 
@@ -114,14 +114,14 @@ def look(run_id: UUID, *, patch: dict[str, Any] | None = None, message: str | No
     if seq != head.seq:
         raise Busy("The run progressed during the preview")
 
-    def work() -> Standing:
+    def work() -> PatchPosition:
         return asyncio.run(stood(agent, str(run.pk), created, stands, earlier, depth=run.depth, hasher=hasher()))
 
     try:
         found = run_trial(work, f"looking at run {run.pk}")
     except TrialFailed as no:
         raise _not_looked(run_id, agent, no) from no
-    made = None if patch is None else _made(agent, found, patch)
+    made = None if patch is None else _patched_state(agent, found, patch)
     if message is not None:
         _must_be_heard(run_id, agent, found)
     return Look(run, head.seq, bytes(head.chain).hex(), agent, found, made, message or "")
@@ -150,10 +150,10 @@ def _not_looked(run_id: UUID, agent: Agent, no: TrialFailed) -> DurableAgentsErr
         return CanNotTake(
             run_id, "too_slow", f"{agent.graph_id} took more than {TIMEOUT_SECONDS:g} s to replay its visit"
         )
-    return CanNotTake(run_id, "broke", f"{agent.graph_id} failed when replaying the visit: {brief(no.cause)}")
+    return CanNotTake(run_id, "broke", f"{agent.graph_id} failed when replaying the visit: {describe_error(no.cause)}")
 
 
-def _made(agent: Agent, found: Standing, patch: dict[str, Any]) -> Patched:
+def _patched_state(agent: Agent, found: PatchPosition, patch: dict[str, Any]) -> Patched:
     size = len(json.dumps(patch, ensure_ascii=False).encode("utf-8", "replace"))
     if size > MAX_BYTES:
         raise TooLarge("patch", MAX_BYTES)
@@ -167,7 +167,7 @@ def _made(agent: Agent, found: Standing, patch: dict[str, Any]) -> Patched:
         ) from error
 
 
-def _must_be_heard(run_id: UUID, agent: Agent, found: Standing) -> None:
+def _must_be_heard(run_id: UUID, agent: Agent, found: PatchPosition) -> None:
     """Raises CanNotTake if no model would hear a message."""
     if not agent.assistants:
         raise CanNotTake(run_id, "no_models", f"{agent.graph_id} uses no models, so no one would receive a message")
@@ -185,7 +185,7 @@ class Moved(DurableAgentsError):
 
     status, code, title = 409, "state-moved", "The run has moved on"
 
-    def __init__(self, run_id: UUID, seen: Seen, seq: int) -> None:
+    def __init__(self, run_id: UUID, seen: StateSeen, seq: int) -> None:
         at_seen = Event.objects.filter(run_id=run_id, seq=seen.seq).values_list("hash", flat=True).first()
         if at_seen is None or bytes(at_seen).hex() != seen.head:
             what = f"its journal has no event {seen.seq} with that hash"
@@ -230,11 +230,11 @@ def look_first(action: str, run_id: UUID, context: ContextBody, *, by: Actor, ju
 
 def may_hand(by: Actor) -> None:
     """Raises Forbidden for actors who may not inject context."""
-    if authority.Standing().role(ACTION, [by.role], by.person) is None:
-        raise authority.Standing().refusal(ACTION, [by.role])
+    if authority.SteeringAuthority().role(ACTION, [by.role], by.person) is None:
+        raise authority.SteeringAuthority().refusal(ACTION, [by.role])
 
 
-def _hand(run_id: UUID, found: Look, seen: Seen, *, by: Actor, justification: str) -> None:
+def _hand(run_id: UUID, found: Look, seen: StateSeen, *, by: Actor, justification: str) -> None:
     """Write the event and its record under the run's lock."""
     act = Act(ACTION, run_id, by=by, justification=justification)
     now = act.head.seq, bytes(act.head.chain).hex()

@@ -59,7 +59,7 @@ _LOCK = """
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
+class RelatedRun:
     """A run that does the same work. `is_below`: it was started from the run in question."""
 
     run: UUID
@@ -73,9 +73,9 @@ def lock(run_id: UUID) -> None:
         cursor.execute(_LOCK, [run_id])
 
 
-def others(run: Run) -> list[Other]:
+def find_related_runs(run: Run) -> list[RelatedRun]:
     """Return runs that are active or did something this run doesn't know of: its own forks first, newest first."""
-    return [Other(row[0], row[1]) for row in _rows(run)]
+    return [RelatedRun(row[0], row[1]) for row in _rows(run)]
 
 
 def crowded(run_ids: Iterable[UUID]) -> frozenset[UUID]:
@@ -84,7 +84,7 @@ def crowded(run_ids: Iterable[UUID]) -> frozenset[UUID]:
     return frozenset(Run.objects.filter(pk__in=list(run_ids)).filter(some).values_list("pk", flat=True))
 
 
-def in_the_way(run: Run) -> Other | None:
+def in_the_way(run: Run) -> RelatedRun | None:
     """Return the run that keeps a person from resuming this one; None if there is none.
     A fork that asks about each call may run with all but its own forks; an undoing run does no work that another
     could do, and nothing else could end it."""
@@ -92,7 +92,7 @@ def in_the_way(run: Run) -> Other | None:
     rows = [] if is_undoing else _rows(run)
     if not rows or (not rows[0][1] and _asks_about_all(rows[0][2])):
         return None
-    return Other(rows[0][0], rows[0][1])
+    return RelatedRun(rows[0][0], rows[0][1])
 
 
 def _rows(run: Run) -> list[tuple[UUID, bool, UUID | None]]:
@@ -110,7 +110,7 @@ def _asks_about_all(fork: UUID | None) -> bool:
     return told is not None and told.fences_all
 
 
-def why_not(other: Other) -> str:
+def why_not(other: RelatedRun) -> str:
     """Explain why a run can't be resumed while this one runs, and what to do."""
     if not seen.among([other.run]):
         return "Someone else started the same again as another run, which doesn't know of this one's work."

@@ -105,7 +105,7 @@ def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wai
                 wait.deadline, wait.is_overdue = wait.deadline + rest, False
             wait.save(update_fields=["resolution", "resolved_by", "resolved_at", "deadline", "is_overdue"])
     with connection.cursor() as cursor:
-        for statement in features.every(lambda each: each.on_reopen):
+        for statement in features.parts_of_all(lambda each: each.on_reopen):
             cursor.execute(statement, [run.id])
     return questions
 

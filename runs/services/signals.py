@@ -58,7 +58,7 @@ def signal(run_id: UUID, name: str, payload: Any = None, *, by: Actor, sender_id
 def _signal(run_id: UUID, name: str, payload: Any, by: Actor, sender_id: str | None) -> Sent:
     head, run = locked(run_id, under=by)
     check_not_continued(run)
-    known = _known(run, name, sender_id)
+    known = _earlier_signal(run, name, sender_id)
     if known is not None:
         if canonical(_payload(known)) != canonical(payload):
             raise OtherSignal(name)
@@ -76,7 +76,7 @@ def _signal(run_id: UUID, name: str, payload: Any, by: Actor, sender_id: str | N
     return Sent(n, True, run.id)
 
 
-def _known(run: Run, name: str, sender_id: str | None) -> Signal | None:
+def _earlier_signal(run: Run, name: str, sender_id: str | None) -> Signal | None:
     if sender_id is None:
         return None
     return Signal.objects.filter(is_of_chain(run), name=name, sender_id=sender_id).order_by("-id").first()

@@ -24,7 +24,7 @@ from runs.services.command import Act
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ModelChoice:
     """The models that an assistant's requests go to, in order, and who chose them; `assistant` "" means all."""
 
     assistant: str
@@ -32,15 +32,15 @@ class Asked:
     by: str
 
 
-def asked_by(run_id: UUID) -> list[Asked]:
+def asked_by(run_id: UUID) -> list[ModelChoice]:
     """Return the newest choice for each assistant of a run, in order of first choice."""
-    found: dict[str, Asked] = {}
+    found: dict[str, ModelChoice] = {}
     for event in _choices(run_id):
         if event.assistant:
-            found[event.assistant] = Asked(event.assistant, event.models, event.by)
+            found[event.assistant] = ModelChoice(event.assistant, event.models, event.by)
         else:
-            every = {name: Asked(name, event.models, event.by) for name in found}
-            found = {**every, "": Asked("", event.models, event.by)}
+            every = {name: ModelChoice(name, event.models, event.by) for name in found}
+            found = {**every, "": ModelChoice("", event.models, event.by)}
     return list(found.values())
 
 

@@ -46,7 +46,7 @@ def preview(run_id: UUID, graph_id: str) -> Preview:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class UndoView:
     """A run's effects for a page, and what became of each, by run, slot and attempt."""
 
     state: str
@@ -55,25 +55,25 @@ class Shown:
     became: dict[tuple[str, str, int], str]
 
 
-def shown(run: Run) -> Shown:
+def undo_view(run: Run) -> UndoView:
     """Return the effects and their outcome, or the preview if the run isn't undoing. Raises JournalBroken."""
     if not run.is_undoing:
         seen = preview(run.pk, run.graph_id)
         is_over = run.state in ENDED
         left = seen.to_undo if said_at_end(run) == LEAVE else []
         became = {(x.run, x.slot, x.attempt): "left" for x in left}
-        return Shown("done" if is_over else "possible", seen.is_needed and not is_over, seen.effects, became)
+        return UndoView("done" if is_over else "possible", seen.is_needed and not is_over, seen.effects, became)
     told = reader.undo_of(run.pk)
     begun = next((x for x in told if isinstance(x, e.UndoBegun)), None)
     if begun is None:  # reopened a moment ago: no worker has made the plan
-        return Shown("under_way", False, preview(run.pk, run.graph_id).effects, {})
+        return UndoView("under_way", False, preview(run.pk, run.graph_id).effects, {})
     became = {
         (x.of_run, x.of_slot, x.of_attempt): "undone" if isinstance(x, e.EffectUndone) else "left"
         for x in told
         if isinstance(x, (e.EffectUndone, e.EffectLeft))
     }
     plan = Plan.model_validate(begun.payload)
-    return Shown("done" if run.state in ENDED else "under_way", False, plan.all(), became)
+    return UndoView("done" if run.state in ENDED else "under_way", False, plan.all(), became)
 
 
 def _agent(graph_id: str) -> Agent | None:
@@ -146,7 +146,7 @@ RESTS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _CachedPreview:
     """A cached preview of a journal up to `seq`, not to be read again before `until` (monotonic)."""
 
     family: frozenset[str]
@@ -155,11 +155,11 @@ class _Kept:
     seen: Preview | None
 
 
-_kept: OrderedDict[UUID, _Kept] = OrderedDict()
+_kept: OrderedDict[UUID, _CachedPreview] = OrderedDict()
 _lock = threading.Lock()
 
 
-def offered(run: Run) -> Preview | None:
+def effects_to_decide(run: Run) -> Preview | None:
     """Return the effects that a cancel has to decide about; None if there are none or they are unreadable."""
     seq, has_own, family = reader.to_undo(run.pk)
     if run.is_undoing or not (has_own or family):
@@ -182,11 +182,11 @@ def _read(run: Run, family: frozenset[str], seq: int) -> Preview | None:
     except JournalBroken:
         seen = None
     now = time.monotonic()
-    _keep(run.pk, _Kept(family, seq, now + RESTS * (now - begun), seen))
+    _keep(run.pk, _CachedPreview(family, seq, now + RESTS * (now - begun), seen))
     return seen
 
 
-def _keep(run: UUID, kept: _Kept) -> None:
+def _keep(run: UUID, kept: _CachedPreview) -> None:
     with _lock:
         _kept[run] = kept
         _kept.move_to_end(run)

@@ -15,8 +15,8 @@ from runs.engine.tape import LATE_NEWS
 from runs.story import effects, gates, scale, timeline, transcript
 from runs.story.effects import Effect, Effects, message_of, trace_of
 from runs.story.gates import Gate, Gates
-from runs.story.lines import Bare, Fact, Line, clear_of, is_step, line_of, mislabelled, read
-from runs.story.rows import Row, Shown
+from runs.story.lines import Bare, EventLine, Fact, clear_of, is_step, line_of, mislabelled, read
+from runs.story.rows import Row, RowPage
 from runs.story.scale import WORKING, Pace
 from runs.story.timeline import Timeline
 from runs.story.transcript import Opener, Talk, Transcript
@@ -28,7 +28,7 @@ __all__ = [
     "Fact",
     "Fold",
     "Gate",
-    "Line",
+    "EventLine",
     "Opener",
     "Row",
     "Story",
@@ -77,7 +77,7 @@ class Trouble:
     trace: str = ""
     details: Any = None
 
-    def open(self, lines: Mapping[int, Line]) -> None:
+    def open(self, lines: Mapping[int, EventLine]) -> None:
         """Add what only the payload contains."""
         if line := lines.get(self.seq):
             self.message, self.trace = message_of(line), trace_of(line)
@@ -209,7 +209,7 @@ class Fold:
         return Story(
             timeline=self.timeline.shown(self.pace, now, self.ended_at, want.row_page, want.rows)
             if want.row_page
-            else Shown(),
+            else RowPage(),
             effects=Lane(
                 [replace(effect) for effect in lane],
                 dict(self.effects.tally),
@@ -267,7 +267,7 @@ class Lane:
 class Story:
     """A run's story as of a moment. `open` completes it."""
 
-    timeline: Shown
+    timeline: RowPage
     effects: Lane
     talks: list[Talk]
     gates: list[Gate]
@@ -342,11 +342,11 @@ def window(everything: list[Any], page: int, size: int) -> tuple[list[Any], int,
     return everything[start:end], start, page + 1 if page < pages else 0, page - 1
 
 
-def tell(lines: Iterable[Line], now: datetime) -> Story:
+def tell(lines: Iterable[EventLine], now: datetime) -> Story:
     """Return a run's complete story from its journal, ascending by seq, as of `now`."""
     known = {line.seq: line for line in lines}
 
-    def opened(seqs: Iterable[int]) -> Mapping[int, Line]:
+    def opened(seqs: Iterable[int]) -> Mapping[int, EventLine]:
         return {seq: known[seq] for seq in seqs if seq in known}
 
     fold = Fold()

@@ -13,7 +13,7 @@ from uuid import UUID
 from ledger.api.present import masked
 from ledger.codec import size_of
 from runs.story.folded import Opened, folded
-from runs.story.transcript import Said, Talk, model_of, said_in
+from runs.story.transcript import Talk, TranscriptMessage, model_of, said_in
 
 Place = tuple[int, int]
 _AT_ONCE = 500
@@ -61,7 +61,7 @@ def transcript(
 
 def _from(
     run_id: UUID, events: list[tuple[int, Talk]], since: Place, most: int
-) -> Iterator[tuple[int, int, Talk, Said, int]]:
+) -> Iterator[tuple[int, int, Talk, TranscriptMessage, int]]:
     size = min(most, _AT_ONCE)
     for start in range(0, len(events), size):
         some = events[start : start + size]
@@ -89,7 +89,7 @@ def said_before(run_id: UUID, talk: Talk, seq: int) -> int:
     return counts[n - 1] if n else 0
 
 
-def _present(talk: Talk, model: str, idx: int, one: Said) -> dict[str, Any]:
+def _present(talk: Talk, model: str, idx: int, one: TranscriptMessage) -> dict[str, Any]:
     return {
         "conversation": talk.name,
         "idx": idx,

@@ -11,10 +11,10 @@ from ledger.chain import Link
 from ledger.codes import is_authentic, may_lack_code
 from ledger.events import decode
 from ledger.keys import code_key
-from runs.story.lines import Line, Stored
+from runs.story.lines import EventLine, Stored
 
 
-def doubt(run_id: UUID, row: Stored) -> str:
+def distrust_reason(run_id: UUID, row: Stored) -> str:
     """Return why a stored event can't be trusted; "" if it can."""
     link = Link.of(row)
     body = link.body()
@@ -34,7 +34,7 @@ def _may_lack_code(clear: bytes) -> bool:
         return False
 
 
-def mark_gaps(newest_first: Sequence[Line]) -> None:
+def mark_gaps(newest_first: Sequence[EventLine]) -> None:
     """Note on each event of a part of a journal what is missing before it, and broken links."""
     for line, older in pairwise(newest_first):
         if older.seq + 1 < line.seq:

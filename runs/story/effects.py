@@ -13,7 +13,7 @@ from ledger.redacted import masked_key
 from runs.engine.gating.fields import NO_TOOL
 from runs.engine.tape import CALLED_BACK
 from runs.story.findings import Findings
-from runs.story.lines import Fact, Line
+from runs.story.lines import EventLine, Fact
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Effect:
         """Return the events whose payloads describe it; 0 for none."""
         return (*self.requests, self.answered, self.troubled, self.traced, self.witness)
 
-    def open(self, lines: Mapping[int, Line]) -> None:
+    def open(self, lines: Mapping[int, EventLine]) -> None:
         """Add what only the payloads contain."""
         for line in (lines[seq] for seq in self.requests if seq in lines):
             if line.is_hidden:
@@ -303,7 +303,7 @@ def _undone(effects: Effects, line: Fact) -> None:
         effect.changed_at = since
 
 
-def _told(effects: Effects, line: Fact) -> None:
+def _note_late_result(effects: Effects, line: Fact) -> None:
     """Note a late result from the worker or the upstream; a contradiction stays until someone has answered it."""
     effect = effects.at(line)
     if effect is not None:
@@ -314,7 +314,7 @@ def _told(effects: Effects, line: Fact) -> None:
             effect.told_of = line.attempt + 1
 
 
-def _asked(effects: Effects, line: Fact) -> None:
+def _mark_unknown_again(effects: Effects, line: Fact) -> None:
     """Mark a settled call as unknown again when a person is asked about it."""
     effect = effects.at(line)
     if line.clear["wait"] == "reconcile" and effect is not None and effect.status in ("settled_not", "failed"):
@@ -325,19 +325,19 @@ def _lost(effects: Effects, line: Fact) -> None:
     effects.lost(line)
 
 
-def message_of(line: Line) -> str:
+def message_of(line: EventLine) -> str:
     """Return an event's error message; of a traceback its last line."""
     text = _text_of(line)
     return text.strip().rpartition("\n")[2].strip() if text.startswith(_TRACEBACK) else text
 
 
-def trace_of(line: Line) -> str:
+def trace_of(line: EventLine) -> str:
     """Return an event's traceback; "" if it has none."""
     text = line.get("traceback") or _text_of(line)
     return text if isinstance(text, str) and (line.get("traceback") or text.startswith(_TRACEBACK)) else ""
 
 
-def _text_of(line: Line) -> str:
+def _text_of(line: EventLine) -> str:
     for key in ("message", "error", "reason", "why", "detail", "problem"):
         value = line.get(key)
         if isinstance(value, str) and value:
@@ -359,9 +359,9 @@ STEPS: dict[str, Callable[[Effects, Fact], None]] = {
     "ToolFailed": _failed,
     "ToolOutcomeUnknown": _unknown,
     "ToolReconciled": _reconciled,
-    "ToolAnsweredLate": _told,
-    "CallbackArrivedLate": _told,
-    "WaitOpened": _asked,
+    "ToolAnsweredLate": _note_late_result,
+    "CallbackArrivedLate": _note_late_result,
+    "WaitOpened": _mark_unknown_again,
     "WorkerLost": _lost,
     "EffectUndone": _undone,
 }

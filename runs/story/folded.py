@@ -21,7 +21,7 @@ from django.db import connection
 
 from ledger.clock import ReadableTime
 from ledger.web.seeing.payloads import Hidden
-from runs.story import Bare, Fold, Line, clear_of, doubts, mislabelled, read
+from runs.story import Bare, EventLine, Fold, clear_of, doubts, mislabelled, read
 from runs.story.drawn import Drawn
 from runs.story.lines import Stored
 
@@ -62,7 +62,7 @@ _LINES = f"{_WHOLE} AND seq = ANY(%s)"
 _WINDOW = f"{_WHOLE} AND seq < %s ORDER BY seq DESC LIMIT %s"
 
 
-class Last(NamedTuple):
+class LastEvent(NamedTuple):
     """The last folded event, by values that differ if it was changed."""
 
     seq: int
@@ -70,18 +70,18 @@ class Last(NamedTuple):
     print: int
 
 
-NOTHING = Last(_FIRST, b"", 0)
+NOTHING = LastEvent(_FIRST, b"", 0)
 
 
 @dataclass
-class Kept:
+class CachedStory:
     """One run's fold, used under its lock."""
 
     run_id: UUID
     lock: threading.Lock = field(default_factory=threading.Lock)
     fold: Fold = field(default_factory=Fold)
     drawn: Drawn = field(default_factory=Drawn)
-    last: Last = NOTHING
+    last: LastEvent = NOTHING
     prints: int = 0
     bytes: int = 0
     checked_at: float = 0.0
@@ -104,7 +104,7 @@ class Kept:
         while rows:
             self._take([row[:6] for row in rows])
             self.prints += sum(row[8] for row in rows)
-            self.last = _last(rows[-1])
+            self.last = _last_event(rows[-1])
             rows = _rows(_FACTS, self.run_id, self.last.seq + 1, AT_ONCE) if is_more else []
             is_more = len(rows) == AT_ONCE
 
@@ -115,7 +115,7 @@ class Kept:
             since: int | None = _FIRST
             while since is not None:
                 since = self._take_some(since, seq)
-            self.last, self.prints = Last(seq, bytes(hash_), print_), int(prints)
+            self.last, self.prints = LastEvent(seq, bytes(hash_), print_), int(prints)
 
     def _take_some(self, since: int, until: int) -> int | None:
         """Fold one batch of rows; return where the next begins, None at the end."""
@@ -134,7 +134,9 @@ class Kept:
         return rows if (count, int(prints)) == (self.fold.length, self.prints) and rows[0][0] is not None else []
 
     def _goes_on(self, rows: list[tuple[Any, ...]]) -> bool:
-        return bool(rows) and _last(rows[0]) == self.last and (len(rows) < 2 or bytes(rows[1][6]) == self.last.hash)
+        return (
+            bool(rows) and _last_event(rows[0]) == self.last and (len(rows) < 2 or bytes(rows[1][6]) == self.last.hash)
+        )
 
     def _take(self, rows: list[tuple[Any, ...]]) -> None:
         take, moment = self.fold.take, _TIMES.read
@@ -168,21 +170,21 @@ def _rows(statement: str, *values: Any) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-def _last(row: tuple[Any, ...]) -> Last:
-    return Last(row[0], bytes(row[7]), row[8])
+def _last_event(row: tuple[Any, ...]) -> LastEvent:
+    return LastEvent(row[0], bytes(row[7]), row[8])
 
 
 _guard = threading.Lock()
-_kept: OrderedDict[UUID, Kept] = OrderedDict()
+_kept: OrderedDict[UUID, CachedStory] = OrderedDict()
 
 
 @contextmanager
-def folded(run_id: UUID, *, is_opened: bool = True) -> Iterator[Kept]:
+def folded(run_id: UUID, *, is_opened: bool = True) -> Iterator[CachedStory]:
     """Yield a run's fold up to its newest event, under its lock.
     The caller must have used the database in this request already: waiting for a connection while holding this lock
     could deadlock with threads that hold connections."""
     with _guard:
-        kept = _kept.setdefault(run_id, Kept(run_id))
+        kept = _kept.setdefault(run_id, CachedStory(run_id))
         _kept.move_to_end(run_id)
     with kept.lock:
         try:
@@ -203,7 +205,7 @@ def _make_room() -> None:
             total -= gone.bytes + gone.drawn.bytes
 
 
-def held() -> dict[UUID, int]:
+def cached_stories() -> dict[UUID, int]:
     with _guard:
         return {run_id: kept.bytes + kept.drawn.bytes for run_id, kept in _kept.items()}
 
@@ -228,20 +230,20 @@ class Opened:
         self, run_id: UUID, drawn: Drawn | None = None, *, hidden: Hidden | None = None, is_head: bool = False
     ) -> None:
         self._run_id, self._drawn, self._hidden, self._is_head = run_id, drawn or Drawn(), hidden, is_head
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, EventLine] = {}
 
-    def __call__(self, seqs: Iterable[int]) -> Mapping[int, Line]:
+    def __call__(self, seqs: Iterable[int]) -> Mapping[int, EventLine]:
         if missing := [seq for seq in set(seqs) if seq not in self._lines]:
             self._lines.update((line.seq, line) for line in self._shown(_LINES, missing))
         return self._lines
 
-    def journal(self, before: int | None, most: int) -> list[Line]:
+    def journal(self, before: int | None, most: int) -> list[EventLine]:
         """Return a part of the journal, newest first."""
         lines = self._shown(_WINDOW, 2**63 - 1 if before is None else before, most)
         doubts.mark_gaps(lines)
         return lines
 
-    def _shown(self, statement: str, *values: Any) -> list[Line]:
+    def _shown(self, statement: str, *values: Any) -> list[EventLine]:
         """Return lines, hidden only after the authenticity check, which needs their content."""
         lines = _lines(self._drawn, statement, self._run_id, *values)
         for line in lines:
@@ -251,14 +253,14 @@ class Opened:
         return lines
 
 
-def _lines(drawn: Drawn, statement: str, run_id: UUID, *values: Any) -> list[Line]:
+def _lines(drawn: Drawn, statement: str, run_id: UUID, *values: Any) -> list[EventLine]:
     """Return stored events; untrusted ones are noted with the cached HTML, which may outlive this request."""
     with connection.cursor() as cursor:
         cursor.execute(statement, [run_id, *values])
         rows = [Stored(*row) for row in cursor.fetchall()]
     lines = list(read(rows))
     for row, line in zip(rows, lines, strict=True):
-        if not line.damage and (why := doubts.doubt(run_id, row)):
+        if not line.damage and (why := doubts.distrust_reason(run_id, row)):
             line.damage = why
             drawn.doubt(line.seq, why)
     return lines

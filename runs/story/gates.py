@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from runs.story.lines import Fact, Line
+from runs.story.lines import EventLine, Fact
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Gate:
     def took(self) -> float | None:
         return None if self.decided_at is None else (self.decided_at - self.at).total_seconds()
 
-    def open(self, lines: Mapping[int, Line]) -> None:
+    def open(self, lines: Mapping[int, EventLine]) -> None:
         """Add the justification from the decision's payload."""
         if self.decided_seq in lines:
             self.justification = lines[self.decided_seq].get("justification") or ""

@@ -63,7 +63,7 @@ class Bare:
 
 
 @dataclass
-class Line:
+class EventLine:
     """One event.
     `clear` holds its fields, for example `clear["tool"]`; `damage` says why they can't be trusted, `gap` what is
     missing before it."""
@@ -162,7 +162,7 @@ class Line:
 
 
 # A fold reads these, never the payload.
-Fact = Bare | Line
+Fact = Bare | EventLine
 # Events between a claim and its worker's first step.
 _NO_STEP = frozenset({"RunClaimed", "PauseRequested", "CancelRequested", "WorkerLost"})
 
@@ -172,12 +172,12 @@ def is_step(line: Fact) -> bool:
     return line.kind not in _NO_STEP
 
 
-def read(rows: Iterable[Stored]) -> Iterator[Line]:
+def read(rows: Iterable[Stored]) -> Iterator[EventLine]:
     """Yield stored events as lines."""
     for row in rows:
         clear, damage = clear_of(row.kind, bytes(row.clear))
         damage = damage or mislabelled(row.kind, row.slot, row.attempt, clear)
-        yield Line(
+        yield EventLine(
             seq=row.seq,
             at=row.at,
             kind=row.kind,
@@ -277,9 +277,9 @@ def _escaped(value: Any) -> Any:
             return value
 
 
-def line_of(event: Event, *, seq: int, at: datetime, epoch: int = 0) -> Line:
+def line_of(event: Event, *, seq: int, at: datetime, epoch: int = 0) -> EventLine:
     """Return a line of an unstored event, for previews and tests."""
-    return Line(
+    return EventLine(
         seq=seq,
         at=at,
         kind=event.KIND,

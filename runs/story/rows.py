@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from runs.story.effects import message_of, trace_of
-from runs.story.lines import Line
+from runs.story.lines import EventLine
 
 RowKind = Literal[
     "queued", "visit", "think", "call", "read", "mark", "gate", "wait", "child", "crash", "pause", "error"
@@ -59,7 +59,7 @@ class Row:
     def took(self) -> float | None:
         return None if self.end is None else (self.end - self.start).total_seconds()
 
-    def open(self, lines: Mapping[int, Line]) -> None:
+    def open(self, lines: Mapping[int, EventLine]) -> None:
         """Add what only the payloads contain."""
         if line := lines.get(self.noted):
             self.note += (line.get("justification") or "") if line.kind in _DECIDE else message_of(line)
@@ -67,7 +67,7 @@ class Row:
 
 
 @dataclass
-class Shown:
+class RowPage:
     """A page of rows as of a moment: open rows end now, visits have their bars."""
 
     rows: list[Row] = field(default_factory=list)

@@ -13,7 +13,7 @@ from math import log1p
 
 from runs.models import WAITING as STATES_OF_WAITING
 from runs.story.lines import Fact
-from runs.story.rows import Row, Shown
+from runs.story.rows import Row, RowPage
 
 WORKING, QUEUED, WAITING, PAUSED, DOWN, ENDED = "working", "queued", "waiting", "paused", "down", "ended"
 _TURNS = {
@@ -162,7 +162,7 @@ class _Axis:
         return self._edges[n] + part * (self._edges[n + 1] - self._edges[n])
 
 
-def place(shown: Shown, now: datetime, *, is_true: bool = False) -> Scale | None:
+def place(shown: RowPage, now: datetime, *, is_true: bool = False) -> Scale | None:
     """Place the rows; None if there are none."""
     if not shown.rows:
         return None

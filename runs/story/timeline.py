@@ -13,7 +13,7 @@ from runs.engine.tape import CALLED_BACK
 from runs.story import findings
 from runs.story.findings import Findings
 from runs.story.lines import Fact, is_step
-from runs.story.rows import Bar, Row, RowKind, Shown, finish
+from runs.story.rows import Bar, Row, RowKind, RowPage, finish
 from runs.story.scale import DOWN, PAUSED, QUEUED, WAITING, WORKING, Pace
 
 _TONES = {WORKING: "done", QUEUED: "queue", WAITING: "wait", PAUSED: "hold", DOWN: "down"}
@@ -74,7 +74,7 @@ class Timeline:
 
     def shown(
         self, pace: Pace, now: datetime, ended_at: datetime | None, page: int = 1, most: int | None = None
-    ) -> Shown:
+    ) -> RowPage:
         """Return a page of at most `most` rows, counted from the newest; all without `most`."""
         lead = self._before_the_first(pace, now, ended_at)
         first = 0 if lead is None else 1
@@ -90,7 +90,7 @@ class Timeline:
         ]
         if lead is not None and start == 0:
             rows.insert(0, lead)
-        return Shown(rows, start, page + 1 if page < pages else 0, page - 1)
+        return RowPage(rows, start, page + 1 if page < pages else 0, page - 1)
 
     def _before_the_first(self, pace: Pace, now: datetime, ended_at: datetime | None) -> Row | None:
         first = self.rows[0].start if self.rows else None
@@ -205,7 +205,7 @@ def _reconciled(timeline: Timeline, line: Fact) -> None:
     row.noted = row.traced = 0
 
 
-def _told(timeline: Timeline, line: Fact) -> None:
+def _note_progress(timeline: Timeline, line: Fact) -> None:
     belied = timeline._findings.take(line)
     told = findings.witness(line.clear.get("outcome", CALLED_BACK), line.clear["tool"])
     if belied:
@@ -419,8 +419,8 @@ STEPS: dict[str, Callable[[Timeline, Fact], None]] = {
     "ToolFailed": _call_trouble,
     "ToolOutcomeUnknown": _call_trouble,
     "ToolReconciled": _reconciled,
-    "CallbackArrivedLate": _told,
-    "ToolAnsweredLate": _told,
+    "CallbackArrivedLate": _note_progress,
+    "ToolAnsweredLate": _note_progress,
     "ToolNotDispatched": _not_sent,
     "BranchesOpened": _branches,
     "ApprovalRequested": _gate,

@@ -14,13 +14,13 @@ from ledger.kinds import COMPACTS
 from runs.engine.content.files import in_words
 from runs.engine.thinking.notes import FROM_PEOPLE
 from runs.story.effects import message_of
-from runs.story.lines import Fact, Line
+from runs.story.lines import EventLine, Fact
 
 _ROLES = {"system-prompt": "system", "user-prompt": "user", "tool-return": "tool", "retry-prompt": "tool"}
 
 
 @dataclass(slots=True)
-class Said:
+class TranscriptMessage:
     """One message. `role`: system, user, agent, tool, engine; `text` for people, `data` for structured content."""
 
     role: str
@@ -62,13 +62,13 @@ class Talk:
     assistant: str = ""
     model: str = ""
     turns: int = 0
-    said: list[Said] = field(default_factory=list)
+    said: list[TranscriptMessage] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
     answers: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
 
 
-Opener = Callable[[Iterable[int]], Mapping[int, Line]]
+Opener = Callable[[Iterable[int]], Mapping[int, EventLine]]
 
 
 @dataclass
@@ -201,9 +201,9 @@ def latest(talks: list[Talk], most: int, opened: Opener) -> list[Talk]:
     return shown[::-1]
 
 
-def last_said(talk: Talk, most: int, opened: Opener) -> list[Said]:
+def last_said(talk: Talk, most: int, opened: Opener) -> list[TranscriptMessage]:
     """Return at least the last `most` messages of a conversation; an event may have several, or none."""
-    parts: list[Said] = []
+    parts: list[TranscriptMessage] = []
     end = len(talk.events)
     while end > 0 and len(parts) < most:
         some = talk.events[max(end - most, 0) : end]
@@ -228,7 +228,7 @@ def model_of(talk: Talk, opened: Opener) -> str:
     return ""
 
 
-def said_in(line: Line) -> list[Said]:
+def said_in(line: EventLine) -> list[TranscriptMessage]:
     """Return an event's messages; none if it can't be trusted."""
     if line.damage:
         return []
@@ -238,38 +238,46 @@ def said_in(line: Line) -> list[Said]:
         case "ModelResponded":
             return answered(line)
         case "ModelFailed":
-            return [Said("engine", line.at, line.seq, message_of(line), title=f"request failed: {line.clear['code']}")]
+            return [
+                TranscriptMessage(
+                    "engine", line.at, line.seq, message_of(line), title=f"request failed: {line.clear['code']}"
+                )
+            ]
         case "ToolFailed":
-            return [Said("tool", line.at, line.seq, message_of(line), title="refused", tool=line.clear["tool"])]
+            return [
+                TranscriptMessage("tool", line.at, line.seq, message_of(line), title="refused", tool=line.clear["tool"])
+            ]
         case _:
             return [
-                Said("tool", line.at, line.seq, data=masked(line.get("result", line.payload)), tool=line.clear["tool"])
+                TranscriptMessage(
+                    "tool", line.at, line.seq, data=masked(line.get("result", line.payload)), tool=line.clear["tool"]
+                )
             ]
 
 
-def prompts(line: Line) -> list[Said]:
+def prompts(line: EventLine) -> list[TranscriptMessage]:
     """Return what a request adds: instructions, prompts, results that no other event holds."""
     said = []
     for message in _messages(line.payload):
         if isinstance(message.get(COMPACTS), int):
             what = f"The {message[COMPACTS]} oldest messages are made shorter: the answer stands for them from here on."
-            said.append(Said("engine", line.at, line.seq, what, title="nears the window"))
+            said.append(TranscriptMessage("engine", line.at, line.seq, what, title="nears the window"))
             continue
         if isinstance(message.get("instructions"), str) and message["instructions"]:
-            said.append(Said("system", line.at, line.seq, message["instructions"], title="instructions"))
+            said.append(TranscriptMessage("system", line.at, line.seq, message["instructions"], title="instructions"))
         if isinstance(message.get("prompt"), (str, list)):
-            said.append(Said("user", line.at, line.seq, in_words(message["prompt"]), title="prompt"))
+            said.append(TranscriptMessage("user", line.at, line.seq, in_words(message["prompt"]), title="prompt"))
         told = message.get(FROM_PEOPLE)
         for text in told if isinstance(told, list) else ():
-            said.append(Said("user", line.at, line.seq, str(text), title="an operator"))
+            said.append(TranscriptMessage("user", line.at, line.seq, str(text), title="an operator"))
         for part in _parts(message):
             role = _ROLES.get(str(part.get("part_kind", "")), "user")
             text, data = _content(part.get("content"))
-            said.append(Said(role, line.at, line.seq, text, data, tool=str(part.get("tool_name") or "")))
+            said.append(TranscriptMessage(role, line.at, line.seq, text, data, tool=str(part.get("tool_name") or "")))
     return said
 
 
-def answered(line: Line) -> list[Said]:
+def answered(line: EventLine) -> list[TranscriptMessage]:
     """Return the model's text, thoughts and calls."""
     said = []
     for message in _messages(line.payload):
@@ -278,12 +286,14 @@ def answered(line: Line) -> list[Said]:
                 case "tool-call":
                     text, data = _content(part.get("args"))
                     tool = str(part.get("tool_name", ""))
-                    said.append(Said("agent", line.at, line.seq, text, data, tool=tool, title="calls"))
+                    said.append(TranscriptMessage("agent", line.at, line.seq, text, data, tool=tool, title="calls"))
                 case "thinking":
-                    said.append(Said("agent", line.at, line.seq, str(part.get("content", "")), title="thinks"))
+                    said.append(
+                        TranscriptMessage("agent", line.at, line.seq, str(part.get("content", "")), title="thinks")
+                    )
                 case _:
                     text, data = _content(part.get("content"))
-                    said.append(Said("agent", line.at, line.seq, text, data))
+                    said.append(TranscriptMessage("agent", line.at, line.seq, text, data))
     if said:
         said[-1].tokens_in, said[-1].tokens_out = line.clear["tokens_in"], line.clear["tokens_out"]
     return said

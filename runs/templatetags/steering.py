@@ -23,14 +23,14 @@ from runs.console.tables.event_words import WHY
 from runs.models import LogLine, Run, Wait
 from runs.queries import display
 from runs.queries.actions import Offer
-from runs.queries.progress import shown
+from runs.queries.progress import masked_text
 from runs.queries.run_list import Card
 from runs.queries.shown_attributes import ShownAttribute
 from runs.queries.status import Reason
-from runs.services.undo import Preview, offered
-from runs.story import Effect, Fact, Line
+from runs.services.undo import Preview, effects_to_decide
+from runs.story import Effect, EventLine, Fact
 from runs.story.scale import Placed
-from runs.story.transcript import Said
+from runs.story.transcript import TranscriptMessage
 
 register = template.Library()
 
@@ -44,7 +44,7 @@ def attribute(one: ShownAttribute) -> SafeString:
 @register.filter
 def log_text(line: LogLine) -> SafeString:
     """A line that a node said, without what nobody is shown."""
-    return visible(shown(line))
+    return visible(masked_text(line))
 
 
 @register.filter
@@ -112,13 +112,13 @@ def late_news(news: Mapping[str, Any], tools: dict[str, Any]) -> SafeString:
 
 
 @register.simple_tag(takes_context=True)
-def event(context: template.Context, line: Line) -> SafeString:
+def event(context: template.Context, line: EventLine) -> SafeString:
     """A line of the journal. It looks the same whenever it is drawn."""
     return _once(context, ("event", line.face), lambda: pieces.event(line, context["d"].payload_url))
 
 
 @register.simple_tag(takes_context=True)
-def thing_said(context: template.Context, said: Said) -> SafeString:
+def thing_said(context: template.Context, said: TranscriptMessage) -> SafeString:
     """One thing said in a conversation. It looks the same whenever it is drawn."""
     return _once(context, ("said", said.face), lambda: pieces.thing_said(said, context["d"].payload_url))
 
@@ -141,7 +141,7 @@ def timeline_row(context: template.Context, placed: Placed) -> SafeString:
 @register.simple_tag
 def undoable(run: Run) -> Preview | None:
     """What a cancel would have to say something about; None where there is nothing, or nobody can read it."""
-    found = offered(run)
+    found = effects_to_decide(run)
     if found is None or reads(run.pk):
         return found
     return Preview([replace(each, arguments=str(HIDDEN)) if each.arguments else each for each in found.effects])

@@ -9,7 +9,7 @@ from uuid import UUID
 from ledger import events as e
 from ledger.codec import unpack
 from ledger.models import Event
-from ledger.verification.runs import Line, ReadJournal, compared
+from ledger.verification.runs import EventLine, ReadJournal, compared
 from runs.engine.continuation import HANDOFF, RENEWAL, successor_id
 from runs.models import Run, Signal
 
@@ -28,7 +28,7 @@ class Continuation:
         self.late = 0  # an origin named in the middle of a journal
         self.carried: list[e.SignalCarried] = []
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         match line.event:
             case e.RunCarriedOn() as come if line.seq in (2, 3) and self.come is None:
                 self.come = come

@@ -10,11 +10,11 @@ from ledger import events as e
 from ledger.actors import OUTSIDE
 from ledger.models import LedgerEntry
 from ledger.redacted import masked_key
-from ledger.verification.runs import Line, ReadJournal, compared
+from ledger.verification.runs import EventLine, ReadJournal, compared
 from runs.engine.canonical import digest_of
 from runs.engine.tape import payload_of
 from runs.engine.undoing.plan import Effect, Plan
-from runs.engine.undoing.visit import told
+from runs.engine.undoing.visit import undo_summary
 
 Of = tuple[str, str, int]
 Became = e.EffectUndone | e.EffectLeft
@@ -33,7 +33,7 @@ class Undoing:
         self.end: tuple[int, e.Event] | None = None
         self.wrong: list[str] = []
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         event = line.event
         match event:
             case e.UndoBegun():
@@ -55,9 +55,9 @@ class Undoing:
         if self.plan is None:
             self.wrong.append(f"{named}: the run had not begun to undo")
         elif of in self.became:
-            self.wrong.append(f"{named}: what became of {_of(of)} is told by event {self.became[of][0]}")
+            self.wrong.append(f"{named}: what became of {_key_of(of)} is told by event {self.became[of][0]}")
         elif not self._is_meant(of, event):
-            self.wrong.append(f"{named}: {_of(of)} was not in the plan")
+            self.wrong.append(f"{named}: {_key_of(of)} was not in the plan")
         self.became.setdefault(of, (seq, event))
         self.by_slot[event.slot or ""] = event
 
@@ -80,12 +80,12 @@ class Undoing:
         for effect in self._planned():
             of = effect.run, effect.slot, effect.attempt
             if effect.what != "child" and of not in self.became:  # an active child undoes its own, without an event
-                yield f"event {seq}, {end.KIND}: nothing tells what became of {_of(of)}, which was to be undone"
-        if payload_of(end).get("undo") != told(self.plan, self.by_slot):
+                yield f"event {seq}, {end.KIND}: nothing tells what became of {_key_of(of)}, which was to be undone"
+        if payload_of(end).get("undo") != undo_summary(self.plan, self.by_slot):
             yield f"event {seq}, {end.KIND}: what it says of undoing is not what came of that"
 
 
-def _of(of: Of) -> str:
+def _key_of(of: Of) -> str:
     run, slot, attempt = of
     return f"slot {slot}, attempt {attempt}" + (f", of run {run}" if run else "")
 
@@ -127,7 +127,7 @@ class Effects:
         self.intents: dict[tuple[str | None, int], tuple[e.ToolInvoked, str | None]] = {}
         self.expected: dict[tuple[str | None, int, str], list[_Expected]] = {}
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         """Derive an event's fact; only reads and refused reads have none."""
         event = line.event
         if not isinstance(event, e.ToolReconciled):
@@ -154,7 +154,7 @@ class Effects:
         expected = _Expected(line.seq, event.KIND, event.slot, event.attempt, fact, columns)
         self.expected.setdefault((event.slot, event.attempt, fact), []).append(expected)
 
-    def _expect_undone(self, line: Line, event: e.EffectUndone) -> None:
+    def _expect_undone(self, line: EventLine, event: e.EffectUndone) -> None:
         """Expect the fact about the effect, not about the call that undid it."""
         intent, _ = self.intents.get((event.of_slot, event.of_attempt), (None, None))
         columns = {
@@ -169,7 +169,7 @@ class Effects:
         place = event.of_slot, event.of_attempt, "compensated"
         self.expected.setdefault(place, []).append(_Expected(line.seq, event.KIND, *place, columns))
 
-    def _actor(self, line: Line) -> str:
+    def _actor(self, line: EventLine) -> str:
         match line.event:
             case e.CallbackReceived() | e.CallbackArrivedLate():
                 return OUTSIDE.ref

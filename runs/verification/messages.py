@@ -14,7 +14,7 @@ from ledger.codes import is_rows_code
 from ledger.keys import code_key
 from ledger.kinds import CONTENT_REFUSED
 from ledger.models import Event
-from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
+from ledger.verification.runs import EventLine, ReadJournal, at_most_once, compared
 from runs.engine.tape import payload_of
 from runs.journal.cache import TABLE
 from runs.models import CachedRead, Message
@@ -39,7 +39,7 @@ class Screened:
         self.refused: dict[At, e.ContentWithheld] = {}
         self.wrong: list[str] = []
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         event, at = line.event, (line.event.slot, line.event.attempt)
         match event:
             case e.ContentScreened():
@@ -95,7 +95,7 @@ class Messages:
         self.known: dict[int, dict[str, object]] = {}
         self.wrong: list[str] = []
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         match line.event:
             case e.MessageReceived() as came:
                 self._see(line.seq, came)
@@ -146,7 +146,7 @@ class CachedReads:
         self.hits: list[tuple[int, e.CachedReadTaken]] = []
         self.read: dict[str | None, int] = {}
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         match line.event:
             case e.CachedReadTaken():
                 self.hits.append((line.seq, line.event))

@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from ledger import events as e
-from ledger.verification.runs import SLACK, Line, ReadJournal, compared
+from ledger.verification.runs import SLACK, EventLine, ReadJournal, compared
 from runs.engine.checkpoints.position import REENTERED
 from runs.engine.gating.fields import ABOUT_LENGTH, subject
 from runs.engine.tape import payload_of
@@ -52,7 +52,7 @@ class RunFields:
         self.plan = e.StartPlanned()
         self.is_queued = False
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         match line.event:
             case e.RunCreated() as created if self.created is None:
                 self.created = e.RunCreated(

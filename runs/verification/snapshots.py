@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ledger import events as e
-from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
+from ledger.verification.runs import EventLine, ReadJournal, at_most_once, compared
 from runs.engine.tape import payload_of
 from runs.journal.reader import checksum, cut_digest
 from runs.models import Checkpoint, Incident, Signal
@@ -18,7 +18,7 @@ class Checkpoints:
         self.journal = journal
         self.visits: dict[int, tuple[str, int, str | None]] = {}
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         if isinstance(line.event, e.VisitEntered):
             self.visits[line.seq] = (line.event.node, line.event.visit, payload_of(line.event).get("checkpoint"))
 
@@ -52,7 +52,7 @@ class Signals:
         self.sent: dict[tuple[str, int], int] = {}
         self.taken: dict[tuple[str, int], str | None] = {}
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         if isinstance(line.event, (e.SignalReceived, e.SignalCarried)):
             self.sent[line.event.name, line.event.n] = line.seq
         if isinstance(line.event, e.SignalTaken):
@@ -83,7 +83,7 @@ class Incidents:
         self.lost: dict[int, e.WorkerLost] = {}
         self.released: set[int] = set()
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         if isinstance(line.event, e.WorkerLost):
             self.lost[line.seq] = line.event
         if isinstance(line.event, e.RunReleased):

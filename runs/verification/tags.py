@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from django.db import connection
 
-from ledger.verification.runs import Line, ReadJournal
+from ledger.verification.runs import EventLine, ReadJournal
 
 # Tags that should have a row and don't, or the reverse.
 _DIFFERENT = """
@@ -29,7 +29,7 @@ class SeenBy:
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         """Do nothing."""
 
     def problems(self) -> Iterator[str]:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from ledger import events as e
 from ledger.actors import OUTSIDE
-from ledger.verification.runs import SLACK, Line, ReadJournal, compared
+from ledger.verification.runs import SLACK, EventLine, ReadJournal, compared
 from runs.engine.canonical import callback_token, token_digest
 from runs.engine.gating.fields import BROUGHT
 from runs.engine.journal import WaitSpec, detail_of
@@ -37,7 +37,7 @@ class Key(NamedTuple):
 
 
 @dataclass
-class _Known:
+class _WaitRecord:
     """The journal's account of one wait."""
 
     seq: int
@@ -55,7 +55,7 @@ class Waits:
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
-        self.known: dict[Key, _Known] = {}
+        self.known: dict[Key, _WaitRecord] = {}
         self.tokens: dict[tuple[str | None, int], bytes] = {}
         self.settled: set[tuple[str | None, int]] = set()
         self.grants: dict[str | None, Key] = {}  # a gate's newest approval
@@ -64,7 +64,7 @@ class Waits:
         self.has_ended, self.last_end = False, 0
         self.actors = {"system:engine"}  # everybody who acted on the run
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         event = line.event
         self.actors |= {f"worker:{event.worker}"} if isinstance(event, e.RunClaimed) else {getattr(event, "by", "")}
         match event:
@@ -102,8 +102,8 @@ class Waits:
         if isinstance(event, _SETTLES):
             self.settled.add((event.slot, event.attempt))
 
-    def _open(self, line: Line, key: Key, deadline: str, detail: dict[str, Any]) -> None:
-        self.known[key] = _Known(line.seq, datetime.fromisoformat(deadline), detail)
+    def _open(self, line: EventLine, key: Key, deadline: str, detail: dict[str, Any]) -> None:
+        self.known[key] = _WaitRecord(line.seq, datetime.fromisoformat(deadline), detail)
 
     def _move(self, approval_id: str, deadline: str, *to: str) -> None:
         """Move the deadline of an unanswered question that waits on."""
@@ -112,7 +112,7 @@ class Waits:
             known.deadline = datetime.fromisoformat(deadline)
             known.also += to
 
-    def _intent(self, line: Line, event: e.ToolInvoked) -> None:
+    def _intent(self, line: EventLine, event: e.ToolInvoked) -> None:
         told = payload_of(event)
         token = told.get("callback_token")
         if token is None and "callback_base" in told and event.slot is not None:
@@ -217,7 +217,7 @@ class Waits:
             )
         return is_covered
 
-    def _about(self, what: str, row: Wait, key: Key, known: _Known) -> Iterator[str]:
+    def _about(self, what: str, row: Wait, key: Key, known: _WaitRecord) -> Iterator[str]:
         right: dict[str, Any] = {
             "id": _id(self.journal.run_id, key),
             "deadline": known.deadline,
@@ -243,7 +243,7 @@ class Waits:
             user = f"attempt {row.consumed_attempt} of the call at slot {row.consumed_by}"
             yield f"{what}: it says that {user} used it last, the journal otherwise"
 
-    def _is_put_off(self, row: Wait, known: _Known) -> bool:
+    def _is_put_off(self, row: Wait, known: _WaitRecord) -> bool:
         """Return whether retries and halts can explain a deferred deadline.
         A reopened wait isn't charged for the time its run had ended or was halted. Questions follow their calendar: see
         approvals/deadlines.py."""
@@ -264,7 +264,7 @@ class Waits:
         rounds = [other.n for other in self.known if other[:3] == key[:3]]
         return token if len(rounds) == 1 else frozenset({token, None})
 
-    def _how_it_ended(self, what: str, row: Wait, known: _Known) -> Iterator[str]:
+    def _how_it_ended(self, what: str, row: Wait, known: _WaitRecord) -> Iterator[str]:
         if row.resolution is None:
             if known.ends or row.resolved_by is not None or row.resolved_at is not None:
                 end = known.ends[-1][0] if known.ends else "nothing of who ended it"

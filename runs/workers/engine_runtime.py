@@ -11,7 +11,7 @@ from runs.engine.secrets import NoSecrets
 from runs.engine.thinking.request import request_model
 from runs.engine.threads import ToolThreads
 from runs.journal.asked.policies import InForce
-from runs.journal.asked.queues import QUEUES, Asked
+from runs.journal.asked.queues import QUEUES, QueueNames
 from runs.journal.digests import call_secret, hasher
 from runs.journal.libpq import Pool
 from runs.services.budgets import prices
@@ -24,7 +24,7 @@ def callback_url(token: str) -> str:
 def runtime(threads: ToolThreads | None = None, pool: Pool | None = None) -> Runtime:
     """Return a worker's runtime; `pool` has the connections for reads while runs go on."""
     return Runtime(
-        guards=in_order(features.every(lambda each: each.guards)),
+        guards=in_order(features.parts_of_all(lambda each: each.guards)),
         hasher=hasher(),
         call_secret=call_secret(),
         request_model=request_model,
@@ -35,8 +35,8 @@ def runtime(threads: ToolThreads | None = None, pool: Pool | None = None) -> Run
         budget_queue=settings.DURABLEAGENTS.budget_queue,
         threads=threads or ToolThreads(),
         screens=(features.only(lambda each: each.screens) or tuple)(),
-        queues=Asked(QUEUES, has_roles=False, pool=pool),
-        people=Asked(QUEUES, has_roles=True, pool=pool),
+        queues=QueueNames(QUEUES, has_roles=False, pool=pool),
+        people=QueueNames(QUEUES, has_roles=True, pool=pool),
         policies=InForce(features.only(lambda each: each.policies), pool),
         shows_documents=features.only(lambda each: each.store_documents) is not None,
         secrets=features.only(lambda each: each.secrets) or NoSecrets(),

@@ -28,7 +28,7 @@ from runs import log_messages
 from runs.backoff import pause_seconds
 from runs.engine.journal import WaitSpec
 from runs.fleet import members
-from runs.fleet.incidents import Standing, standing
+from runs.fleet.incidents import ProgressAtLoss, progress_at_loss
 from runs.fleet.procfs import is_running
 from runs.journal import notify
 from runs.models import ENDED, Incident, Process, Run, State, Wait
@@ -156,7 +156,7 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool 
         return False
     now = database_now()
     process = Process.objects.filter(pk=incarnation_id).first()
-    stood = standing(run_id, claimed_seq=head.claimed_seq)
+    stood = progress_at_loss(run_id, claimed_seq=head.claimed_seq)
     is_counted = _count_death(head, run, cause, has_progressed=stood.has_progressed)
     silence = None if process is None else (now - process.last_heartbeat_at).total_seconds()
     lost = e.WorkerLost(
@@ -211,7 +211,7 @@ def _count_death(head: Head, run: Run, cause: Cause, *, has_progressed: bool) ->
     return is_counted
 
 
-def _figures(lost: e.WorkerLost, stood: Standing) -> dict[str, Any]:
+def _figures(lost: e.WorkerLost, stood: ProgressAtLoss) -> dict[str, Any]:
     return {
         "host": lost.host,
         "pid": lost.pid,

@@ -37,7 +37,7 @@ from ledger.codec import KeyMissing
 from ledger.errors import StaleLease, first_line
 from ledger.observers import Driven
 from runs import failpoints, features, log_messages
-from runs.background import kept
+from runs.background import run_forever
 from runs.backoff import Patience
 from runs.connections import dsn
 from runs.engine.agents import registry
@@ -50,7 +50,7 @@ from runs.engine.runtime import Control, Runtime
 from runs.engine.threads import BusyTool, ToolThreads
 from runs.fleet import version_changes
 from runs.fleet.agent_versions import Loaded
-from runs.fleet.incidents import note_cut, standing
+from runs.fleet.incidents import note_cut, progress_at_loss
 from runs.fleet.procfs import host as this_host
 from runs.journal.cache import ReadCache
 from runs.journal.claims import Claim, Worker, claim, reclaim
@@ -196,11 +196,11 @@ class Host:
         teller = Teller(lambda run_id: bell.ring(run_id, 0))
         texts = Texts()
         companions = [
-            asyncio.create_task(kept("the housekeeping", self._housekeeping)),
-            asyncio.create_task(kept("the listener", partial(self._listen, pool))),
-            asyncio.create_task(kept("what nodes say", partial(teller.serve, pool))),
-            asyncio.create_task(kept("the limits", partial(self._limits.serve, pool))),
-            asyncio.create_task(kept("what models say", partial(texts.serve, pool))),
+            asyncio.create_task(run_forever("the housekeeping", self._housekeeping)),
+            asyncio.create_task(run_forever("the listener", partial(self._listen, pool))),
+            asyncio.create_task(run_forever("what nodes say", partial(teller.serve, pool))),
+            asyncio.create_task(run_forever("the limits", partial(self._limits.serve, pool))),
+            asyncio.create_task(run_forever("what models say", partial(texts.serve, pool))),
         ]
         try:
             await self._fill(
@@ -326,7 +326,7 @@ class Host:
             await self._loaded.announce(link)
             await prices.table.refresh_with(link)
             await self._limits.refresh(link)
-            for refresh in features.every(lambda each: each.before_round):
+            for refresh in features.parts_of_all(lambda each: each.before_round):
                 await refresh(link)
             await self._halts.refresh(link, {run_id: control for run_id, (_, control) in self._active.items()})
             news = await read_round(link, self.worker.id, self._loaded.graph_ids(), list(self._active))
@@ -456,7 +456,7 @@ class Host:
         """Release a run cut at the drain's deadline, so that it doesn't count as a death; its calls are in doubt."""
         run_id = UUID(journal.run_id)
         try:
-            read_standing = partial(standing, run_id, claimed_seq=claimed_seq)
+            read_standing = partial(progress_at_loss, run_id, claimed_seq=claimed_seq)
             stood = await asyncio.wait_for(self._house.aside(read_standing), HAND_OVER_SECONDS)
             event = e.RunReleased(reason="drain deadline")
             reply = await asyncio.wait_for(journal.leave("release", [event], state="running"), HAND_OVER_SECONDS)

@@ -69,7 +69,7 @@ def sweep() -> float:
     seconds = 0.0 if fired == BATCH else _seconds_to_next()
     if seconds <= 0 and fired < BATCH and _act_on_due(until):
         seconds = _seconds_to_next()
-    for act in features.every(lambda each: each.sweeps):
+    for act in features.parts_of_all(lambda each: each.sweeps):
         _call(act, until)
     return seconds
 
@@ -179,7 +179,7 @@ def ask_for_time() -> int:
 def sweep_promptly() -> None:
     """Call the features' prompt sweeps."""
     until = time.monotonic() + PASS_SECONDS
-    for prompt in features.every(lambda each: each.prompt_sweeps):
+    for prompt in features.parts_of_all(lambda each: each.prompt_sweeps):
         _call(prompt.act, until)
 
 
@@ -191,7 +191,7 @@ def _call(act: features.Sweep, until: float) -> None:
         _pass_over(what, run_id, f"{what} of it is due and can't be acted on: {first_line(error)}")
 
 
-def each(find: Callable[..., list[UUID]], act: Callable[[UUID], object], what: str) -> int:
+def act_on_each(find: Callable[..., list[UUID]], act: Callable[[UUID], object], what: str) -> int:
     """Act on each run found, skipping for a while those that fail. Returns how many were found."""
     run_ids = find(excluding=_passed_over())
     for run_id in run_ids:

@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db import OperationalError
 
 from runs import features, log_messages
-from runs.background import kept, kept_thread
+from runs.background import kept_thread, run_forever
 from runs.backoff import Patience
 from runs.connections import sign_connections
 from runs.engine.agents import registry
@@ -100,7 +100,7 @@ class Worker:
     async def _serve(self) -> None:
         from runs.workers.run_loop import Host
 
-        pulse = asyncio.create_task(kept("the pulse", self._keep_pulse), name="pulse")
+        pulse = asyncio.create_task(run_forever("the pulse", self._keep_pulse), name="pulse")
         await self._announce()
         host = Host(slots=self._slots, incarnation=incarnation_id(self._identity), is_fenced=_fence(self._presence))
         self._host = host
@@ -214,7 +214,7 @@ class Worker:
 
 def _fence(presence: Presence) -> Callable[[], bool]:
     """Return a function that says whether this worker must claim and send nothing for now."""
-    fences = tuple(features.every(lambda each: each.fences))
+    fences = tuple(features.parts_of_all(lambda each: each.fences))
     if not fences:
         return lambda: not presence.is_held
     return lambda: not presence.is_held or any(fence() for fence in fences)

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.core.management.base import CommandParser
 
 from approvals.policy import VERDICTS
-from ledger.management.in_process import ApiCommand, add_caller, caller_of, shown
+from ledger.management.in_process import ApiCommand, add_caller, caller_of, output_lines
 
 _COLUMNS = ("id", "state", "queue", "title", "run_id", "deadline")
 _FIELDS = (*_COLUMNS, "tool", "plan", "plan_hash")
@@ -43,5 +43,5 @@ class Command(ApiCommand):
         else:
             body = {name: given[name] for name in ("verdict", "plan_hash", "justification")}
             found = caller.post(f"approvals/{given['approval']}/decision", body)
-        for line in shown(found, given, _COLUMNS if verb != "show" else _FIELDS):
+        for line in output_lines(found, given, _COLUMNS if verb != "show" else _FIELDS):
             self.stdout.write(line)

@@ -137,7 +137,7 @@ def passkey_to_show(user: User, terms: dict[str, Any]) -> dict[str, Any]:
     """Return the context of a page that asks for a factor: if there is a device, and usable passkey options."""
     told: dict[str, Any] = {"has_device": factors.has_device(user)}
     if passkeys.is_usable(user):
-        told["passkey"] = passkeys.shown(*passkeys.to_use(terms, user))
+        told["passkey"] = passkeys.button_data(*passkeys.to_use(terms, user))
     return told
 
 

@@ -16,7 +16,7 @@ from allauth.mfa.totp.internal.auth import format_hotp_value, generate_totp_secr
 from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
 
-from durableagents.contrib.accounts.sealing import Adapter, FactorUnreadable, counted, data_of, of
+from durableagents.contrib.accounts.sealing import Adapter, FactorUnreadable, counted, data_of, sealed_for
 from durableagents.identity import throttle
 from ledger.acting import acting
 from ledger.actors import Actor
@@ -90,7 +90,7 @@ class Draft:
 def draft(user: User, sealed: str = "") -> Draft:
     """Return a new secret, or the session's earlier one. Raises FactorUnreadable."""
     adapter = Adapter()
-    with of(user):
+    with sealed_for(user):
         secret = adapter.decrypt(sealed) if sealed else generate_totp_secret()
         sealed = sealed or adapter.encrypt(secret)
         svg = adapter.build_totp_svg(adapter.build_totp_url(user, secret))
@@ -113,7 +113,7 @@ def of_account(user: User) -> tuple[Authenticator | None, int]:
     codes = found.get(Authenticator.Type.RECOVERY_CODES)
     if codes is None:
         return found.get(Authenticator.Type.TOTP), 0
-    with of(user):
+    with sealed_for(user):
         return found.get(Authenticator.Type.TOTP), len(_readable(codes).get_unused_codes())
 
 
@@ -124,7 +124,7 @@ def set_up(user: User, sealed: str, code: str, *, by: Actor) -> list[str]:
     if not (code.isascii() and code.isdecimal() and len(code) == DIGITS):
         raise NoCode
     throttle.count(tries, str(user.pk))
-    with of(user):
+    with sealed_for(user):
         secret = Adapter().decrypt(sealed)
         step = _step_of(secret, code)
         if step is None:
@@ -145,7 +145,7 @@ def set_up(user: User, sealed: str, code: str, *, by: Actor) -> list[str]:
 
 def renew_codes(user: User, *, by: Actor) -> list[str]:
     """Replace the recovery codes with ten new ones. Raises NoFactor."""
-    with acting(by), of(user):
+    with acting(by), sealed_for(user):
         if not Authenticator.objects.select_for_update().filter(user_id=user.pk, type__in=_FACTORS).exists():
             raise NoFactor
         return new_codes(user)
@@ -183,7 +183,7 @@ def check(user: User, code: str, *, by: Actor) -> str:
     is_recovery = len(code) == RECOVERY_DIGITS
     allowance = recovery_tries if is_recovery else tries
     throttle.count(allowance, str(user.pk))
-    with of(user):
+    with sealed_for(user):
         is_right = _use_recovery_code(user, code, by) if is_recovery else _use_totp(user, code)
     if not is_right:
         raise WrongCode

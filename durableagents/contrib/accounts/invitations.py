@@ -74,7 +74,7 @@ def invite(
                 made_at=now,
                 expires_at=now + timedelta(days=days),
             )
-            acted("invite", by=by, subject=f"user:{name}", justification=reason, after=_told(row), at=now)
+            acted("invite", by=by, subject=f"user:{name}", justification=reason, after=_invitation_values(row), at=now)
     except IntegrityError as error:
         raise AlreadyInvited(name) from error
     return row, links.address("invited", token)
@@ -125,7 +125,9 @@ def revoke(invitation_id: int, *, by: Actor, justification: str) -> None:
 def _end(row: Invitation, by: Actor, reason: str) -> None:
     row.revoked_at = database_now()
     row.save(update_fields=["revoked_at"])
-    acted("invitation_revoke", by=by, subject=f"user:{row.username}", justification=reason, before=_told(row))
+    acted(
+        "invitation_revoke", by=by, subject=f"user:{row.username}", justification=reason, before=_invitation_values(row)
+    )
 
 
 def find(token: str) -> Invitation:
@@ -155,7 +157,7 @@ def accept(token: str, *, password: str, address: str) -> User:
                 "invitation_accept",
                 by=Actor("user", name, auth="token", address=address, person=user.pk),
                 subject=f"user:{name}",
-                after={**_told(row), "invited_by": row.made_by},
+                after={**_invitation_values(row), "invited_by": row.made_by},
                 at=now,
             )
     except IntegrityError as error:
@@ -197,7 +199,7 @@ def _usable(row: Invitation | None) -> Invitation:
     return row
 
 
-def _told(row: Invitation) -> dict[str, object]:
+def _invitation_values(row: Invitation) -> dict[str, object]:
     return {
         "email": row.email,
         "roles": row.roles,

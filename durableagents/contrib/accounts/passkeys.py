@@ -18,7 +18,7 @@ from django.db import IntegrityError, connection
 
 from durableagents.contrib.accounts import factors, webauthn
 from durableagents.contrib.accounts.assertions import ALGORITHMS, LIVES_SECONDS, Signed, key_digest, text_of
-from durableagents.contrib.accounts.sealing import Adapter, FactorUnreadable, counted, data_of, naming_key, of
+from durableagents.contrib.accounts.sealing import Adapter, FactorUnreadable, counted, data_of, naming_key, sealed_for
 from durableagents.contrib.accounts.webauthn import Challenge, WrongPasskey
 from ledger.acting import acting
 from ledger.actors import Actor
@@ -64,7 +64,7 @@ def things(what: str, person: int | None = None) -> dict[str, Any]:
 def of_account(user: User) -> list[Passkey]:
     """Return an account's passkeys, oldest first."""
     rows = Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.WEBAUTHN).order_by("pk")
-    with of(user):
+    with sealed_for(user):
         return [_read(row) for row in rows]
 
 
@@ -111,8 +111,8 @@ def set_up(user: User, token: str, answer: str, name: str, *, by: Actor) -> list
     PasskeysUnavailable, PasskeyTooLate, WrongPasskey, TooManyPasskeys, InvalidInput."""
     where, name = webauthn.site(), _name(name)
     given = webauthn.answer_in(answer)
-    made = webauthn.made(given, webauthn.take(token, things(MAKE, user.pk)), where)
-    with acting(by), of(user):
+    made = webauthn.verify_registration(given, webauthn.take(token, things(MAKE, user.pk)), where)
+    with acting(by), sealed_for(user):
         User.objects.select_for_update().get(pk=user.pk)
         if Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.WEBAUTHN).count() >= MOST:
             raise TooManyPasskeys
@@ -166,7 +166,7 @@ def _name(text: str) -> str:
     return name
 
 
-def shown(challenge: Challenge, options: dict[str, Any]) -> dict[str, str]:
+def button_data(challenge: Challenge, options: dict[str, Any]) -> dict[str, str]:
     """Return the data of a page's button for its script (static/js/passkeys.js)."""
     return {"token": challenge.token, "options": json.dumps(options), "origin": webauthn.site().origin}
 

@@ -50,7 +50,7 @@ def counted(data: dict[str, Any], name: str, *, default: int | None = None) -> i
 
 
 @contextmanager
-def of(user: Any) -> Iterator[None]:
+def sealed_for(user: Any) -> Iterator[None]:
     """Bind encryption and decryption inside to this account."""
     token = _whose.set(str(user.pk))
     try:

@@ -111,7 +111,7 @@ def end_everywhere(user_id: int) -> int:
 
 
 def _tell_ended(user_id: int, request: HttpRequest | None) -> None:
-    for act in features.every(lambda each: each.on_sessions_ended):
+    for act in features.parts_of_all(lambda each: each.on_sessions_ended):
         act(user_id, request)
 
 
@@ -143,13 +143,13 @@ def places(user: User, session_key: str | None = None) -> list[Place]:
         rows = cursor.fetchall()
     own, good = digest_of(session_key), _auth_hash(user)
     return [
-        Place(bytes(key).hex(), since, _seen(since, ends), address, browser_of(name), bytes(key) == own)
+        Place(bytes(key).hex(), since, _last_seen(since, ends), address, browser_of(name), bytes(key) == own)
         for key, since, address, name, auth_hash, ends in rows
         if bytes(auth_hash) == good
     ]
 
 
-def _seen(since: datetime, ends: datetime) -> datetime | None:
+def _last_seen(since: datetime, ends: datetime) -> datetime | None:
     """Return when its user was last seen: half an hour before its end, unless that is near the twelve-hour limit."""
     return ends - IDLE if ends < since + LONGEST - timedelta(minutes=1) else None
 

@@ -36,7 +36,7 @@ class Account(OwnPage):
         context: dict[str, Any] = {
             "sessions": signed_in.places(user, request.session.session_key),
             "keys": own_keys(user).order_by("-created_at")[:100],
-            "panels": [panel(request) for panel in features.every(lambda each: each.account_panels)],
+            "panels": [panel(request) for panel in features.parts_of_all(lambda each: each.account_panels)],
             "key_form": (form or KeyForm()) if user.has_perm(ISSUE_OWN) else None,
         }
         return self.show(request, context, status=status)

@@ -18,7 +18,7 @@ from durableagents.contrib.accounts import again, invitations, mail, resets, sig
 from durableagents.contrib.accounts.models import Invitation
 from durableagents.contrib.accounts.views_own import shown_once
 from durableagents.identity.auth import ISSUE_OWN
-from durableagents.identity.people import held
+from durableagents.identity.people import group_names
 from durableagents.identity.rights import (
     LastAdministrator,
     known_roles,
@@ -103,7 +103,7 @@ class People(AdminPage):
         after = request.GET.get("after", "").replace("\x00", "")[:150]
         rows = list(
             User.objects.filter(username__gt=after)
-            .annotate(held=held("pk"), keys=Count("api_keys", filter=_WORKS))
+            .annotate(held=group_names("pk"), keys=Count("api_keys", filter=_WORKS))
             .order_by("username")[: SHOWN + 1]
         )
         reading, for_two = roles_that_read(), is_guarded("roles")
@@ -202,7 +202,7 @@ class Person(AdminPage):
 
     def tell(self, request: HttpRequest, user_id: int, refused: Refused | None = None) -> HttpResponse:
         """Show the page, with a refused form of roles."""
-        user: Any = User.objects.filter(pk=user_id).annotate(held=held("pk")).first()
+        user: Any = User.objects.filter(pk=user_id).annotate(held=group_names("pk")).first()
         if user is None:
             raise NotFound("account", user_id)
         known = known_roles()

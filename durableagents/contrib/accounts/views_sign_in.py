@@ -93,7 +93,7 @@ class PasskeySignIn(View):
 
     def get(self, request: HttpRequest) -> HttpResponse:
         try:
-            told: dict[str, str] = passkeys.shown(*passkeys.to_use(passkeys.things(passkeys.SIGN_IN)))
+            told: dict[str, str] = passkeys.button_data(*passkeys.to_use(passkeys.things(passkeys.SIGN_IN)))
         except DurableAgentsError as refusal:
             told = {"problem": refusal.detail}
         response = JsonResponse(told)

@@ -257,7 +257,7 @@ class NewPasskey(OfEveryone):
         name = request.POST.get("name", "")[: passkeys.MAX_NAME]
         context: dict[str, Any] = {"is_making": True, "refused": refused, "name": name}
         try:
-            context["passkey"] = passkeys.shown(*passkeys.to_make(self.user))
+            context["passkey"] = passkeys.button_data(*passkeys.to_make(self.user))
         except DurableAgentsError as why:
             context["refused"] = refused or why
         failed = context["refused"]

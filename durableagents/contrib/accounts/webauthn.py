@@ -156,7 +156,7 @@ def answer_in(text: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class NewPasskey:
     """A new passkey."""
 
     credential: bytes
@@ -164,7 +164,7 @@ class Made:
     counter: int
 
 
-def made(answer: dict[str, Any], terms: dict[str, Any], where: Site) -> Made:
+def verify_registration(answer: dict[str, Any], terms: dict[str, Any], where: Site) -> NewPasskey:
     """Verify a registration (§ 7.1). Raises WrongPasskey."""
     from fido2 import cbor
     from fido2.server import Fido2Server
@@ -177,6 +177,6 @@ def made(answer: dict[str, Any], terms: dict[str, Any], where: Site) -> Made:
         found = data.credential_data
         if found is None or found.public_key.get(3) not in ALGORITHMS:
             raise ValueError("its kind of key is not taken")
-        return Made(bytes(found.credential_id), cbor.encode(dict(found.public_key)), data.counter)
+        return NewPasskey(bytes(found.credential_id), cbor.encode(dict(found.public_key)), data.counter)
     except UNREADABLE as error:
         raise WrongPasskey(f"{error}"[:200].rstrip(".") or "it can't be read") from None

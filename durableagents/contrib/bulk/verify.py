@@ -8,7 +8,7 @@ from typing import Any
 from durableagents.contrib.bulk.models import BatchItem
 from durableagents.contrib.bulk.working import PROPOSED
 from ledger.models import ActRecord, OverrideRecord
-from ledger.verification.runs import Line, ReadJournal
+from ledger.verification.runs import EventLine, ReadJournal
 from runs.services.settling.agreeing import PROPOSE
 
 
@@ -18,7 +18,7 @@ class Batches:
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         """Do nothing: no event concerns batches."""
 
     def problems(self) -> Iterator[str]:

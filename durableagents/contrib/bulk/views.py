@@ -65,11 +65,11 @@ class BatchesPage(Page):
         rows = newest(person=request.user.pk, held=roles(request.user), limit=PAGE_SIZE + 1, beyond=beyond)
         shown = progress_of(rows[:PAGE_SIZE])
         more = closed(rows[PAGE_SIZE - 1].made_at, rows[PAGE_SIZE - 1].pk) if len(rows) > PAGE_SIZE else ""
-        context = {"batches": [_Shown(one) for one in shown], "more": more, "is_from_start": beyond is None}
+        context = {"batches": [_BatchView(one) for one in shown], "more": more, "is_from_start": beyond is None}
         return self.show(request, context)
 
 
-class _Shown:
+class _BatchView:
     """A batch as a page shows it."""
 
     def __init__(self, progress: Any) -> None:
@@ -221,7 +221,7 @@ class BatchPage(Page):
         context = {
             "receipt": batch.receipt if viewer().reads_all else None,
             "refused": refused,
-            "b": _Shown(progress_of([batch])[0]),
+            "b": _BatchView(progress_of([batch])[0]),
             "rows": rows[:ITEMS_SHOWN],
             "seen": visible_runs(rows),
             "outcome": outcome or "",

@@ -139,7 +139,7 @@ class BusinessDeadlines(Deadlines):
         return replace(
             plain,
             counted=texts.counted_in(terms),
-            then=texts.then(terms, approval.escalated_to or []),
+            then=texts.timeout_text(terms, approval.escalated_to or []),
             so_far=texts.so_far(approval.escalated_to or [], approval.reminded),
             is_endless=terms.get("on_timeout") == "remind",
         )

@@ -26,7 +26,7 @@ def _working(text: str) -> str:
     return f"{number} working {unit}"
 
 
-def then(terms: Mapping[str, Any], escalated_to: Sequence[str]) -> str:
+def timeout_text(terms: Mapping[str, Any], escalated_to: Sequence[str]) -> str:
     """Return what happens if nobody decides."""
     if terms.get("on_timeout") == "remind":
         return "There is no deadline. Approvers are reminded until one of them decides."

@@ -13,7 +13,7 @@ from durableagents.contrib.calendars.progress import Progress, next_look, step
 from durableagents.contrib.calendars.terms import Course, plus, resume_clock, stop_clock
 from ledger import events as e
 from ledger.clock import database_now
-from ledger.verification.runs import SLACK, Line, ReadJournal, compared
+from ledger.verification.runs import SLACK, EventLine, ReadJournal, compared
 from runs.engine.gating import timing
 from runs.engine.tape import payload_of
 
@@ -31,7 +31,7 @@ class TimeChecks(DeadlineChecks):
         self.last_reminder: dict[str, int] = {}
         self.changed: dict[str, str] = {}  # what an approval is a change of
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         super().see(line)
         if isinstance(line.event, e.PlanAmended):
             self.changed[line.event.next] = line.event.approval_id
@@ -43,7 +43,7 @@ class TimeChecks(DeadlineChecks):
     def knows(self, id: str) -> bool:
         return id in self.of
 
-    def move(self, line: Line, id: str, event: e.Event) -> None:
+    def move(self, line: EventLine, id: str, event: e.Event) -> None:
         course, seq = self.of[id].course, line.seq
         match event:
             case e.ApprovalReminded():
@@ -95,7 +95,7 @@ class TimeChecks(DeadlineChecks):
     def _queues(self, id: str) -> list[str]:
         return [event.to for _, event in self.went.get(id, [])]
 
-    def _wrong_clock(self, line: Line, event: e.InquiryMade | e.InquiryEnded) -> Iterator[str]:
+    def _wrong_clock(self, line: EventLine, event: e.InquiryMade | e.InquiryEnded) -> Iterator[str]:
         """Check that a clock stopped or resumed by its terms, and by the right time."""
         known, what = self.of[event.approval_id], f"event {line.seq}: the clock of approval {event.approval_id}"
         course, calendar = known.course, self.clock.calendar(known.course)
@@ -149,7 +149,7 @@ class TimeChecks(DeadlineChecks):
         return found
 
 
-def _at(event: e.InquiryMade | e.InquiryEnded, line: Line) -> datetime:
+def _at(event: e.InquiryMade | e.InquiryEnded, line: EventLine) -> datetime:
     """Return the event's own time: its line is a little later."""
     clock = payload_of(event).get("clock")
     at = clock.get("at") if isinstance(clock, dict) else None

@@ -12,7 +12,7 @@ from django.urls import reverse
 from pydantic import Field
 
 from approvals.queues.acts import Name
-from approvals.queues.views import ForAdmins, QueueAct, QueuePage, QueuesPage, done, is_on, moment
+from approvals.queues.views import ForAdmins, QueueAct, QueuePage, QueuesPage, is_on, moment, perform_act
 from durableagents.contrib.calendars import absences, deputies, queries, services
 from durableagents.contrib.calendars.hours import DAYS
 from durableagents.contrib.calendars.services import AbsenceBody, CalendarBody, DeputyBody, Text, TimingBody
@@ -169,7 +169,7 @@ class CalendarPosts(ForAdmins, CalendarsPage):
         def act(form: Sent, by: Actor) -> None:
             services.set_calendar(form.read(CalendarForm).as_body(), is_new=True, by=by)
 
-        return done(request, "add_calendar", act, "Calendar added.", self.tell) or redirect("calendars")
+        return perform_act(request, "add_calendar", act, "Calendar added.", self.tell) or redirect("calendars")
 
 
 class _CalendarAct(ForAdmins, OneCalendarPage):
@@ -184,7 +184,7 @@ class _CalendarAct(ForAdmins, OneCalendarPage):
         def tell(request: HttpRequest, refused: Refused) -> HttpResponse:
             return self.tell(request, calendar, refused)
 
-        return done(request, type(self).__name__, act, self.words, tell) or self.after(calendar)
+        return perform_act(request, type(self).__name__, act, self.words, tell) or self.after(calendar)
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         raise NotImplementedError
@@ -239,7 +239,7 @@ class _PersonalAct(QueuesPage):
             self.act(form, by, **which)
 
         name = "-".join([self.form, *map(str, which.values())])
-        return done(request, name, act, self.words, self.tell) or redirect("queues")
+        return perform_act(request, name, act, self.words, self.tell) or redirect("queues")
 
     def act(self, form: Sent, by: Actor, **which: int) -> None:
         raise NotImplementedError

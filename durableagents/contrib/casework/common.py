@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from pydantic import Field
 
 from approvals.models import Approval, ApprovalState, Delegation, Inquiry
-from approvals.policy import Standing
+from approvals.policy import Authority
 from approvals.queues.acts import Name
 from approvals.queues.standing import facts_of
 from approvals.queues.who import account, can_look, check_text, wrong
@@ -49,7 +49,7 @@ class DelegationBody(SteerBody):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class OpenQuestion:
     """An open question with its run, head and wait, locked."""
 
     head: Head
@@ -59,7 +59,7 @@ class Held:
     now: datetime
 
 
-def held(approval_id: UUID, by: Actor) -> Held:
+def lock_open_question(approval_id: UUID, by: Actor) -> OpenQuestion:
     """Lock an open question. Raises NotFound, AlreadyDecided, RecordDamaged."""
     unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
     if unlocked is None:
@@ -69,10 +69,10 @@ def held(approval_id: UUID, by: Actor) -> Held:
     head, run, wait, approval = locked_question(unlocked, by)
     now = database_now()
     check_deadline(approval, wait, now)
-    return Held(head, run, wait, approval, now)
+    return OpenQuestion(head, run, wait, approval, now)
 
 
-def decider(approval_id: UUID, by: Actor) -> tuple[Held, Standing]:
+def decider(approval_id: UUID, by: Actor) -> tuple[OpenQuestion, Authority]:
     """Lock it for a person who may decide it. Raises Forbidden, AlreadyVoted as well."""
     unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
     if unlocked is None:
@@ -80,7 +80,7 @@ def decider(approval_id: UUID, by: Actor) -> tuple[Held, Standing]:
     require_standing(unlocked, facts_of(unlocked, None, by, frozenset([by.role])), by)
     if by.person is None:
         raise Forbidden("Only a person with an account can ask about an approval or delegate it.")
-    found = held(approval_id, by)
+    found = lock_open_question(approval_id, by)
     facts = facts_of(found.approval, found.run, by, frozenset([by.role]), locked=True)
     return found, require_standing(found.approval, facts, by)
 

@@ -12,7 +12,7 @@ from approvals.models import Approval, Delegation
 from approvals.policy import No, judge
 from approvals.queues.standing import facts_of
 from approvals.queues.who import wrong
-from durableagents.contrib.casework.common import by_whom, decider, free, held, named
+from durableagents.contrib.casework.common import by_whom, decider, free, lock_open_question, named
 from durableagents.contrib.casework.inquiries import AlreadyEnded
 from ledger import events as e
 from ledger.actors import Actor
@@ -119,7 +119,7 @@ def take_back(approval_id: UUID, n: int, *, justification: str, by: Actor) -> De
         raise Forbidden(
             f"Only {unlocked.by.partition(':')[2]}, who delegated it, and {unlocked.to} may end the delegation."
         )
-    why, found = justified("delegate_end", justification), held(approval_id, by)
+    why, found = justified("delegate_end", justification), lock_open_question(approval_id, by)
     row = Delegation.objects.select_for_update().get(pk=unlocked.pk)
     if not row.is_authentic:
         raise NotFound("delegation", f"{approval_id}/{n}")

@@ -11,7 +11,7 @@ from django.db import transaction
 from approvals.deadlines import MovedClock, deadlines, restart_deadline, time_events
 from approvals.models import Approval, Inquiry
 from approvals.queues.who import can_look, wrong
-from durableagents.contrib.casework.common import Held, by_whom, decider, free, held, named
+from durableagents.contrib.casework.common import OpenQuestion, by_whom, decider, free, lock_open_question, named
 from ledger import events as e
 from ledger.accounts import PROOF
 from ledger.actors import Actor
@@ -74,7 +74,7 @@ def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
         n=n,
         payload={"question": text} | ({} if moved is None else {"clock": moved.record}),
     )
-    _put(found, moved)
+    _store_inquiry(found, moved)
     acted(
         "inquiry",
         by=by,
@@ -120,7 +120,7 @@ def _find(approval_id: UUID, n: int) -> Inquiry:
 
 
 def _end(approval_id: UUID, n: int, outcome: str, text: str, *, by: Actor) -> Inquiry:
-    found = held(approval_id, by)
+    found = lock_open_question(approval_id, by)
     row = Inquiry.objects.select_for_update().get(approval=approval_id, n=n)
     if not row.is_authentic:
         raise NotFound("inquiry", f"{approval_id}/{n}")
@@ -142,7 +142,7 @@ def _end(approval_id: UUID, n: int, outcome: str, text: str, *, by: Actor) -> In
         n=n,
         payload={"answer": text} | clock,
     )
-    _put(found, moved)
+    _store_inquiry(found, moved)
     acted(
         "inquiry_answer" if outcome == ANSWERED else "inquiry_withdraw",
         by=by,
@@ -176,7 +176,7 @@ def _tell(kind: str, row: Inquiry, person: int) -> None:
     )
 
 
-def _in_journal(found: Held) -> tuple[int, set[int]]:
+def _in_journal(found: OpenQuestion) -> tuple[int, set[int]]:
     """Return how many inquiries the slot's journal has, and the numbers of this approval's open ones."""
     made, open_ = 0, set()
     for event in time_events(found.approval, found.wait):
@@ -191,7 +191,7 @@ def _in_journal(found: Held) -> tuple[int, set[int]]:
     return made, open_
 
 
-def _put(found: Held, moved: MovedClock | None) -> None:
+def _store_inquiry(found: OpenQuestion, moved: MovedClock | None) -> None:
     if moved is not None:
         restart_deadline(found.approval, found.wait, moved.deadline, found.now)
         if found.approval.look_at is None or found.approval.look_at > found.now:

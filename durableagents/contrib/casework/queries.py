@@ -15,7 +15,7 @@ from django.db.models import TextField
 from django.db.models.expressions import RawSQL
 
 from approvals.api.schemas import ClaimRow
-from approvals.brief import Brief
+from approvals.brief import ApprovalDetail
 from approvals.guards import ApprovalFilter, ApprovalPanel
 from approvals.models import Approval, ApprovalState
 from durableagents.contrib.casework.models import Claim
@@ -163,7 +163,7 @@ def _claims_of(approval: Any, room: int = 1) -> Claims:
     return Claims(viewer().person, active, history, max(1, room))
 
 
-def approval_panels(opened: Brief) -> list[ApprovalPanel]:
+def approval_panels(opened: ApprovalDetail) -> list[ApprovalPanel]:
     """Return the panels of an approval's page: its claims, their history, and a note where it is decided."""
     claims = _claims_of(opened.approval, opened.now.missing if opened.now is not None else 1)
     return [

@@ -14,7 +14,7 @@ from django.db.models import TextField
 from django.db.models.expressions import RawSQL
 
 from approvals.api.schemas import DelegationRow, InquiryRow
-from approvals.brief import Brief
+from approvals.brief import ApprovalDetail
 from approvals.guards import ApprovalPanel
 from approvals.models import Approval, Delegation, Inquiry
 from ledger.rows import row_of
@@ -133,7 +133,7 @@ def talk_annotations(is_whole: bool) -> dict[str, RawSQL]:
     return {"casework_talk": RawSQL(sql, [], output_field=TextField())} if is_whole else {}
 
 
-def talk_panels(opened: Brief) -> list[ApprovalPanel]:
+def talk_panels(opened: ApprovalDetail) -> list[ApprovalPanel]:
     """Return the panel of an approval's inquiries and delegations, and of its earlier revisions'."""
     revisions: list[Any] = [opened.approval, *(each.approval for each in opened.earlier)]
     read, barred = [each.casework_talk for each in revisions], {opened.approval.run.creator, *opened.voters}

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from approvals import services
-from approvals.brief import Brief, brief
+from approvals.brief import ApprovalDetail, load_approval_detail
 from approvals.cases.views import DecidersPage
 from approvals.views import Deciding, InboxPage
 from durableagents.contrib.casework import delegations, inquiries
@@ -73,11 +73,16 @@ class _Act(InboxPage):
     http_method_names = ["post"]
 
     def done(
-        self, request: HttpRequest, approval_id: UUID, name: str, act: Callable[[Sent, Brief, Actor], None], words: str
+        self,
+        request: HttpRequest,
+        approval_id: UUID,
+        name: str,
+        act: Callable[[Sent, ApprovalDetail, Actor], None],
+        words: str,
     ) -> HttpResponse:
         """Perform the act and show the case; a refused form is shown again."""
         held = roles(request.user)
-        opened = brief(approval_id, held, actor(request, ""))
+        opened = load_approval_detail(approval_id, held, actor(request, ""))
         form, somebody = Sent(request), actor(request, (ordered(held) or [""])[0])
         try:
             act(form, opened, somebody)
@@ -96,7 +101,7 @@ class _DecidersAct(Deciding, _Act):
     def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
         held = roles(request.user)
 
-        def as_decider(form: Sent, opened: Brief, somebody: Actor) -> None:
+        def as_decider(form: Sent, opened: ApprovalDetail, somebody: Actor) -> None:
             type(self).act(approval_id, form, by=services.actor_for_decision(opened.approval, somebody, held))
 
         return self.done(request, approval_id, self.name, as_decider, self.words)
@@ -128,7 +133,7 @@ class Answers(_Act):
     """Answer an inquiry."""
 
     def post(self, request: HttpRequest, approval_id: UUID, n: int) -> HttpResponse:
-        def act(form: Sent, opened: Brief, by: Actor) -> None:
+        def act(form: Sent, opened: ApprovalDetail, by: Actor) -> None:
             inquiries.answer(approval_id, n, answer=form.read(AnswerBody).answer, by=by)
 
         return self.done(request, approval_id, f"answer-{n}", act, "Answer added to the case.")
@@ -138,7 +143,7 @@ class InquiryWithdrawals(_Act):
     """Withdraw an inquiry."""
 
     def post(self, request: HttpRequest, approval_id: UUID, n: int) -> HttpResponse:
-        def act(form: Sent, opened: Brief, by: Actor) -> None:
+        def act(form: Sent, opened: ApprovalDetail, by: Actor) -> None:
             why = form.read(SteerBody).justification
             inquiries.withdraw(approval_id, n, justification=why, by=replace(by, role=_as(opened, by)))
 
@@ -149,13 +154,13 @@ class DelegationEnds(_Act):
     """End a delegation."""
 
     def post(self, request: HttpRequest, approval_id: UUID, n: int) -> HttpResponse:
-        def act(form: Sent, opened: Brief, by: Actor) -> None:
+        def act(form: Sent, opened: ApprovalDetail, by: Actor) -> None:
             why = form.read(SteerBody).justification
             delegations.take_back(approval_id, n, justification=why, by=replace(by, role=_as(opened, by)))
 
         return self.done(request, approval_id, f"back-{n}", act, "Delegation ended.")
 
 
-def _as(opened: Brief, by: Actor) -> str:
+def _as(opened: ApprovalDetail, by: Actor) -> str:
     """Return the actor under the queue's role, if they decide there."""
     return opened.role if opened.is_mine else by.role

@@ -15,7 +15,7 @@ from ledger.redacted import masked_key
 from runs import failpoints
 from runs.engine.agents import registry
 from runs.engine.canonical import digest_of, plain, printable
-from runs.engine.errors import brief
+from runs.engine.errors import describe_error
 from runs.engine.tools import FOR_DISPATCH, Tool, ToolCall
 
 
@@ -38,7 +38,7 @@ def _record_async(function: Callable[..., Any], path: Path) -> Callable[..., Any
         try:
             answer = await function(args, call)
         except Exception as error:
-            _append(path, "raised", args, call, error=brief(error))
+            _append(path, "raised", args, call, error=describe_error(error))
             raise
         return _record_end(path, args, call, answer)
 
@@ -52,7 +52,7 @@ def _record_sync(function: Callable[..., Any], path: Path) -> Callable[..., Any]
         try:
             answer = function(args, call)
         except Exception as error:
-            _append(path, "raised", args, call, error=brief(error))
+            _append(path, "raised", args, call, error=describe_error(error))
             raise
         return _record_end(path, args, call, answer)
 

@@ -19,7 +19,7 @@ from psycopg_pool import PoolTimeout
 from durableagents.contrib.certify.models import Probe
 from ledger.errors import first_line
 from runs.backoff import Patience
-from runs.engine.certification import NOT_PROBED, Certificate, Certificates, Standing, Word
+from runs.engine.certification import NOT_PROBED, Certificate, Certificates, ProbeVerdict, Word
 from runs.engine.fingerprint import tool_digest
 from runs.engine.tools import Tool
 from runs.journal.libpq import Pool
@@ -96,7 +96,7 @@ def newest_result(results: Iterable[ProbeResult], agent: str, tool: Tool) -> Pro
     return next(iter([*same, *(each for each in named if each.probe.agent == agent)]), None)
 
 
-def standing_of(result: ProbeResult | None, tool: Tool, *, elapsed: float = 0.0) -> Standing:
+def standing_of(result: ProbeResult | None, tool: Tool, *, elapsed: float = 0.0) -> ProbeVerdict:
     """Return what a keyed tool's newest result means `elapsed` seconds after it was read."""
     if result is None:
         return NOT_PROBED
@@ -105,7 +105,7 @@ def standing_of(result: ProbeResult | None, tool: Tool, *, elapsed: float = 0.0)
         word = "changed"
     elif word == "certified" and result.seconds - elapsed <= 0:
         word = "expired"
-    return Standing(word, result.word, result.probe.expires_at)
+    return ProbeVerdict(word, result.word, result.probe.expires_at)
 
 
 def read_certificates() -> Callable[[str, Tool], Certificate]:
@@ -132,9 +132,9 @@ class CachedCertificates(Certificates):
         self._read_at = float("-inf")
         self._reading = asyncio.Lock()
         # Unsafe findings by the tool's digest. A restored database may lack them: they stay until a later probe.
-        self._unsafe: dict[str, tuple[datetime, Standing]] = {}
+        self._unsafe: dict[str, tuple[datetime, ProbeVerdict]] = {}
 
-    async def standing(self, agent: str, tool: Tool, *, is_fresh: bool = False) -> Standing:
+    async def standing(self, agent: str, tool: Tool, *, is_fresh: bool = False) -> ProbeVerdict:
         await self._read(time.monotonic() if is_fresh else time.monotonic() - CACHE_SECONDS)
         result = newest_result(self._results, agent, tool)
         digest = tool_digest(tool)

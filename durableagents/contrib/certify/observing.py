@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from runs.engine.canonical import digest_of, plain, printable
-from runs.engine.errors import BusinessFailure, KeyRejected, NotSent, TransportError, brief
+from runs.engine.errors import BusinessFailure, KeyRejected, NotSent, TransportError, describe_error
 from runs.engine.tools import FOR_DISPATCH, DidNotHappen, Happened, Pending, Tool, ToolCall
 
 Outcome = Literal["answered", "refused", "key rejected", "no answer", "not sent", "broke"]
@@ -116,9 +116,9 @@ async def _call(plan: ProbePlan, name: str, args: BaseModel) -> CallResult:
     except NotSent as error:
         return CallResult("not sent", printable(error.message))
     except (TransportError, TimeoutError) as error:
-        return CallResult("no answer", brief(error))
+        return CallResult("no answer", describe_error(error))
     except (Exception, SystemExit) as error:
-        return CallResult("broke", brief(error))
+        return CallResult("broke", describe_error(error))
 
 
 def _answered(tool: Tool, answer: Any) -> CallResult:
@@ -158,7 +158,7 @@ async def _ask_hook(plan: ProbePlan, first: CallResult) -> str:
             return "finds it" if is_it else "finds another effect"
         return "denies it" if isinstance(answer, DidNotHappen) else "gives no answer"
     except Exception as error:
-        return f"gives no answer: {brief(error, 200)}"
+        return f"gives no answer: {describe_error(error, 200)}"
 
 
 # --- the verdict ------------------------------------------------------------------------------------------------------

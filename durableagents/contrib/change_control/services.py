@@ -63,7 +63,7 @@ def propose(known: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any], by
             act=known.name,
             given=given,
             told=told,
-            why=_why(given),
+            why=_justification_of(given),
             by=by.ref,
             person=person,
             role=by.role,
@@ -74,7 +74,7 @@ def propose(known: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any], by
         row.seal()
         row.save(force_insert=True)
         _record("rule_change", row, by=by, why=row.why, before={}, after={"act": row.act, "told": told})
-        for subscriber in features.every(lambda each: each.on_change_proposed):
+        for subscriber in features.parts_of_all(lambda each: each.on_change_proposed):
             subscriber(row)
     return row.pk
 
@@ -186,7 +186,7 @@ def _check_holds(by: Actor, known: Guarded, who: str) -> None:
         raise Forbidden(f"{who} may not change this: it takes an active account of an {needed}.")
 
 
-def _why(given: dict[str, Any]) -> str:
+def _justification_of(given: dict[str, Any]) -> str:
     body = given.get("body") or {}
     return str(given.get("justification") or (body.get("justification") if isinstance(body, dict) else "") or "")
 

@@ -15,7 +15,7 @@ from ledger import events as e
 from ledger.change_control import OUTCOMES
 from ledger.models import ActRecord
 from ledger.verification.registers import Listed
-from ledger.verification.runs import Line, ReadJournal
+from ledger.verification.runs import EventLine, ReadJournal
 
 _ENDED = {"rule_change_apply": "applied", "rule_change_refuse": "refused", "rule_change_withdraw": "withdrawn"}
 
@@ -32,7 +32,7 @@ def check_changes() -> Listed | None:
 def _guards(rows: list[FourEyes]) -> Iterator[str]:
     """Compare the authentic rows with their acts. `ledger/protected.py` finds the others."""
     told = ActRecord.objects.filter(action="four_eyes", n__gt=0)
-    acts = Counter((str(_said(act).get("families")), act.by) for act in told if isinstance(act.after, dict))
+    acts = Counter((str(_outcome_of(act).get("families")), act.by) for act in told if isinstance(act.after, dict))
     for row in rows:
         said = (str(list(row.families)), row.set_by)
         if not acts[said]:
@@ -43,7 +43,7 @@ def _guards(rows: list[FourEyes]) -> Iterator[str]:
             yield f"{by} said that two people change {families}, and the row that says so is missing"
 
 
-def _said(act: ActRecord) -> dict[str, Any]:
+def _outcome_of(act: ActRecord) -> dict[str, Any]:
     """Return an act's outcome; empty if none of our processes can have written it."""
     return act.after if isinstance(act.after, dict) else {}
 
@@ -62,7 +62,7 @@ def _by_two(what: str, row: RuleChange, agreement: ActRecord | None) -> Iterator
 def _is_told(act: ActRecord, told: dict[str, Any], person: int) -> bool:
     """Return whether an act is the proposed one, except for generated parts."""
     is_same = (act.action, act.queue, act.before, act.person) == (told["action"], told["queue"], told["before"], person)
-    return is_same and told["after"].items() <= _said(act).items()
+    return is_same and told["after"].items() <= _outcome_of(act).items()
 
 
 def _changes(rows: list[RuleChange]) -> Iterator[str]:
@@ -73,7 +73,7 @@ def _changes(rows: list[RuleChange]) -> Iterator[str]:
         if not row.is_authentic:
             yield f"{what} was not written by this installation"
         proposed = said.pop((what, "rule_change"), None)
-        if proposed is None or (proposed.by, _said(proposed).get("told")) != (row.by, row.told):
+        if proposed is None or (proposed.by, _outcome_of(proposed).get("told")) != (row.by, row.told):
             yield f"{what} has no act that proposed it"
         if row.state == RuleChange.State.APPLIED and row.is_authentic:
             yield from _by_two(what, row, said.get((what, "rule_change_apply")))
@@ -109,7 +109,7 @@ class TwoPeople:
         self.news: dict[str | None, int] = {}  # by slot: the last event about the call
         self.settled: list[_Settled] = []
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         """Keep proposals, and compare a settlement with its proposal."""
         event = line.event
         match event:

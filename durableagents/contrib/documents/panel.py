@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from approvals.brief import Brief, plan_of
+from approvals.brief import ApprovalDetail, plan_of
 from approvals.guards import UNREADABLE_LIST, ApprovalPanel, DecisionGuard, NotShown
 from durableagents.contrib.documents import rendering
 from durableagents.contrib.documents.redline import ADDED, REMOVED, Budget, Part, redline
@@ -101,7 +101,7 @@ class Documents:
         return "The documents are loading. You can approve once they are shown." if self.is_loading else ""
 
 
-def documents_panel(opened: Brief) -> list[ApprovalPanel]:
+def documents_panel(opened: ApprovalDetail) -> list[ApprovalPanel]:
     """Return the panel of an approval's documents, for readers who may read them."""
     if not opened.is_read:
         return []

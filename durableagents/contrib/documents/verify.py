@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from approvals.models import Approval
 from durableagents.contrib.documents.storage import mismatch, read_contents
-from ledger.verification.runs import Line, ReadJournal
+from ledger.verification.runs import EventLine, ReadJournal
 from runs.engine.gating.documents import named_in
 
 
@@ -16,7 +16,7 @@ class DocumentBytes:
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         """Ignore the journal's events: the plans' rows are enough."""
 
     def problems(self) -> Iterator[str]:

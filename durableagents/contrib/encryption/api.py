@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from approvals.queues.who import ADMIN
 from durableagents.contrib.encryption import erasure
 from durableagents.contrib.encryption.bodies import EraseAllBody, EraseBody
-from durableagents.contrib.encryption.finding import Found, find_runs
+from durableagents.contrib.encryption.finding import ErasableRun, find_runs
 from ledger.change_control import SUPERUSER, account_of, holds
 from ledger.verification.archives import Sought
 from ledger.web.api_base import ApiView, Query, described, read_body
@@ -128,7 +128,7 @@ class Erasures(ApiView):
         return answered_once(request, {"act": "erase", "body": request.data}, act)
 
 
-def _listed_row(found: Found) -> ListedRunRow:
+def _listed_row(found: ErasableRun) -> ListedRunRow:
     return ListedRunRow.of(
         found.run,
         business_key=found.run.business_key or None,

@@ -56,7 +56,7 @@ class NotErasable(DurableAgentsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ErasureResult:
     """An erasure. `others` are the runs erased with it; `remains` says where copies of the content are left,
     `problems` how many verification found before."""
 
@@ -68,16 +68,16 @@ class Done:
 
     @property
     def said(self) -> Said:
-        return _said(self.entry)
+        return _erasure_values(self.entry)
 
 
-def _said(entry: Erasure) -> Said:
+def _erasure_values(entry: Erasure) -> Said:
     return Said(entry.run_id, entry.at, entry.by, entry.reason)
 
 
 def entries(run_ids: Collection[UUID]) -> dict[UUID, Said]:
     """Return those of these runs that are in the register, for runs whose journal is in an archive."""
-    return {row.run_id: _said(row) for row in Erasure.objects.filter(run_id__in=run_ids)}
+    return {row.run_id: _erasure_values(row) for row in Erasure.objects.filter(run_id__in=run_ids)}
 
 
 def find(run_id: UUID) -> Erasure | None:
@@ -85,7 +85,7 @@ def find(run_id: UUID) -> Erasure | None:
     return Erasure.objects.filter(run_id=run_id).first()
 
 
-def erase(run_id: UUID, *, with_children: bool = False, by: Actor, justification: str) -> Done:
+def erase(run_id: UUID, *, with_children: bool = False, by: Actor, justification: str) -> ErasureResult:
     """Erase a run's content, and with `with_children` that of all runs which hold copies of it. Only for administrators
     and the shell of the server; a second person must agree where that is set. An archived run is restored in the same
     transaction. A run that is erased already gives the same answer, and changes nothing.
@@ -94,13 +94,15 @@ def erase(run_id: UUID, *, with_children: bool = False, by: Actor, justification
     _must_be_admin(by)
     why = justified(ACTION, justification)
     if (entry := find(run_id)) is not None:
-        return Done(entry, (), remains(run_id), is_new=False)
+        return ErasureResult(entry, (), remains(run_id), is_new=False)
     if not Run.objects.filter(pk=run_id).exists() and not archived([run_id]):
         raise explained(NotFound("run", run_id), run_id)
     return _erase([run_id], with_children=with_children, justification=why, by=by)[0]
 
 
-def erase_all(run_ids: Collection[UUID], *, with_children: bool = False, by: Actor, justification: str) -> list[Done]:
+def erase_all(
+    run_ids: Collection[UUID], *, with_children: bool = False, by: Actor, justification: str
+) -> list[ErasureResult]:
     """Erase the content of several runs, or of none, as `erase` does one; for two people, in one proposal. Returns what
     was erased now; runs that were erased already are passed over. Raises as `erase`, and InvalidInput for none or too
     many."""
@@ -126,7 +128,7 @@ def erase_all(run_ids: Collection[UUID], *, with_children: bool = False, by: Act
 
 @two_person(FAMILY, needs=SUPERUSER)
 @transaction.atomic
-def _erase(run_ids: list[UUID], *, with_children: bool, justification: str, by: Actor) -> list[Done]:
+def _erase(run_ids: list[UUID], *, with_children: bool, justification: str, by: Actor) -> list[ErasureResult]:
     """Erase runs that were not erased before, with the rights checked. One act for each."""
     for each in run_ids:
         if not Run.objects.filter(pk=each).exists() and (elsewhere := archived([each]).get(each)) is not None:
@@ -139,7 +141,7 @@ def _erase(run_ids: list[UUID], *, with_children: bool, justification: str, by: 
         problems[each] = len(verify(each).problems)
     for each in everything:
         _destroy(each, by=by, reason=justification)
-    for let_copies_go in features.every(lambda each: each.on_erased):
+    for let_copies_go in features.parts_of_all(lambda each: each.on_erased):
         let_copies_go(everything)
     done = []
     for run_id, family in families.items():
@@ -152,7 +154,7 @@ def _erase(run_ids: list[UUID], *, with_children: bool, justification: str, by: 
             after={"runs": [str(each) for each in family], "problems_before": found},
         )
         others = tuple(each for each in family if each != run_id)
-        done.append(Done(Erasure.objects.get(run_id=run_id), others, remains(run_id), problems=found))
+        done.append(ErasureResult(Erasure.objects.get(run_id=run_id), others, remains(run_id), problems=found))
     return done
 
 

@@ -21,7 +21,7 @@ LISTED = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ErasableRun:
     """A run that fits. `kept` says why its content can't be erased now; empty: it can be."""
 
     run: ListedRun
@@ -35,7 +35,7 @@ class Found:
         return "database" if self.run.archived_at is None else "archive"
 
 
-def find_runs(sought: Sought, limit: int = LISTED) -> list[Found]:
+def find_runs(sought: Sought, limit: int = LISTED) -> list[ErasableRun]:
     """Return up to so many runs that fit, newest first. Raises Forbidden to viewers who don't see all runs, since a
     list with gaps would mislead, and InvalidInput without anything to search by."""
     if not viewer().sees_all:
@@ -49,7 +49,10 @@ def find_runs(sought: Sought, limit: int = LISTED) -> list[Found]:
         [*_live(sought, limit), *listed(sought, limit)], key=lambda row: (row.created_at, row.run_id), reverse=True
     )[:limit]
     erased = entries([row.run_id for row in rows])
-    return [Found(row, erased[row.run_id].at if row.run_id in erased else None, _why_kept(row, erased)) for row in rows]
+    return [
+        ErasableRun(row, erased[row.run_id].at if row.run_id in erased else None, _why_kept(row, erased))
+        for row in rows
+    ]
 
 
 def _live(sought: Sought, limit: int) -> list[ListedRun]:

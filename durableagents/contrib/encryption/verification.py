@@ -10,7 +10,7 @@ from durableagents.contrib.encryption.models import Erasure, RunKey
 from ledger import events as e
 from ledger.models import ActRecord
 from ledger.verification.registers import Listed
-from ledger.verification.runs import SLACK, Line, ReadJournal, compared
+from ledger.verification.runs import SLACK, EventLine, ReadJournal, compared
 from runs.models import Run
 
 
@@ -21,11 +21,11 @@ class Erased:
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
-        self.line: Line | None = None
+        self.line: EventLine | None = None
         self.event: e.ContentErased | None = None
         self.last = 0
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         self.last = line.seq
         if isinstance(line.event, e.ContentErased):
             self.line, self.event = line, line.event
@@ -61,7 +61,7 @@ class Erased:
                 yield f"{row._meta.verbose_name} {row.pk} was not written with this installation's key, or was changed"
 
 
-def _has_act(run_id: UUID, line: Line, event: e.ContentErased) -> bool:
+def _has_act(run_id: UUID, line: EventLine, event: e.ContentErased) -> bool:
     acts = ActRecord.objects.filter(action="erase", by=event.by, at__gte=line.at - SLACK, at__lte=line.at + SLACK)
     return any(str(run_id) in _runs(act) for act in acts if act.n is not None)
 

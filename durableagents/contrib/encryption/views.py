@@ -16,7 +16,7 @@ from django.urls import reverse
 from approvals.queues.who import ADMIN
 from durableagents.contrib.encryption import erasure
 from durableagents.contrib.encryption.bodies import EraseAllBody, EraseBody
-from durableagents.contrib.encryption.finding import LISTED, Found, find_runs
+from durableagents.contrib.encryption.finding import LISTED, ErasableRun, find_runs
 from ledger.change_control import is_guarded
 from ledger.errors import DurableAgentsError, Proposed
 from ledger.verification.archives import Sought
@@ -103,7 +103,7 @@ class FindingPage(Page):
     def tell(self, request: HttpRequest, typed: Mapping[str, str], refused: Refused | None = None) -> HttpResponse:
         """Show the runs that fit, with a refused form."""
         given = {name: str(typed.get(name, "")).strip().replace("\x00", "")[:200] for name in SEARCHED}
-        found: list[Found] = []
+        found: list[ErasableRun] = []
         problem = None
         if any(given.values()):
             try:

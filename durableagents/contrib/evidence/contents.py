@@ -14,7 +14,7 @@ from django.db.models import Q, QuerySet
 
 from approvals.models import Decision
 from durableagents.contrib.evidence.leaving_out import LeavingOut
-from durableagents.contrib.evidence.verify import MALFORMED, Facts, Line
+from durableagents.contrib.evidence.verify import MALFORMED, EventLine, Facts
 from ledger.codec import (
     ENCRYPTED,
     MAX_DEEP,
@@ -131,7 +131,7 @@ class RunContents:
     def _learn(self, line: dict[str, Any]) -> None:
         try:
             self.facts.take(
-                Line(line["seq"], line["at"], json.loads(line["clear"]), line.get("payload"), "stored" in line)
+                EventLine(line["seq"], line["at"], json.loads(line["clear"]), line.get("payload"), "stored" in line)
             )
         except MALFORMED:
             pass  # a damaged event is exported as it is, and verification names it

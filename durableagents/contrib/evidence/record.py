@@ -10,7 +10,7 @@ from typing import Any
 from django.template.loader import render_to_string
 
 from durableagents.contrib.evidence.contents import RunContents
-from durableagents.contrib.evidence.verify import Call, Line, minute, without_digest
+from durableagents.contrib.evidence.verify import Call, EventLine, minute, without_digest
 from ledger.web.text_safety import pieces
 
 # A routine run prints on three pages. What is beyond these numbers is in the bundle's other files.
@@ -133,7 +133,7 @@ def _is_amount(amount: Any) -> bool:
     return isinstance(amount, dict) and isinstance(amount.get("value"), str)
 
 
-def _answer(line: Line) -> Answer:
+def _answer(line: EventLine) -> Answer:
     why = without_digest("reason", line.inner("justification")) or line["reason"] or ""
     role = visible(line["role"] or "", 80)
     verdict = visible(line["verdict"] or "", 20)

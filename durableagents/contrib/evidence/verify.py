@@ -870,7 +870,7 @@ _ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "ca
 
 
 @dataclass(frozen=True)
-class Line:
+class EventLine:
     """One event as it was read: `is_hash` if its content was proven by its stored bytes."""
 
     seq: int
@@ -889,12 +889,12 @@ class Line:
 class Question(NamedTuple):
     """A question to approvers. `arguments` is a digest of the arguments they were shown."""
 
-    line: Line
+    line: EventLine
     arguments: bytes
 
 
 class Call(NamedTuple):
-    line: Line
+    line: EventLine
     arguments: bytes
 
 
@@ -903,17 +903,17 @@ class Facts:
 
     def __init__(self) -> None:
         self.questions: dict[str, Question] = {}
-        self.decisions: dict[str, Line] = {}
-        self.votes: dict[str, list[Line]] = {}
+        self.decisions: dict[str, EventLine] = {}
+        self.votes: dict[str, list[EventLine]] = {}
         self.amended: set[str] = set()
         self.calls: dict[tuple[Any, int], Call] = {}
         self.status: dict[tuple[Any, int], str] = {}
-        self.results: dict[tuple[Any, int], Line] = {}
+        self.results: dict[tuple[Any, int], EventLine] = {}
         self.contradictions: dict[tuple[Any, int], int] = {}
         self.state = "not ended"
-        self.erased: Line | None = None
+        self.erased: EventLine | None = None
 
-    def take(self, line: Line) -> None:
+    def take(self, line: EventLine) -> None:
         """Take up one event."""
         kind, call = line["kind"], (line["slot"], line.clear.get("attempt", 0))
         if kind == "ApprovalRequested":
@@ -1068,7 +1068,7 @@ class RunCheck:
         if seq in wanted:
             self.hashes[seq] = row["hash"]
         is_hash = self._content(row, digest)
-        self.facts.take(Line(seq, row["at"], json.loads(clear), row.get("payload"), is_hash))
+        self.facts.take(EventLine(seq, row["at"], json.loads(clear), row.get("payload"), is_hash))
 
     def _content(self, row: Any, digest: bytes) -> bool:
         """Check an event's content; return whether the sealed bytes prove it."""
@@ -1200,9 +1200,9 @@ class RunCheck:
                 title = f'"{safe(title or line["tool"] or "a question", 100)}"'
             self.report.say(f"  Approval {n}: {title}{_amount(line)}, queue {safe(line['queue'])}, event {line.seq}")
             for vote in self.facts.votes.get(line["approval_id"], ()):
-                self.report.say(f"    vote: {_who(vote)}")
+                self.report.say(f"    vote: {_actor_text(vote)}")
             decision = self.facts.decisions.get(line["approval_id"])
-            self.report.say(f"    {_who(decision)}" if decision else "    not decided")
+            self.report.say(f"    {_actor_text(decision)}" if decision else "    not decided")
 
     def _calls(self) -> None:
         facts, report = self.facts, self.report
@@ -1251,14 +1251,14 @@ _ROW_CHECKS: dict[str, Callable[[RunCheck, Any], str]] = {
 }
 
 
-def _who(line: Line) -> str:
+def _actor_text(line: EventLine) -> str:
     why = line.inner("justification")
     role = f" as {safe(line['role'])}" if line["role"] else ""
     because = f': "{safe(why, 200)}"' if isinstance(why, str) else ""
     return f"{safe(line['verdict'])} by {safe(line['by'])}{role}, {minute(line.at)}, event {line.seq}{because}"
 
 
-def _amount(line: Line) -> str:
+def _amount(line: EventLine) -> str:
     amount = line.inner("amount")
     if not isinstance(amount, dict) or "value" not in amount:
         return ""
@@ -1269,7 +1269,7 @@ def _amount(line: Line) -> str:
 # --- the whole bundle -------------------------------------------------------------------------------------------------
 
 
-class Asked(NamedTuple):
+class TrustedInput(NamedTuple):
     """Keys and seals that the verifier has from elsewhere."""
 
     keys: list[bytes]
@@ -1277,7 +1277,7 @@ class Asked(NamedTuple):
     is_plain: bool = False
 
 
-def check_bundle(bundle: Bundle, asked: Asked, report: Report) -> Any:
+def check_bundle(bundle: Bundle, asked: TrustedInput, report: Report) -> Any:
     """Check everything in a bundle; return its manifest. Raises Refused."""
     manifest = _manifest(bundle, report)
     for entry in manifest["files"]:
@@ -1336,7 +1336,7 @@ def _file(bundle: Bundle, entry: Any, report: Report) -> None:
         report.is_altered(f"{safe(name)}: its checksum in the ZIP file was altered")
 
 
-def _run(bundle: Bundle, run: Any, keys: Keys, asked: Asked, report: Report) -> None:
+def _run(bundle: Bundle, run: Any, keys: Keys, asked: TrustedInput, report: Report) -> None:
     folder = f"runs/{UUID(run['id'])}/"
     try:
         about = bundle.json(folder + "run.json")
@@ -1349,7 +1349,7 @@ def _run(bundle: Bundle, run: Any, keys: Keys, asked: Asked, report: Report) -> 
         report.is_altered(str(error))
 
 
-def _trust(bundle: Bundle, manifest: Any, signer: Any, keys: Keys, asked: Asked, report: Report) -> None:
+def _trust(bundle: Bundle, manifest: Any, signer: Any, keys: Keys, asked: TrustedInput, report: Report) -> None:
     """Check, or say, whether the signatures are the installation's."""
     report.say("\nSignatures:")
     used = {signer}
@@ -1452,7 +1452,7 @@ def main(arguments: list[str], write: Callable[[str], object] = sys.stdout.write
     given = parser.parse_args(arguments)
     report = Report(write)
     try:
-        asked = Asked([read_key(each) for each in given.key], given.witness, given.plain)
+        asked = TrustedInput([read_key(each) for each in given.key], given.witness, given.plain)
         with given.bundle.open("rb") as file:
             bundle = Bundle(file)
             manifest = check_bundle(bundle, asked, report)

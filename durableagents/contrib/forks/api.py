@@ -29,7 +29,7 @@ from ledger.web.roles import OPERATOR, roles
 from ledger.web.seeing.viewers import reads
 from ledger.web.shapes import Shape
 from runs.api.once import answered_once
-from runs.api.present import one
+from runs.api.present import load_run_row
 from runs.api.schemas import RunRow
 from runs.engine.budget import Budget
 from runs.engine.forks import Evidence
@@ -180,7 +180,7 @@ class RunFork(ApiView):
         def begin() -> tuple[int, RunRow]:
             with transaction.atomic():
                 made = fork(run_id, wanted, by=self.by, justification=body.justification, most=most_of(request.auth))
-                return 201, one(made.pk)
+                return 201, load_run_row(made.pk)
 
         return answered_once(request, {"run": str(run_id), "fork": request.data}, begin)
 
@@ -228,7 +228,7 @@ class StartAgain(ApiView):
                 made = start_again(
                     run_id, wanted, by=self.by, justification=body.justification, most=most_of(request.auth)
                 )
-                return 201, one(made.pk)
+                return 201, load_run_row(made.pk)
 
         return answered_once(request, {"run": str(run_id), "start_again": request.data}, begin)
 

@@ -21,7 +21,7 @@ from ledger.web import misfit
 from runs.engine.agents import Agent, registry
 from runs.engine.budget import Budget
 from runs.engine.canonical import plain
-from runs.engine.errors import brief
+from runs.engine.errors import describe_error
 from runs.engine.forks import FORK, Evidence
 from runs.engine.migrating import Moving, lost_of
 from runs.engine.migration import UnknownFormat
@@ -100,7 +100,7 @@ def migrate_state(agent: Agent, run: Run, wrote: str, state: Any) -> tuple[Any, 
     try:
         return moving.made_of(state), moving.makes_state
     except Exception as error:  # an unreadable number, or the author's migration code
-        why = str(error) if isinstance(error, UnknownFormat) else brief(error)
+        why = str(error) if isinstance(error, UnknownFormat) else describe_error(error)
         problem = f"was recorded, and can't be migrated to {agent.graph_id}: {why}"
         raise refusal("state", problem, "choose another version") from error
 

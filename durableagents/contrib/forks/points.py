@@ -54,16 +54,16 @@ def undone_effects(run: Run) -> list[UndoneEffect]:
     """Return the effects that a run builds on and that were or may have been undone. Raises JournalBroken."""
     line, taken = [(run.pk, _NEVER)], {}
     if run.forked_from is not None:  # only a fork takes over calls of other runs
-        line = list(_line(run.pk))
+        line = list(_lineage(run.pk))
         taken = {place: found for each, until in line for place, found in _taken(each, until, run.pk)}
     rows = _taken_back([*(each for each, _ in line), *(UUID(place[0]) for place in taken)])
     if not rows:
         return []
-    held = taken | {place: found for each, until in line for place, found in _done(each, until, run.pk)}
+    held = taken | {place: found for each, until in line for place, found in _steps_done(each, until, run.pk)}
     return sorted((held[place] for place in taken_back(rows, held)), key=lambda each: each.seq)
 
 
-def _line(run_id: UUID) -> Iterator[tuple[UUID, int]]:
+def _lineage(run_id: UUID) -> Iterator[tuple[UUID, int]]:
     """Yield the run and its origins, each up to the event at which the next one begins."""
     until = _NEVER
     while True:
@@ -85,7 +85,7 @@ def _taken(run_id: UUID, until: int, of: UUID) -> Iterator[tuple[Place, UndoneEf
             )
 
 
-def _done(run_id: UUID, until: int, of: UUID) -> Iterator[tuple[Place, UndoneEffect]]:
+def _steps_done(run_id: UUID, until: int, of: UUID) -> Iterator[tuple[Place, UndoneEffect]]:
     for row in _rows(BEGUN, run_id, until):
         seq, event = row[0], checked(run_id, row)[1]
         if isinstance(event, e.ToolInvoked) and event.replay_class == ReplayClass.PURE:
@@ -209,7 +209,7 @@ def _fork_point(run: Run, cuts: Sequence[TupleRow]) -> ForkPoint:
     cut = newest_sound(str(run.pk), cuts[:1])
     assert cut.snapshot is not None
     rows, created, forked = _read(run, cut)
-    told = _told(rows, cut.seq)
+    told = _point_rows(rows, cut.seq)
     if lost := _undone_since(undone_effects(run), cut.seq):
         raise refusal("visit", lost, "choose an earlier visit")
     effects = [*_carried(run, forked, cut.seq), *evidence_of(str(run.pk), told, lambda name: tool_here(run, name))]
@@ -220,7 +220,9 @@ def _fork_point(run: Run, cuts: Sequence[TupleRow]) -> ForkPoint:
         snapshot=cut.snapshot,
         input=created.payload,
         effects=[*effects, *later],
-        fences_all=is_open or bool(related_runs.others(run)) or (forked is not None and forked.told.fences_all),
+        fences_all=is_open
+        or bool(related_runs.find_related_runs(run))
+        or (forked is not None and forked.told.fences_all),
     )
 
 
@@ -238,7 +240,7 @@ def _read(run: Run, cut: Cut) -> tuple[list[TupleRow], e.Event, Fork | None]:
     return rows, created, None if forked is None else Fork(forked)
 
 
-def _told(rows: Sequence[TupleRow], after: int) -> list[Told]:
+def _point_rows(rows: Sequence[TupleRow], after: int) -> list[Told]:
     return [(row[0], moment(row), _event(row)) for row in rows if row[0] > after]
 
 
@@ -269,6 +271,6 @@ def effects_of_continuations(run: Run) -> tuple[list[Evidence], bool]:
     is_open = run.state not in ENDED
     for successor in run.successors().filter(turn__gt=run.turn) if run.goes_on_as is not None else ():
         rows, *_ = _read(successor, Cut())
-        effects += evidence_of(str(successor.pk), _told(rows, 0), lambda name, of=successor: tool_here(of, name))  # type: ignore[misc]
+        effects += evidence_of(str(successor.pk), _point_rows(rows, 0), lambda name, of=successor: tool_here(of, name))  # type: ignore[misc]
         is_open |= successor.state not in ENDED
     return effects, is_open

@@ -146,7 +146,7 @@ def read_remains(run: Run) -> Remains:
         later, is_open = [], True
         problems.append(f"of a run that it went on as: {broken}")
     is_partial |= is_open and run.state in ENDED
-    is_partial |= bool(related_runs.others(run))
+    is_partial |= bool(related_runs.find_related_runs(run))
     begins = next((x for x in events if isinstance(x, e.RunCarriedOn) and x.node), None)
     return Remains(first, [*effects, *later], problems[:MAX_PROBLEMS], is_partial, begins)
 

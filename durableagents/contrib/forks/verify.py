@@ -8,7 +8,7 @@ from uuid import UUID
 from ledger import events as e
 from ledger.codec import unpack
 from ledger.models import Event
-from ledger.verification.runs import Line, ReadJournal, compared
+from ledger.verification.runs import EventLine, ReadJournal, compared
 from runs.engine.forks import Fork, Place, child_tool
 from runs.engine.steps.forks import AGAIN
 from runs.engine.tape import payload_of
@@ -29,7 +29,7 @@ class Forks:
         self.not_allowed: list[tuple[int, str]] = []
         self.is_undoing = False  # from here on it only undoes its own effects
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         match line.event:
             case e.RunForked() as told if line.seq in (2, 3, 4) and self.fork is None:
                 self.fork = Fork(told)
@@ -48,7 +48,7 @@ class Forks:
             case _ if self.fork is not None:
                 self._note_call(line, self.fork)
 
-    def _note_call(self, line: Line, fork: Fork) -> None:
+    def _note_call(self, line: EventLine, fork: Fork) -> None:
         event = line.event
         tool = child_tool(event.agent) if isinstance(event, e.ChildStarted) else ""
         if isinstance(event, e.ToolInvoked) and event.replay_class != ReplayClass.PURE:

@@ -166,13 +166,13 @@ def stage(halt: UUID, body: StageBody, *, by: Actor) -> Halt:
     why = _authorize(action, by, body.justification)
 
     def lift_some() -> Halt:
-        last = _last(halt, body.revision)
+        last = _last_revision(halt, body.revision)
         if (last.share, sorted(last.agents), sorted(last.tags)) == (share, agents, tags):
             raise HaltMoved(
                 "The halt is already lifted like this." if not is_whole else "The halt already applies fully."
             )
-        following = _next(last, Halt.Stage.WHOLE if is_whole else Halt.Stage.STAGED, share, agents, tags)
-        return _write(following, action, by=by, why=why, before=shown(last))
+        following = _next_revision(last, Halt.Stage.WHOLE if is_whole else Halt.Stage.STAGED, share, agents, tags)
+        return _write(following, action, by=by, why=why, before=halt_values(last))
 
     return _locked(lift_some)
 
@@ -182,9 +182,9 @@ def lift(halt: UUID, body: LiftBody, *, by: Actor) -> Halt:
     why = _authorize("halt_lift", by, body.justification)
 
     def lift_all() -> Halt:
-        last = _last(halt, body.revision)
-        following = _next(last, Halt.Stage.LIFTED, 0, [], [])
-        return _write(following, "halt_lift", by=by, why=why, before=shown(last))
+        last = _last_revision(halt, body.revision)
+        following = _next_revision(last, Halt.Stage.LIFTED, 0, [], [])
+        return _write(following, "halt_lift", by=by, why=why, before=halt_values(last))
 
     return _locked(lift_all)
 
@@ -201,7 +201,7 @@ def subject_of(halt: UUID) -> str:
     return f"halt {halt}"
 
 
-def shown(halt: Halt) -> dict[str, Any]:
+def halt_values(halt: Halt) -> dict[str, Any]:
     """Return a halt as an act's record keeps it."""
     return {
         "n": halt.n,
@@ -230,7 +230,7 @@ def _new(kind: str, scope: str, key: str, refuses: bool = False) -> Halt:
     return Halt(halt=uuid4(), n=0, **fields, stage=Halt.Stage.WHOLE, share=0, agents=[], tags=[])
 
 
-def _next(last: Halt, to: str, share: int, agents: list[str], tags: list[str]) -> Halt:
+def _next_revision(last: Halt, to: str, share: int, agents: list[str], tags: list[str]) -> Halt:
     return Halt(
         halt=last.halt,
         n=last.n + 1,
@@ -246,7 +246,7 @@ def _next(last: Halt, to: str, share: int, agents: list[str], tags: list[str]) -
     )
 
 
-def _last(halt: UUID, revision: int | None) -> Halt:
+def _last_revision(halt: UUID, revision: int | None) -> Halt:
     last = find(halt)
     if last.lock is not None and bytes(last.lock) != lock_of(last.halt, last.n):
         raise HaltNotAuthentic(
@@ -272,7 +272,7 @@ def _write(halt: Halt, action: str, *, by: Actor, why: str, before: dict[str, An
         subject=subject_of(halt.halt),
         justification=why,
         before=before,
-        after=shown(halt),
+        after=halt_values(halt),
         is_systems=by.auth == "system",
     )
     transaction.on_commit(lambda: notify.notify_after_commit(connection, _RING))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from durableagents.contrib.halts.models import Halt, HaltNow
-from durableagents.contrib.halts.services import ACTIONS, shown, subject_of
+from durableagents.contrib.halts.services import ACTIONS, halt_values, subject_of
 from ledger.models import ActRecord
 from ledger.verification.registers import Listed
 
@@ -44,7 +44,7 @@ def _of(
         if before is not None and not _opens(before, row):
             yield f"{what} does not follow on the one before"
         act = acts.get((subject_of(halt), row.n))
-        if act is None or act.after != shown(row) or act.by != row.by or act.justification != row.why:
+        if act is None or act.after != halt_values(row) or act.by != row.by or act.justification != row.why:
             yield f"{what} has no act that says so"
         before = row
     last = rows[-1]

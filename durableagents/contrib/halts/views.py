@@ -75,7 +75,7 @@ class HaltsPage(Page):
 
 def _panels_of(halt: UUID) -> Iterator[dict[str, Any]]:
     """Yield what features say about a halt: the template with its values."""
-    for panel in features.every(lambda each: each.halt_panels):
+    for panel in features.parts_of_all(lambda each: each.halt_panels):
         if (found := panel(halt)) is not None:
             yield {"template": found[0], "halt": halt, **found[1]}
 

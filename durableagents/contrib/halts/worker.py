@@ -38,7 +38,7 @@ _TELL = """
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownHalt:
     """A halt in force, as of the last read."""
 
     id: int
@@ -57,7 +57,7 @@ class KnownHalts(Halts):
     def __init__(self, worker: UUID) -> None:
         self.worker = worker
         self._pool: Pool | None = None
-        self._known: tuple[Known, ...] = ()
+        self._known: tuple[KnownHalt, ...] = ()
         self.read_at = float("-inf")
         self._told: dict[int, Any] = {}
 
@@ -88,7 +88,7 @@ class KnownHalts(Halts):
         row = await (await link.execute(_READ, [list(active)])).fetchone()
         assert row is not None
         now, halts, under = row
-        self._known, self.read_at = tuple(Known(*each) for each in halts if each[3] != "starts"), began
+        self._known, self.read_at = tuple(KnownHalt(*each) for each in halts if each[3] != "starts"), began
         self.is_any_known = bool(self._known)
         covered: dict[int, set[UUID]] = {}
         for run_id, halt in under:
@@ -103,7 +103,7 @@ class KnownHalts(Halts):
         self._told = said
 
     def _under_way(
-        self, halt: Known, covered: set[UUID], active: Mapping[UUID, Control], now: datetime
+        self, halt: KnownHalt, covered: set[UUID], active: Mapping[UUID, Control], now: datetime
     ) -> tuple[int, list[dict[str, Any]]]:
         """Return how many runs in its scope have not reached a step boundary, and its calls in flight."""
         calls, running = [], 0

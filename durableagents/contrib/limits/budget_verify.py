@@ -15,7 +15,7 @@ from durableagents.contrib.limits.shared_budgets import snapshot, subject_of
 from ledger import events as e
 from ledger.models import ActRecord
 from ledger.verification.registers import Listed
-from ledger.verification.runs import Line, ReadJournal
+from ledger.verification.runs import EventLine, ReadJournal
 from runs.models import Run
 
 # A step may miss a new shared budget until its creation is committed.
@@ -53,7 +53,7 @@ class Charges:
         self.debits: dict[Key, e.BudgetDebited] = {}
         self.has_ended = False
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         """Take note of one event; nothing is kept without shared budgets."""
         if not self.budgets:
             return
@@ -84,17 +84,17 @@ class Charges:
             for budget in self.budgets.values():
                 is_charged, amount = (key, budget.pk) in found, begun.amount(budget.resource)
                 if is_charged and not covers(budget, run, begun.provider):
-                    yield f"{_what(key)}: shared budget {budget.pk} of other runs was charged for it"
+                    yield f"{_charge(key)}: shared budget {budget.pk} of other runs was charged for it"
                 elif (
                     not is_charged and amount and self._was_on(budget, begun.at) and covers(budget, run, begun.provider)
                 ):
-                    yield f"{_what(key)}: it took {amount} from shared budget {budget.pk}, which has no charge of it"
+                    yield f"{_charge(key)}: it took {amount} from shared budget {budget.pk}, which has no charge of it"
 
     def _was_on(self, budget: SharedBudget, at: datetime) -> bool:
         return budget.made_at + LATE <= at and (budget.off_at is None or at < budget.off_at)
 
     def _about(self, charge: BudgetCharge, begun: _Begun | None, debit: e.BudgetDebited | None) -> Iterator[str]:
-        what = f"{_what((charge.slot, charge.attempt, charge.n))}, shared budget {charge.budget_id}"
+        what = f"{_charge((charge.slot, charge.attempt, charge.n))}, shared budget {charge.budget_id}"
         budget = self.budgets[charge.budget_id]
         if begun is None:
             yield f"{what}: it was charged, but the journal has no such call"
@@ -136,7 +136,7 @@ def covers(budget: SharedBudget, run: Run, provider: str | None) -> bool:
             return budget.of in [*tags, *pairs]
 
 
-def _what(key: Key) -> str:
+def _charge(key: Key) -> str:
     slot, attempt, n = key
     return f"the call at slot {slot}, attempt {attempt}, request {n}"
 

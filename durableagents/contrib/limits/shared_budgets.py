@@ -104,7 +104,7 @@ def create(body: SharedBudgetBody, *, by: Actor) -> SharedBudget:
     budget = SharedBudget(
         name=body.name,
         scope=body.scope,
-        of=_of(body),
+        of=_scope_key(body),
         resource=resource,
         period=body.period,
         zone=body.zone,
@@ -322,6 +322,6 @@ def _account(name: str) -> int | None:
     return get_user_model().objects.filter(username=name).values_list("pk", flat=True).first()
 
 
-def _of(body: SharedBudgetBody) -> str:
+def _scope_key(body: SharedBudgetBody) -> str:
     """Return the scope's key: a person's account id, because user names can change."""
     return str(_account(body.whose)) if body.scope == SharedBudget.Scope.PERSON else body.whose

@@ -77,10 +77,10 @@ def sending_time(row: Preference, now: datetime, *, for_digest: bool = True) -> 
     if for_digest and row.digest == Preference.Digest.HOURLY:
         at = local.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     elif for_digest and row.digest == Preference.Digest.DAILY:
-        at = _next(local, row.digest_at)
+        at = _next_time(local, row.digest_at)
     begins, ends = row.quiet_from, row.quiet_until
     if begins is not None and ends is not None and _is_within(at.time(), begins, ends):
-        at = _next(at, ends)
+        at = _next_time(at, ends)
     return now if at is local else at.astimezone(UTC)
 
 
@@ -89,7 +89,7 @@ def _is_within(moment: time, begins: time, ends: time) -> bool:
     return begins <= moment < ends if begins <= ends else moment >= begins or moment < ends
 
 
-def _next(local: datetime, moment: time) -> datetime:
+def _next_time(local: datetime, moment: time) -> datetime:
     """Return the next such time of day by local clock, also across DST changes."""
     at = datetime.combine(local.date(), moment, tzinfo=local.tzinfo)
     return at if at > local else datetime.combine(local.date() + timedelta(days=1), moment, tzinfo=local.tzinfo)
@@ -230,7 +230,7 @@ def _to_people(subject: Subject, now: datetime) -> Iterator[Delivery]:
         row = rows.get(user.pk, Preference())
         for by in media_of(row, subject.notice.kind):
             for device in _devices(user, by):
-                at, is_grouped = _when(row, user, by, now)
+                at, is_grouped = _delivery_time(row, user, by, now)
                 yield Delivery(
                     notice=subject.notice,
                     by=by,
@@ -249,7 +249,7 @@ def _devices(user: User, by: str) -> list[Device | None]:
     return [] if by == Medium.EMAIL and not (mail.is_set() and user.email) else [None]
 
 
-def _when(row: Preference, user: User, by: str, now: datetime) -> tuple[datetime, bool]:
+def _delivery_time(row: Preference, user: User, by: str, now: datetime) -> tuple[datetime, bool]:
     """Return when to deliver, and whether grouped. Browsers show only current events; quiet hours apply to all."""
     if by == Medium.BROWSER:
         return sending_time(row, now, for_digest=False), False

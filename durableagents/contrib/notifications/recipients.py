@@ -12,7 +12,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from approvals.models import Approval, ApprovalState, Delegation, Inquiry
-from approvals.policy import Standing, judge
+from approvals.policy import Authority, judge
 from approvals.queue_models import Deputy
 from approvals.queues.sight import authentic_places
 from approvals.queues.standing import facts_of
@@ -152,7 +152,7 @@ def may_receive(subject: Subject, user: User | None) -> bool:
         return subject.change is not None and subject.change.may_second(user)
     if subject.approval is not None:
         by = Actor("user", user.get_username(), person=user.pk)
-        return isinstance(judge(facts_of(subject.approval, run, by, held), approves=False), Standing)
+        return isinstance(judge(facts_of(subject.approval, run, by, held), approves=False), Authority)
     if subject.proposal is not None and subject.proposal.person == user.pk:
         return False
     is_starter = subject.audience == Audience.STARTER and run is not None and run.creator == user.pk

@@ -217,7 +217,7 @@ def _judged(expression: Expression, kinds: Mapping[str, str], asking: Asking) ->
 
 
 def _looked(look: Look, kind: str, asking: Asking) -> bool | None:
-    found = _found(look.name, asking)
+    found = _lookup(look.name, asking)
     if look.name == "requester" and found is None:  # the requester is unknown, so the comparison can't be evaluated
         return None
     is_there = found is not _MISSING and found is not None
@@ -253,7 +253,7 @@ def _has(found: Any, value: Value, kind: str) -> bool | None:
     return True if wanted in told else None if None in told else False
 
 
-def _found(name: str, asking: Asking) -> Any:
+def _lookup(name: str, asking: Asking) -> Any:
     if not name.startswith(ARGUMENT):
         match name:
             case "cost":

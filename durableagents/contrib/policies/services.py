@@ -177,7 +177,7 @@ def create(body: NewPolicyBody, *, by: Actor) -> Policy:
     if Policy.objects.filter(ended_at__isnull=True).count() >= MOST:
         raise wrong("name", f"would be one more than {MOST} policies", "retire one first")
     row = _version(body.name, body, by, _number_after(last, body.name))
-    return _put("policy", row, None, by=by, why=why)
+    return _save_version("policy", row, None, by=by, why=why)
 
 
 @two_person("policies", needs=PERMISSION, trial="policy_tries")
@@ -192,7 +192,7 @@ def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
     row = _version(name, body, by, _number_after(last, name))
     if row.as_record() | {"version": last.version} == last.as_record() and last.is_authentic:
         raise Unchanged("rule", "say what is to be another way")
-    return _put("policy_change", row, last, by=by, why=why)
+    return _save_version("policy_change", row, last, by=by, why=why)
 
 
 @two_person("policies", needs=PERMISSION)
@@ -202,7 +202,7 @@ def retire(name: str, *, by: Actor, justification: str) -> Policy:
     by, why = as_admin(by, "change policies"), justified("policy_retire", justification)
     _alone()
     last = _live(name)
-    return _put("policy_retire", None, last, by=by, why=why)
+    return _save_version("policy_retire", None, last, by=by, why=why)
 
 
 @two_person("policies", needs=PERMISSION)
@@ -345,7 +345,7 @@ def _end(row: Policy, by: Actor) -> None:
     row.save(update_fields=["ended_at", "ended_by", "code"])
 
 
-def _put(action: str, new: Policy | None, last: Policy | None, *, by: Actor, why: str) -> Policy:
+def _save_version(action: str, new: Policy | None, last: Policy | None, *, by: Actor, why: str) -> Policy:
     """Atomically end the old version, save the new one, record the act, and increment the revision."""
     if problem := read_policies().problem:
         raise PoliciesDamaged(

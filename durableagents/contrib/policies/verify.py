@@ -11,7 +11,7 @@ from approvals.models import Approval
 from durableagents.contrib.policies.models import Policy
 from ledger import events as e
 from ledger.verification.registers import Listed
-from ledger.verification.runs import SLACK, Line, ReadJournal
+from ledger.verification.runs import SLACK, EventLine, ReadJournal
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.proof import proof_in
 from runs.engine.gating.stages import has_proof
@@ -49,7 +49,7 @@ class PolicyCheck:
         self.wrong: list[str] = []
         self._last: tuple[int, e.Event] | None = None
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         """Apply one event. A judgement follows its consequence."""
         event = line.event
         match event:

@@ -10,7 +10,7 @@ from django.shortcuts import redirect
 from django.urls import path
 
 from approvals.queues.listed import all_of_them
-from approvals.queues.views import ForAdmins, QueuePage, done, is_on
+from approvals.queues.views import ForAdmins, QueuePage, is_on, perform_act
 from approvals.queues.who import is_admin
 from durableagents.contrib.policies import queries, services
 from durableagents.contrib.policies.models import Policy
@@ -77,7 +77,7 @@ class OnePolicyPage(PolicyPage):
     ) -> HttpResponse | None:
         """Perform an act on the policy; return the page again if it is refused."""
         services.find(name)
-        return done(request, form, act, done_text, lambda request, refused: self.tell(request, name, refused))
+        return perform_act(request, form, act, done_text, lambda request, refused: self.tell(request, name, refused))
 
 
 class PolicyAdding(ForAdmins, PoliciesPage):
@@ -87,7 +87,7 @@ class PolicyAdding(ForAdmins, PoliciesPage):
         def act(form: Sent, by: Actor) -> None:
             services.create(form.read(NewPolicyBody, **_READ), by=by)
 
-        return done(request, "add", act, "Policy published.", self.tell) or redirect("policies")
+        return perform_act(request, "add", act, "Policy published.", self.tell) or redirect("policies")
 
 
 class PolicyRestoring(ForAdmins, PoliciesPage):
@@ -97,7 +97,7 @@ class PolicyRestoring(ForAdmins, PoliciesPage):
         def act(form: Sent, by: Actor) -> None:
             services.restore(by=by, justification=form.read(SteerBody).justification)
 
-        return done(request, "restore", act, "Policies restored.", self.tell) or redirect("policies")
+        return perform_act(request, "restore", act, "Policies restored.", self.tell) or redirect("policies")
 
 
 class PolicyTrying(PolicyPage):

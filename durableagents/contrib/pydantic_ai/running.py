@@ -40,7 +40,7 @@ from runs.engine.steps.signals_and_questions import RAISE, ask, await_signal
 from runs.engine.tape import payload_of
 from runs.engine.thinking.notes import FROM_PEOPLE, Notes, put_in
 from runs.engine.thinking.question import Question
-from runs.engine.thinking.sizes import CHARACTERS_A_TOKEN, shown
+from runs.engine.thinking.sizes import CHARACTERS_A_TOKEN, fit_answer
 from runs.engine.tools import Tool
 from runs.engine.visit import Branch, Visit
 
@@ -313,7 +313,7 @@ class AgentLoop:
             args = tool.input.model_validate(arguments)
             answer = await call_tool(visit, slot, CallSpec(tool, args, source="model", name=self._assistant.name))
         whole = from_record(answer)  # type: ignore[arg-type]
-        return whole if answer.whole is not None else shown(whole, None)  # type: ignore[attr-defined]
+        return whole if answer.whole is not None else fit_answer(whole, None)  # type: ignore[attr-defined]
 
     async def _answer_from_outside(self, slot: str, place: str, name: str, arguments: Any) -> Any:
         visit, outside = self._visit, self._assistant.outside[name]

@@ -38,7 +38,7 @@ from ledger.web.shapes import Shape
 from runs import features
 from runs.engine.canonical import printable
 from runs.engine.checkpoints.position import REENTERED, UNBEGUN
-from runs.engine.migrating import Found, Moving, refused
+from runs.engine.migrating import MigrationResult, Moving, refused
 from runs.journal.database_errors import is_refusal, is_transient
 from runs.models import WAITING, State, Wait
 from runs.services import idempotency, lifecycle, related_runs
@@ -71,7 +71,9 @@ class MovedRow(Shape):
     is_retried: bool = Field(description="The run had failed and is retried with the migration.")
 
     @classmethod
-    def from_found(cls, run_id: UUID, found: Found, *, is_moved: bool = False, is_retried: bool = False) -> Self:
+    def from_found(
+        cls, run_id: UUID, found: MigrationResult, *, is_moved: bool = False, is_retried: bool = False
+    ) -> Self:
         """Return the row of a preview's result."""
         return cls.of(
             found,
@@ -101,7 +103,7 @@ def preview(agent: str, body: MigrationPreviewBody) -> list[MovedRow]:
         seen = preview_run(run_id, moving, waits=False)
         return MovedRow.from_found(run_id, seen.found, is_retried=seen.is_retried)
 
-    return _each(chosen_runs(moving.of, body), preview_one, moving)
+    return _act_on_each(chosen_runs(moving.of, body), preview_one, moving)
 
 
 def migrate(agent: str, body: MigrateBody, *, by: Actor) -> list[MovedRow]:
@@ -113,7 +115,7 @@ def migrate(agent: str, body: MigrateBody, *, by: Actor) -> list[MovedRow]:
     def migrate_next(run_id: UUID) -> MovedRow:
         return migrate_one(run_id, moving, by=by, justification=why, committing=committing)
 
-    return _each(chosen_runs(moving.of, body), migrate_next, moving, by=by, committing=committing)
+    return _act_on_each(chosen_runs(moving.of, body), migrate_next, moving, by=by, committing=committing)
 
 
 def authorize(by: Actor, justification: object) -> str:
@@ -157,7 +159,7 @@ def migrate_once(
             def migrate_next(run_id: UUID) -> MovedRow:
                 return _migrate_keyed(run_id, moving, principal, keys[run_id], by, why, committing)
 
-            rows |= {row.run: row for row in _each(rest, migrate_next, moving, by=by, committing=committing)}
+            rows |= {row.run: row for row in _act_on_each(rest, migrate_next, moving, by=by, committing=committing)}
     return [rows[run_id] for run_id in keys], bool(keys) and not rest
 
 
@@ -232,7 +234,7 @@ def migrate_one(
     return _refused(run_id, MOVING, "it changes faster than it can be previewed: pause it first")
 
 
-def _move(act: Act, moving: Moving, found: Found) -> None:
+def _move(act: Act, moving: Moving, found: MigrationResult) -> None:
     run, head = act.run, act.head
     act.before |= {"version": run.graph_id, "generation": run.generation}
     closed = _close_waits(act, found)
@@ -251,7 +253,7 @@ def _move(act: Act, moving: Moving, found: Found) -> None:
     run.refresh_from_db(fields=["version", "graph_id", "generation"])
 
 
-def _close_waits(act: Act, found: Found) -> list[tuple[Wait, str]]:
+def _close_waits(act: Act, found: MigrationResult) -> list[tuple[Wait, str]]:
     """Withdraw the waits of a visit that is left, and answer stops that the move answers."""
     keys = set(found.closes)
     rows = [
@@ -264,12 +266,12 @@ def _close_waits(act: Act, found: Found) -> list[tuple[Wait, str]]:
         resolve(wait, how, by=act.by.ref, now=act.now)
     if found.how == REENTERED:
         with connection.cursor() as cursor:
-            for statement in features.every(lambda each: each.on_withdraw):
+            for statement in features.parts_of_all(lambda each: each.on_withdraw):
                 cursor.execute(statement, [act.run.pk])
     return closed
 
 
-def _wake_run(act: Act, found: Found, is_closed: bool) -> None:
+def _wake_run(act: Act, found: MigrationResult, is_closed: bool) -> None:
     """Wake a run that has to continue under its new version; a paused one stays paused."""
     run = act.run
     if run.state == State.PAUSED or run.state in WAITING:
@@ -280,7 +282,7 @@ def _wake_run(act: Act, found: Found, is_closed: bool) -> None:
         save(run, "ready_at", now=act.now)
 
 
-def _event(act: Act, moving: Moving, found: Found) -> e.RunMigrated:
+def _event(act: Act, moving: Moving, found: MigrationResult) -> e.RunMigrated:
     payload: dict[str, Any] = act.payload | {
         "nodes": dict(moving.nodes),
         "answered": list(found.answered),
@@ -321,7 +323,7 @@ def _source_of(function: Any) -> dict[str, str]:
 # --- many runs --------------------------------------------------------------------------------------------------------
 
 
-def _each(
+def _act_on_each(
     runs: Sequence[UUID],
     act: Callable[[UUID], MovedRow],
     moving: Moving,
@@ -376,7 +378,7 @@ def _after_lost_connection(
         return _refused(run_id, "lost", "the connection to the database was lost before it was moved: ask again")
     if run_id in committing:
         return committing[run_id]
-    return MovedRow.from_found(run_id, Found(event.how, node=event.node), is_moved=True)
+    return MovedRow.from_found(run_id, MigrationResult(event.how, node=event.node), is_moved=True)
 
 
 def _refused(run_id: UUID, code: str, why: str) -> MovedRow:

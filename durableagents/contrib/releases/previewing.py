@@ -13,8 +13,8 @@ from ledger.actors import Actor
 from ledger.codec import unpack
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Event, Head
-from runs.engine.errors import JournalBroken, brief
-from runs.engine.migrating import Found, Moving, refused, tried
+from runs.engine.errors import JournalBroken, describe_error
+from runs.engine.migrating import MigrationResult, Moving, refused, tried
 from runs.engine.tape import payload_of
 from runs.fleet.agent_versions import state_format
 from runs.journal.digests import hasher
@@ -32,7 +32,7 @@ class Preview:
 
     run: Run | None
     seq: int
-    found: Found
+    found: MigrationResult
     is_retried: bool = False
 
 
@@ -89,7 +89,7 @@ def _retry_for_preview(run: Run, head: Head, *, waits: bool) -> Head:
     return head
 
 
-def refusal_by_rows(run: Run, head: Head, moving: Moving) -> Found | None:
+def refusal_by_rows(run: Run, head: Head, moving: Moving) -> MigrationResult | None:
     """Return the refusal by the run's rows; None if there is none. Checked again under the run's lock."""
     if run.graph_id == moving.to.graph_id:
         return refused("already", f"it is one of {run.graph_id} already")
@@ -108,7 +108,7 @@ def refusal_by_rows(run: Run, head: Head, moving: Moving) -> Found | None:
     return None
 
 
-def refusal_by_related(run: Run, found: Found) -> Found | None:
+def refusal_by_related(run: Run, found: MigrationResult) -> MigrationResult | None:
     """Return a refusal if the move would answer an operator stop while a related run does the same work."""
     is_stopped = any(kind == Wait.Kind.OPERATOR for _, _, kind, _ in found.closes)
     if found.is_refused or not is_stopped or (other := related_runs.in_the_way(run)) is None:
@@ -116,11 +116,11 @@ def refusal_by_related(run: Run, found: Found) -> Found | None:
     return refused("beside", related_runs.why_not(other))
 
 
-def _try(moving: Moving, run: Run, recorded: Recorded) -> Found:
+def _try(moving: Moving, run: Run, recorded: Recorded) -> MigrationResult:
     moving = replace(moving, number=state_format(run.graph_id, recorded.position.at.fingerprint))
     to = moving.to.graph_id
 
-    def work() -> Found:
+    def work() -> MigrationResult:
         trial = tried(
             moving,
             str(run.pk),
@@ -139,4 +139,4 @@ def _try(moving: Moving, run: Run, recorded: Recorded) -> Found:
             return refused("busy", f"another run was tried for more than {TIMEOUT_SECONDS:g} s: ask again")
         if failed.cause is None:
             return refused("too_slow", f"{to} took more than {TIMEOUT_SECONDS:g} s to do its visit again")
-        return refused("broke", f"{to} broke when it did the visit again: {brief(failed.cause)}")
+        return refused("broke", f"{to} broke when it did the visit again: {describe_error(failed.cause)}")

@@ -9,7 +9,7 @@ from durableagents.contrib.releases.services import ACTIONS, recorded, subject_o
 from ledger import events as e
 from ledger.models import ActRecord
 from ledger.verification.registers import Listed
-from ledger.verification.runs import Line, ReadJournal, compared
+from ledger.verification.runs import EventLine, ReadJournal, compared
 
 
 class Assigned:
@@ -22,7 +22,7 @@ class Assigned:
         self.version = ""
         self.events: list[tuple[int, e.VersionAssigned]] = []
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         match line.event:
             case e.RunCreated(version=version) if not self.version:
                 self.version = version

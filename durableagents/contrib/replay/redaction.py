@@ -120,7 +120,7 @@ class Redaction:
             return
         try:
             # All values of a duplicate name count, whichever one a reader takes.
-            self._collect(json.loads(text, object_pairs_hook=_every), path)
+            self._collect(json.loads(text, object_pairs_hook=_object_with_duplicates), path)
         except (ValueError, RecursionError):
             self._collect_unreadable(text, path)
 
@@ -284,7 +284,7 @@ def _looks_like_json(text: str) -> bool:
     return text.lstrip()[:1] in ("{", "[")
 
 
-def _every(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_with_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build an object; a duplicate name gets a list of its values."""
     found: dict[str, list[Any]] = {}
     for name, value in pairs:

@@ -125,11 +125,11 @@ RECORD has the result of each call by its place (visit/call). Nothing is sent.
 
 {chr(10).join([*imports, "from durableagents.testing import Harness", f"from {module} import {named}"])}
 
-INPUT = {_shown(created.payload)}
+INPUT = {_format_value(created.payload)}
 
-RECORD = {_shown(record)}
+RECORD = {_format_value(record)}
 
-EFFECTS = {_shown(_effects(run.events))}
+EFFECTS = {_format_value(_effects(run.events))}
 
 
 def test_{_identifier(run.agent)}_run_{run.run_id.replace("-", "_")[:13]}() -> None:
@@ -145,7 +145,7 @@ def test_{_identifier(run.agent)}_run_{run.run_id.replace("-", "_")[:13]}() -> N
 '''
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return pprint.pformat(value, width=WIDTH, sort_dicts=False)
 
 
@@ -188,7 +188,7 @@ def _record(run: RecordedRun) -> Iterator[tuple[str, Any]]:
                 found = {"assistant": asked[slot, event.attempt], "fails": event.code, "message": message}
             case _:
                 known = calls.setdefault(slot, {}).setdefault(event.attempt, {})
-                _fold(known, event, at)
+                _apply_event(known, event, at)
                 if known and slot not in order:
                     order.append(slot)
         if found is not None:
@@ -202,7 +202,7 @@ def _record(run: RecordedRun) -> Iterator[tuple[str, Any]]:
             yield slot, made[0] if len(made) == 1 else made
 
 
-def _fold(known: dict[str, Any], event: e.Event, at: datetime) -> None:
+def _apply_event(known: dict[str, Any], event: e.Event, at: datetime) -> None:
     payload = payload_of(event)
     match event:
         case e.ToolInvoked():

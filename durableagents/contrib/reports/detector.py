@@ -175,15 +175,14 @@ def _judge(run_id: UUID, seq: int, at: datetime, slot: str, attempt: int) -> Ite
     match told:
         case e.ToolAnsweredLate():
             if told.contradicts:
-                what = (
-                    f"The sending worker reports {_told(told.outcome)}, and on record was {_found(told.contradicts)}."
-                )
+                reported, recorded = _outcome_text(told.outcome), _finding_of(told.contradicts)
+                what = f"The sending worker reports {reported}, and on record was {recorded}."
                 yield Fact(Kind.CONTRADICTION, f"late:{run_id}:{seq}", told.tool, what, **call)
             elif told.outcome == "happened":
                 yield from _compare(run_id, seq, [event for _, event in on_record], told, call)
         case e.CallbackArrivedLate():
             if contradicted := before.finding.belied_by(CALLED_BACK):
-                what = f"The upstream system answered late, and on record was {_found(contradicted)}."
+                what = f"The upstream system answered late, and on record was {_finding_of(contradicted)}."
                 yield Fact(Kind.CONTRADICTION, f"late:{run_id}:{seq}", told.tool, what, **call)
         case e.ToolOutcomeUnknown():
             if isinstance(told.payload, dict) and "key_rejected" in told.payload:
@@ -202,13 +201,13 @@ def _compare(
             PendingCheck.objects.bulk_create([PendingCheck(run_id=run_id, seq=seq)], ignore_conflicts=True)
         return
     answer, recorded = payload_of(late).get("result"), payload_of(returned).get("result")
-    if answer is None or recorded is None or _same(answer, recorded, returned.external_id):
+    if answer is None or recorded is None or _is_same_effect(answer, recorded, returned.external_id):
         return
     what = "The call was sent twice under one key, and the upstream system answered the two differently."
     yield Fact(Kind.DIFFERENT_ANSWER, f"answer:{run_id}:{seq}", late.tool, what, **call)
 
 
-def _same(late: Any, recorded: Any, external_id: str | None) -> bool:
+def _is_same_effect(late: Any, recorded: Any, external_id: str | None) -> bool:
     """Return whether two answers tell of the same effect: they are equal, or both name its external id."""
     return late == recorded or (external_id is not None and external_id in _texts(late))
 
@@ -247,11 +246,11 @@ _ON_RECORD = {
 }
 
 
-def _told(outcome: str) -> str:
+def _outcome_text(outcome: str) -> str:
     return _OUTCOMES.get(outcome, outcome)
 
 
-def _found(outcome: str) -> str:
+def _finding_of(outcome: str) -> str:
     return _ON_RECORD.get(outcome, outcome)
 
 

@@ -62,7 +62,7 @@ class Table:
         """Return the rows for a page: column, the text shown, and the exact value."""
         return [
             [
-                (column, shown(value, column.kind), text_of(value))
+                (column, value_text(value, column.kind), text_of(value))
                 for column, value in zip(self.columns, row, strict=True)
             ]
             for row in self.rows
@@ -80,7 +80,7 @@ class Figure:
 
     @property
     def text(self) -> str:
-        return "–" if self.value is None else shown(self.value, self.kind) + UNITS.get(self.kind, "")
+        return "–" if self.value is None else value_text(self.value, self.kind) + UNITS.get(self.kind, "")
 
 
 UNITS: Mapping[str, str] = {"percent": " %", "seconds": " s", "usd": " USD", "bytes": " bytes"}
@@ -173,7 +173,7 @@ def text_of(value: Value) -> str:
             return str(value)
 
 
-def shown(value: Value, kind: Kind) -> str:
+def value_text(value: Value, kind: Kind) -> str:
     """Return a value's text for a page: long numbers in groups of three digits."""
     text = text_of(value)
     if kind not in NUMBERS:

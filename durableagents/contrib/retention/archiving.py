@@ -342,7 +342,7 @@ def _entry(
 def finish(progress: Progress) -> None:
     """Remove what was left: further rows of archived runs, files of deleted archives, earlier files of erased runs."""
     for pending in Pending.objects.order_by("run_id").iterator(chunk_size=_ROW_CHUNK):
-        row = register.standing([pending.run_id]).get(pending.run_id)
+        row = register.archived_entries([pending.run_id]).get(pending.run_id)
         try:
             if row is None:
                 _drop_left(pending.run_id)
@@ -393,7 +393,7 @@ def due_archives(*, for_owner: bool = False) -> Iterator[UUID]:
 def entries_of(family: UUID) -> list[Archive]:
     """Return the entries of a family's runs that are archived now."""
     runs = list(Archive.objects.filter(family=family).values_list("run_id", flat=True).distinct())
-    return [row for row in register.standing(runs).values() if row.family == family]
+    return [row for row in register.archived_entries(runs).values() if row.family == family]
 
 
 def _archives_may_go(family: UUID, *, for_owner: bool = False) -> bool:
@@ -432,7 +432,7 @@ _LEFT = """
 
 def _forget(row: Archive) -> None:
     """Delete all files of a run whose archive was deleted on record, and its key. Raises StorageUnavailable, Stays."""
-    for place in {row.place} | _left(row.run_id):
+    for place in {row.place} | _runs_left(row.run_id):
         places.remove(place)
     try:
         _execute("SELECT retention_forget(%s)", [row.run_id])
@@ -440,7 +440,7 @@ def _forget(row: Archive) -> None:
         raise Stays(first_line(error)) from error
 
 
-def _left(run_id: UUID) -> set[str]:
+def _runs_left(run_id: UUID) -> set[str]:
     return {place for (place,) in _rows(_LEFT, [run_id])}
 
 
@@ -451,7 +451,7 @@ def drop_earlier_files(run_ids: Collection[UUID]) -> None:
     """Delete the files that erased runs were restored from, once the erasure is committed (`Feature.on_erased`): what
     people said stands in them in the clear. A file that can't be deleted then is tried again by each round. Raises
     StorageUnavailable, which refuses the erasure."""
-    had_files = [run_id for run_id in run_ids if _left(run_id)]
+    had_files = [run_id for run_id in run_ids if _runs_left(run_id)]
     if not had_files:
         return
     places.storage()
@@ -470,7 +470,7 @@ def _drop_all_left(run_ids: Collection[UUID]) -> None:
 
 def _drop_left(run_id: UUID) -> None:
     """Delete the files of a run that is in the database again. Raises StorageUnavailable."""
-    for place in _left(run_id):
+    for place in _runs_left(run_id):
         places.remove(place)
     Pending.objects.filter(run_id=run_id).delete()
 

@@ -76,7 +76,7 @@ def place(body: LegalHoldBody, *, by: Actor) -> Hold:
         cursor.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
     row = Hold(**body.model_dump(exclude={"justification"}), reason=why, set_by=by.ref, at=database_now())
     store(row)
-    acted("retention_hold", by=by, subject=str(row), justification=why, before={}, after=said(row))
+    acted("retention_hold", by=by, subject=str(row), justification=why, before={}, after=hold_values(row))
     return row
 
 
@@ -86,7 +86,7 @@ def lift(hold_id: int, *, by: Actor, justification: str) -> Hold:
     """Lift a hold. Raises NotInForce, NotFound, Forbidden, JustificationRequired."""
     why = may("retention_hold_lift", by, justification)
     row = ended(Hold, HoldEnd, hold_id, by, why)
-    acted("retention_hold_lift", by=by, subject=str(row), justification=why, before=said(row), after={})
+    acted("retention_hold_lift", by=by, subject=str(row), justification=why, before=hold_values(row), after={})
     return row
 
 
@@ -149,7 +149,7 @@ def _relatives(run_id: UUID) -> list[UUID]:
         return [found for (found,) in cursor.fetchall()]
 
 
-def said(row: Hold) -> dict[str, Any]:
+def hold_values(row: Hold) -> dict[str, Any]:
     values = {name: getattr(row, name) for name in ("run_id", *_FILTERS)}
     return {
         name: str(value) if isinstance(value, UUID) else value.isoformat() if isinstance(value, datetime) else value

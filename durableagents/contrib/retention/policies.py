@@ -75,7 +75,7 @@ def create(body: RetentionPolicyBody, *, by: Actor) -> Policy:
         raise wrong("agent", f"there are {MAX_POLICIES} policies", "end one first")
     row = Policy(**body.model_dump(exclude={"justification"}), reason=why, set_by=by.ref, at=database_now())
     store(row)
-    acted("retention_policy", by=by, subject=str(row), justification=why, before={}, after=said(row))
+    acted("retention_policy", by=by, subject=str(row), justification=why, before={}, after=policy_values(row))
     return row
 
 
@@ -85,11 +85,11 @@ def end(policy_id: int, *, by: Actor, justification: str) -> Policy:
     """End a policy. Raises NotInForce, NotFound, Forbidden, JustificationRequired."""
     why = may("retention_policy_end", by, justification)
     row = ended(Policy, PolicyEnd, policy_id, by, why)
-    acted("retention_policy_end", by=by, subject=str(row), justification=why, before=said(row), after={})
+    acted("retention_policy_end", by=by, subject=str(row), justification=why, before=policy_values(row), after={})
     return row
 
 
-def said(row: Policy) -> dict[str, Any]:
+def policy_values(row: Policy) -> dict[str, Any]:
     return {name: getattr(row, name) for name in RetentionPolicyBody.model_fields if name != "justification"}
 
 

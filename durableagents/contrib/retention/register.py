@@ -68,7 +68,7 @@ class ArchiveDeleted(DurableAgentsError):
         self.page = reverse("archived_run", args=[row.run_id])
 
 
-def standing(run_ids: Collection[UUID]) -> dict[UUID, Archive]:
+def archived_entries(run_ids: Collection[UUID]) -> dict[UUID, Archive]:
     """Return the entries of those of these runs that are archived, also where the archive was deleted since. Entries
     that this installation didn't write don't count."""
     rows = Archive.objects.raw(_STANDING, [list(run_ids)])
@@ -77,7 +77,7 @@ def standing(run_ids: Collection[UUID]) -> dict[UUID, Archive]:
 
 def find(run_id: UUID) -> Archive:
     """Return the entry of an archived run that the viewer may see. Raises NotFound."""
-    row = standing([run_id]).get(run_id)
+    row = archived_entries([run_id]).get(run_id)
     if row is None or not viewer().sees(row.creator, row.tags or ()):
         raise NotFound("archived run", run_id)
     return row
@@ -249,7 +249,7 @@ def every_archived_run() -> Listed | None:
         problems += [
             f"{row}, entry {row.pk}, was not written by this installation" for row in batch if not row.is_authentic
         ]
-        current = standing([row.run_id for row in batch])
+        current = archived_entries([row.run_id for row in batch])
         rows = [row for row in batch if current.get(row.run_id) == row]
         problems += _strays(rows)
         for place in dict.fromkeys(row.place for row in rows if deleted_at(row) is None):

@@ -74,7 +74,7 @@ def archived(run_ids: Collection[UUID]) -> Mapping[UUID, ArchivedRun]:
             restore=partial(_restore_for, run_id),
             lay_out=partial(_lay_out, row),
         )
-        for run_id, row in register.standing(run_ids).items()
+        for run_id, row in register.archived_entries(run_ids).items()
     }
 
 
@@ -139,16 +139,16 @@ def _put_all(reader: Reader, *, only: UUID | None = None) -> dict[str, frozenset
         if only is not None and run_id != only:
             continue
         if (run_id, table) != place or len(batch) >= _CHUNK:
-            _put(place, batch, is_first)
+            _write_batch(place, batch, is_first)
             is_first, batch = (run_id, table) != place, []
             place = run_id, table
         columns.setdefault(table, frozenset(json.loads(text)))
         batch.append(text)
-    _put(place, batch, is_first)
+    _write_batch(place, batch, is_first)
     return columns
 
 
-def _put(place: tuple[UUID, str] | None, batch: list[str], is_first: bool) -> None:
+def _write_batch(place: tuple[UUID, str] | None, batch: list[str], is_first: bool) -> None:
     if place is not None and batch:
         with connection.cursor() as cursor:
             cursor.execute("SELECT retention_put(%s, %s, %s, %s)", [*place, batch, is_first])

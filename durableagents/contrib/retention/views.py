@@ -164,7 +164,7 @@ class ArchivedRunPage(Page):
             "next": found[_SHOWN - 1].seq if len(found) > _SHOWN else None,
             "problem": problem,
             "may_restore": OPERATOR in roles(request.user) or bool(getattr(request.user, "is_superuser", False)),
-            "links": [] if register.deleted_at(row) else features.every(lambda each: each.archived_run_links),
+            "links": [] if register.deleted_at(row) else features.parts_of_all(lambda each: each.archived_run_links),
             "refused": refused,
         }
         return self.show(request, shown, status=refused.error.status if refused else 200)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from durableagents.contrib.schedules.models import Firing
 from ledger import events as e
-from ledger.verification.runs import Line, ReadJournal
+from ledger.verification.runs import EventLine, ReadJournal
 
 
 class ScheduledStarts:
@@ -16,7 +16,7 @@ class ScheduledStarts:
         self.journal = journal
         self._plan = e.StartPlanned()
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         """Keep the plan, which is among the first events of a run."""
         if isinstance(line.event, e.StartPlanned) and line.seq <= 3:
             self._plan = line.event

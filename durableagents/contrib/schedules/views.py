@@ -190,7 +190,7 @@ def _terms(row: ScheduleRow) -> dict[str, Any]:
         "row": row,
         "missed": MISSED.get(row.missed, row.missed),
         "overlap": OVERLAP.get(row.overlap, row.overlap),
-        "caps": budgets.told(row.budget),
+        "caps": budgets.cap_texts(row.budget),
         "input": HIDDEN if row.hidden else row.input,
     }
 

@@ -171,7 +171,7 @@ class WitnessUnreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _SealLine:
     n: int
     content: SealLine
 
@@ -209,7 +209,7 @@ class _Copy:
         found, self.findings = self.findings, []
         return found
 
-    def lines(self) -> Iterator[_Line]:
+    def lines(self) -> Iterator[_SealLine]:
         """Yield each authentic line once. A line that a crash of ours left unfinished is the beginning of the next."""
         for n, text in enumerate(self._texts(), 1):
             if (line := self._read(n, text)) is not None:
@@ -229,7 +229,7 @@ class _Copy:
     def _is_copy_of(self, witness: SealWitness) -> bool:
         return witness.path is not None and witness.path.resolve() == self.path.resolve()
 
-    def _read(self, n: int, text: bytes) -> _Line | None:
+    def _read(self, n: int, text: bytes) -> _SealLine | None:
         try:
             content = SealLine.from_json(text)
         except ValueError as error:
@@ -253,7 +253,7 @@ class _Copy:
         known = self.seen.setdefault(record.number, record.hash)
         if known != record.hash:
             self._report(n, f"there are two seals {record.number}, both signed: someone else has the private key")
-        return _Line(n, content)
+        return _SealLine(n, content)
 
     def end(self) -> Iterator[Finding]:
         """Check that the copy has each seal up to its last one, and those whose delivery is on record."""
@@ -311,7 +311,7 @@ def _own_key() -> bytes | None:
         return None  # `check_database` and `status` report it
 
 
-def _compare(batch: Sequence[_Line], path: str) -> Iterator[Finding]:
+def _compare(batch: Sequence[_SealLine], path: str) -> Iterator[Finding]:
     """Compare authentic lines with the database's seals, and their heads with the journal."""
     here = {seal.number: seal.record.hash for seal in Seal.objects.filter(number__in=[x.record.number for x in batch])}
     for line in batch:

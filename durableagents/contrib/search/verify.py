@@ -8,7 +8,7 @@ from typing import Any
 
 from durableagents.contrib.search.models import Attribute
 from ledger import events as e
-from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
+from ledger.verification.runs import EventLine, ReadJournal, at_most_once, compared
 from runs.engine.attributes import KINDS
 from runs.models import Run
 
@@ -22,7 +22,7 @@ class Attributes:
         self.journal = journal
         self.set: dict[str, list[tuple[str, str]]] = {}
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         event = line.event
         if not isinstance(event, e.AttributesSet):
             return

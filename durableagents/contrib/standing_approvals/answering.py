@@ -20,7 +20,7 @@ from approvals.queues.standing import facts_of
 from approvals.services import decide, locked_question
 from approvals.verification import BY_STANDING_APPROVAL
 from durableagents.contrib.standing_approvals.models import StandingUse
-from durableagents.contrib.standing_approvals.reading import Held, lock_grant
+from durableagents.contrib.standing_approvals.reading import StandingApproval, lock_grant
 from durableagents.contrib.standing_approvals.terms import SameCall, read_same_call
 from ledger.actors import SWEEPER, Actor
 from ledger.errors import DurableAgentsError
@@ -84,7 +84,7 @@ def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
     found = lock_grant(grant_id)
     if found is None:
         return
-    asked = _asked(approval, run, wait)
+    asked = _same_call(approval, run, wait)
     if no := found.is_over or _not_the_same(found, approval, asked) or found.covers(asked.amount):
         raise LeftToPeople(f"{found.row}: {no}.")
     row, n = found.row, len(found.uses) + 1
@@ -115,7 +115,7 @@ def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
     use.save(force_insert=True)
 
 
-def _asked(approval: Approval, run: Run, wait: Wait) -> SameCall:
+def _same_call(approval: Approval, run: Run, wait: Wait) -> SameCall:
     """Return what is asked, if asked for the first time. Raises LeftToPeople."""
     try:
         asked = read_same_call(bytes(approval.plan))
@@ -146,7 +146,7 @@ def _was_refused(approval: Approval, asked: SameCall) -> bool:
     return False
 
 
-def _not_the_same(found: Held, approval: Approval, asked: SameCall) -> str:
+def _not_the_same(found: StandingApproval, approval: Approval, asked: SameCall) -> str:
     """Return why the grant doesn't apply, or "". The plan counts: the column that finds grants may be forged."""
     row = found.row
     if not row.is_about(approval.queue, asked):

@@ -12,14 +12,20 @@ from uuid import UUID
 from django.db import connection
 from pydantic import Field
 
-from approvals.brief import Brief, plan_of
+from approvals.brief import ApprovalDetail, plan_of
 from approvals.guards import ApprovalPanel
 from approvals.models import Approval
 from approvals.policy import No, Sum, in_ones_own_right
 from approvals.queue_models import Queue
 from approvals.queues.sight import readable
 from approvals.queues.who import is_admin
-from durableagents.contrib.standing_approvals.reading import MAX_USES, Held, held_in, select_for_list, select_whole
+from durableagents.contrib.standing_approvals.reading import (
+    MAX_USES,
+    StandingApproval,
+    held_in,
+    select_for_list,
+    select_whole,
+)
 from durableagents.contrib.standing_approvals.terms import bounds_in, same_call_in
 from ledger.errors import NotFound
 from ledger.web.fields import ActorName, RoleName, Rows
@@ -141,7 +147,7 @@ def find_parties(grants: Sequence[GrantRow]) -> dict[UUID, str]:
     }
 
 
-def _row(held: Held) -> GrantRow:
+def _row(held: StandingApproval) -> GrantRow:
     row, named = held.row, held.row.fields
     return GrantRow.of(
         row,
@@ -161,7 +167,7 @@ def _row(held: Held) -> GrantRow:
     )
 
 
-def _state(held: Held) -> str:
+def _state(held: StandingApproval) -> str:
     if not held.is_authentic or (held.end is not None and not held.end.is_authentic):
         return "not_authentic"
     if held.end is not None:
@@ -181,7 +187,7 @@ def queue_panel(queue: Queue) -> dict[str, Any]:
     return {"again": bounds, "again_most": most}
 
 
-def approval_panels(opened: Brief) -> list[ApprovalPanel]:
+def approval_panels(opened: ApprovalDetail) -> list[ApprovalPanel]:
     """Return the fields of the decision's form, if the reader may give a standing approval. For display: the decision
     is judged again."""
     if not opened.is_open or opened.facts.queue is None or isinstance(in_ones_own_right(opened.facts), No):

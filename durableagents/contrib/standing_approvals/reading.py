@@ -37,7 +37,7 @@ MAX_USES = 50  # that a list reads of each
 
 
 @dataclass(frozen=True)
-class Held:
+class StandingApproval:
     """A standing approval and its uses, as of `now`."""
 
     row: StandingGrant
@@ -75,7 +75,7 @@ class Held:
         return f"only {Sum(left, self.row.currency)} of it is left" if abs(amount.value) > left else ""
 
 
-def lock_grant(grant_id: int) -> Held | None:
+def lock_grant(grant_id: int) -> StandingApproval | None:
     """Lock a standing approval and return it."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, grant_id % 2**31])
@@ -84,7 +84,7 @@ def lock_grant(grant_id: int) -> Held | None:
     return None if found is None else held_in(found[0])
 
 
-def others_of(same: str, person: int | None) -> list[Held]:
+def others_of(same: str, person: int | None) -> list[StandingApproval]:
     """Lock and return a person's other usable standing approvals of the same."""
     there = "g.same = %s AND g.person = %s AND g.until > clock_timestamp()"
     with connection.cursor() as cursor:
@@ -115,10 +115,10 @@ def _select(condition: str, uses: str, has_unused: str) -> str:
     FROM approvals_standinggrant g WHERE {condition} {_NEWEST}"""
 
 
-def held_in(told: str) -> Held:
+def held_in(told: str) -> StandingApproval:
     """Parse one result."""
     found = json.loads(told)
-    return Held(
+    return StandingApproval(
         row_of(StandingGrant, found["grant"], found["readable"]),
         [row_of(StandingUse, use) for use in found["uses"]],
         None if found["end"] is None else row_of(StandingEnd, found["end"]),

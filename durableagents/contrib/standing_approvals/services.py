@@ -14,15 +14,15 @@ from pydantic import Field
 
 from approvals.bodies import MAX_TIMES, AgainBody
 from approvals.models import Approval
-from approvals.policy import Asked as About
 from approvals.policy import Facts, No, Sum, in_ones_own_right
+from approvals.policy import QuestionAmount as About
 from approvals.queue_models import Queue
 from approvals.queues.acts import Most, snapshot, store, unmoved
 from approvals.queues.standing import facts_of, role_held
 from approvals.queues.who import PERMISSION, Unchanged, as_admin, wrong
 from approvals.services import decide, locked_question, require_standing
 from durableagents.contrib.standing_approvals.models import StandingEnd, StandingGrant
-from durableagents.contrib.standing_approvals.reading import USED, Held, lock_grant, others_of
+from durableagents.contrib.standing_approvals.reading import USED, StandingApproval, lock_grant, others_of
 from durableagents.contrib.standing_approvals.terms import MAX_DAYS, Bounds, SameCall, bounds_in, read_same_call
 from ledger.actors import Actor
 from ledger.append import acted, justified
@@ -206,7 +206,7 @@ def _check_who_set_them(approval: Approval, by: Actor) -> None:
         raise Forbidden(f"{why}. Approve only this call, or ask another person to give a standing approval.")
 
 
-def _check_with_others(facts: Facts, again: AgainBody, sum_: Sum | None, others: Sequence[Held]) -> None:
+def _check_with_others(facts: Facts, again: AgainBody, sum_: Sum | None, others: Sequence[StandingApproval]) -> None:
     """Check the bounds over all of the person's usable approvals of the same. Raises InvalidInput with what is left."""
     bounds = bounds_in(facts.queue.again) if facts.queue is not None else None
     assert bounds is not None
@@ -263,7 +263,7 @@ def _given(
 
 
 @transaction.atomic
-def revoke(grant_id: int, *, justification: str, by: Actor, roles: Iterable[str]) -> Held:
+def revoke(grant_id: int, *, justification: str, by: Actor, roles: Iterable[str]) -> StandingApproval:
     """Take back a standing approval, as its giver, a decider of its queue, an operator or an administrator. Its unused
     approvals lapse; calls already sent are unaffected. A forged ending stays, and the unused ones lapse with this act.
     Raises NotFound, Forbidden, GrantOver, JustificationRequired."""

@@ -17,7 +17,7 @@ from durableagents.contrib.standing_approvals.models import StandingEnd, Standin
 from durableagents.contrib.standing_approvals.terms import SameCall, read_same_call
 from ledger import events as e
 from ledger.models import ActRecord
-from ledger.verification.runs import SLACK, Line, ReadJournal, compared
+from ledger.verification.runs import SLACK, EventLine, ReadJournal, compared
 from runs.engine.tape import payload_of
 
 
@@ -35,7 +35,7 @@ class StandingApprovals:
         self._asked: dict[str, str] = {}
         self._uses: dict[str, StandingUse] | None = None
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         """Apply one event."""
         match line.event:
             case e.ApprovalRequested() as question:

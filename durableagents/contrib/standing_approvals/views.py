@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import path
 
-from approvals.queues.views import QueueAct, QueuePage, most
+from approvals.queues.views import QueueAct, QueuePage, parse_sum
 from durableagents.contrib.standing_approvals import queries, services
 from durableagents.contrib.standing_approvals.services import BoundsBody
 from ledger.actors import Actor
@@ -80,7 +80,7 @@ class QueueGrants(QueueAct):
     def act(self, form: Sent, name: str, by: Actor) -> None:
         seen = form.aside("seen")
         form.texts["sum"] = form.texts.get("sum") or "none"
-        services.set_limits(name, form.read(BoundsBody, sum=most), seen=seen, by=by)
+        services.set_limits(name, form.read(BoundsBody, sum=parse_sum), seen=seen, by=by)
 
 
 urlpatterns = [

@@ -40,7 +40,7 @@ class NothingToShow(DurableAgentsError):
         )
 
 
-def shown(
+def collect_proof(
     wanted: Wanted, typed: Mapping[str, str], *, by: Actor, now: datetime, signed: Signed | None = None
 ) -> dict[str, Any] | None:
     """Return the proof for the record; None if none is needed. `signed` is a passkey's signature for this approval; one
@@ -107,7 +107,7 @@ class FreshProof(DecisionGuard):
         if pending.verdict != APPROVE:
             return {}
         wanted = wanted_for(approval, pending.run.graph_id, pending.thresholds)
-        return shown(wanted, pending.typed, by=by, now=pending.now, signed=signed) or {}
+        return collect_proof(wanted, pending.typed, by=by, now=pending.now, signed=signed) or {}
 
     def store(self, pending: PendingDecision, decision: Decision) -> None:
         if pending.evidence is not None and "assertion" in (decision.proof or {}):

@@ -9,7 +9,7 @@ from approvals.models import Decision
 from durableagents.contrib.accounts.assertions import about
 from durableagents.contrib.step_up.models import Assertion, terms_of_yes
 from ledger.models import AccountRecord
-from ledger.verification.runs import SLACK, Line, ReadJournal
+from ledger.verification.runs import SLACK, EventLine, ReadJournal
 from runs.engine.gating.proof import PASSKEY
 
 
@@ -19,7 +19,7 @@ class Assertions:
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
 
-    def see(self, line: Line) -> None:
+    def see(self, line: EventLine) -> None:
         """Ignore the journal's events: `approvals` compares them with the decisions."""
 
     def problems(self) -> Iterator[str]:

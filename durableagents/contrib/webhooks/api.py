@@ -107,7 +107,7 @@ class Webhooks(ApiView):
     @described("List webhooks", WebhookPage)
     def get(self, request: Request) -> Response:
         Query(request)
-        return Response({"results": [webhook_row(row) for row in queries.every()], "next": None})
+        return Response({"results": [webhook_row(row) for row in queries.active_webhooks()], "next": None})
 
     @described("Create a webhook", WebhookSecretRow, status=201, body=WebhookBody)
     def post(self, request: Request) -> Response:

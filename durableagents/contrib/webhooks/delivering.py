@@ -107,7 +107,7 @@ def _begun(webhook: int, broken: set[int]) -> Sending | None:
     to `broken`, and tried again in the next round."""
     try:
         while (taken := _take(webhook)) is not None:
-            if (sending := _made(taken)) is not None:
+            if (sending := _request_of(taken)) is not None:
                 return sending
     except Exception:
         log.exception("webhook %s: its next message can't be taken", webhook)
@@ -138,7 +138,7 @@ def _take(webhook_id: int) -> Message | None:
     on_the_way = webhook.messages.filter(state=Message.State.SENDING, due_at__gt=now).count()
     if on_the_way >= (1 if webhook.failing_since else MAX_AT_ONCE):
         return None
-    while (row := _next(webhook)) is not None:
+    while (row := _next_message(webhook)) is not None:
         if row.state == Message.State.SENDING:
             why = "The worker ended before it recorded an answer. The message may have been sent."
             Attempt.objects.create(message=row, at=now, outcome="unknown", why=why)
@@ -152,7 +152,7 @@ def _take(webhook_id: int) -> Message | None:
     return None
 
 
-def _made(row: Message) -> Sending | None:
+def _request_of(row: Message) -> Sending | None:
     """Return what is sent of a message that was taken; None if it can't be made, which ends it. In no transaction: the
     first one of a process loads all URLs."""
     try:
@@ -168,7 +168,7 @@ def _made(row: Message) -> Sending | None:
         return None
 
 
-def _next(webhook: Webhook) -> Message | None:
+def _next_message(webhook: Webhook) -> Message | None:
     with connection.cursor() as cursor:
         cursor.execute(_NEXT, [webhook.pk])
         found = cursor.fetchone()

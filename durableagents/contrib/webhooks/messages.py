@@ -75,11 +75,11 @@ def _content(row: Message, run_id: UUID) -> Any:
             must_see(run_id)
         except NotFound:
             return None
-        content = _found(row, run_id) if reads(run_id) else None
+        content = _event_of_message(row, run_id) if reads(run_id) else None
     return content if len(json.dumps(content)) <= MAX_CONTENT_BYTES else None
 
 
-def _found(row: Message, run_id: UUID) -> Any:
+def _event_of_message(row: Message, run_id: UUID) -> Any:
     if row.event in ("run.completed", "run.failed"):
         run = Run.objects.get(pk=run_id)
         if run.state != row.facts.get("state"):

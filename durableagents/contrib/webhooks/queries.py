@@ -33,7 +33,7 @@ def backlog() -> Backlog:
         return Backlog(*cursor.fetchone())
 
 
-def every() -> list[Webhook]:
+def active_webhooks() -> list[Webhook]:
     """Return all webhooks that have not ended, by name."""
     return list(Webhook.objects.exclude(state=Webhook.State.ENDED).order_by("name"))
 

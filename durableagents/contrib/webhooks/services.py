@@ -111,7 +111,7 @@ def create(body: WebhookBody, *, by: Actor) -> tuple[Webhook, str]:
             name=body.name, address=address, shown=shown, secret=encrypt(secret), made_at=now, creator=by.person
         )
         _fill(row, body.model_dump(exclude={"name", "url", "justification"}), by)
-        return _done("webhook", row, {}, by=by, why=why, now=now), secret
+        return _record_act("webhook", row, {}, by=by, why=why, now=now), secret
 
 
 def change(webhook_id: int, body: WebhookChangeBody, *, by: Actor) -> Webhook:
@@ -122,13 +122,13 @@ def change(webhook_id: int, body: WebhookChangeBody, *, by: Actor) -> Webhook:
     with transaction.atomic():
         by, why = as_admin(by, _TO), justified("webhook_change", body.justification)
         row = _locked(webhook_id)
-        before = said(row)
+        before = webhook_values(row)
         if address is not None:
             row.address, row.shown = address
         _fill(row, given, by)
-        if address is None and said(row) == before and row.is_authentic:
+        if address is None and webhook_values(row) == before and row.is_authentic:
             raise Unchanged("events", "name what is to be changed")
-        return _done("webhook_change", row, before, by=by, why=why)
+        return _record_act("webhook_change", row, before, by=by, why=why)
 
 
 @transaction.atomic
@@ -137,10 +137,10 @@ def rotate(webhook_id: int, body: SecretBody, *, by: Actor) -> tuple[Webhook, st
     JustificationRequired."""
     by, why = as_admin(by, _TO), justified("webhook_secret", body.justification)
     row, secret, now = _locked(webhook_id), new_secret(), database_now()
-    before = said(row)
+    before = webhook_values(row)
     row.previous_secret, row.previous_until = row.secret, now + timedelta(hours=body.overlap_hours)
     row.secret = encrypt(secret)
-    return _done("webhook_secret", row, before, by=by, why=why, now=now), secret
+    return _record_act("webhook_secret", row, before, by=by, why=why, now=now), secret
 
 
 @transaction.atomic
@@ -150,9 +150,9 @@ def pause(webhook_id: int, *, by: Actor, justification: str) -> Webhook:
     row = _locked(webhook_id)
     if row.state != Webhook.State.ACTIVE:
         raise WrongState(f"The webhook is {row.state} already.")
-    before = said(row)
+    before = webhook_values(row)
     row.state, row.why = Webhook.State.PAUSED, why[:500]
-    return _done("webhook_pause", row, before, by=by, why=why)
+    return _record_act("webhook_pause", row, before, by=by, why=why)
 
 
 @transaction.atomic
@@ -162,9 +162,9 @@ def resume(webhook_id: int, *, by: Actor, justification: str) -> Webhook:
     row = _locked(webhook_id)
     if row.state == Webhook.State.ACTIVE:
         raise WrongState("The webhook is active already.")
-    before = said(row)
+    before = webhook_values(row)
     row.state, row.why, row.failing_since = Webhook.State.ACTIVE, "", None
-    return _done("webhook_resume", row, before, by=by, why=why)
+    return _record_act("webhook_resume", row, before, by=by, why=why)
 
 
 @transaction.atomic
@@ -173,10 +173,10 @@ def end(webhook_id: int, *, by: Actor, justification: str) -> Webhook:
     JustificationRequired."""
     by, why = as_admin(by, _TO), justified("webhook_end", justification)
     row = _locked(webhook_id)
-    before, now = said(row), database_now()
+    before, now = webhook_values(row), database_now()
     row.state = Webhook.State.ENDED
     drop(row, Message.State.NOT_SENT, "the webhook was ended", now)
-    return _done("webhook_end", row, before, by=by, why=why, now=now)
+    return _record_act("webhook_end", row, before, by=by, why=why, now=now)
 
 
 @transaction.atomic
@@ -238,7 +238,7 @@ def new_secret() -> str:
     return "whsec_" + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
-def said(row: Webhook) -> dict[str, Any]:
+def webhook_values(row: Webhook) -> dict[str, Any]:
     """Return its values for an act's record."""
     names = ("name", "events", *_FILTERS, "queue", "started_by", "has_content", "state")
     return {"url": row.shown, **{name: getattr(row, name) for name in names}}
@@ -309,11 +309,11 @@ def _events(names: list[str]) -> list[str]:
     return [name for name in EVENTS if name in names]
 
 
-def _done(
+def _record_act(
     action: str, row: Webhook, before: dict[str, Any], *, by: Actor, why: str, now: datetime | None = None
 ) -> Webhook:
     row.set_by, row.changed_at = by.ref, now or database_now()
     row.seal()
     row.save()
-    acted(action, by=by, subject=f"webhook {row.name}", justification=why, before=before, after=said(row))
+    acted(action, by=by, subject=f"webhook {row.name}", justification=why, before=before, after=webhook_values(row))
     return row

@@ -46,7 +46,7 @@ class WebhooksPage(Page):
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, **named: int) -> HttpResponse:
         """Show the page, with a refused form."""
-        rows, backlog = queries.every(), queries.backlog()
+        rows, backlog = queries.active_webhooks(), queries.backlog()
         shown = {"webhooks": rows, "backlog": backlog, **_form(request, refused)}
         return self.show(request, shown, status=refused.error.status if refused else 200)
 

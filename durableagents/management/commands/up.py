@@ -47,13 +47,13 @@ class Command(BaseCommand):
             )
         companion = Demo(environment) if environment.has_demo else Alone(environment)
         before = _hold if options["hold"] else None
-        sys.exit(Launcher(environment, companion, before_serving=before, notice=held).run())
+        sys.exit(Launcher(environment, companion, before_serving=before, notice=hold_lines).run())
 
 
-def held() -> str:
+def hold_lines() -> str:
     """Return lines about what keeps the installation from executing runs."""
     try:
-        notices = [each for read in features.every(lambda each: each.start_notices) for each in read()]
+        notices = [each for read in features.parts_of_all(lambda each: each.start_notices) for each in read()]
     except Error as error:
         return f"  Whether it is halted can't be told: {first_line(error)}\n"
     return "".join(f"  {each}\n" for each in notices)

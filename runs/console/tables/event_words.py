@@ -14,7 +14,7 @@ from ledger.templatetags.console import datum, short, title_of, visible, words
 from runs.console.tables.waits import to_run
 from runs.engine.budget import usd_of
 from runs.engine.tape import CALLED_BACK
-from runs.story import Effect, Line, findings
+from runs.story import Effect, EventLine, findings
 
 HOW = {"fork": "a fork", "start_again": "started again from the input"}
 _STOOD = {
@@ -31,18 +31,18 @@ def _at(visit: object) -> str:
     return f" at visit {escape(str(visit))}" if visit else ""
 
 
-def how(word: object) -> str:
+def outcome_text(word: object) -> str:
     return visible(HOW.get(str(word), str(word)))
 
 
 def forked(f: Mapping[str, Any], attempt: int = 0) -> str:
     n = f["effects"]
     many = f"{escape(str(n))} effect{'' if n == 1 else 's'}"
-    return f"{how(f['how'])} of {_run(f['origin'])}{_at(f['visit'])} · knows {many}"
+    return f"{outcome_text(f['how'])} of {_run(f['origin'])}{_at(f['visit'])} · knows {many}"
 
 
 def fork_made(f: Mapping[str, Any], attempt: int = 0) -> str:
-    return f"{_run(f['fork'])} is {how(f['how'])}{_at(f['visit'])} · by {visible(f['by'])}"
+    return f"{_run(f['fork'])} is {outcome_text(f['how'])}{_at(f['visit'])} · by {visible(f['by'])}"
 
 
 def taken_over(f: Mapping[str, Any], attempt: int = 0) -> str:
@@ -106,13 +106,13 @@ def assigned(f: Mapping[str, Any], attempt: int = 0) -> str:
 Facts = defaultdict[str, Any]
 
 
-def phrase(line: Line) -> str:
+def phrase(line: EventLine) -> str:
     """Describe an event; "" for a kind that this version doesn't know."""
     known = EVENTS.get(line.kind)
     return known(facts(line), line.attempt) if known else ""
 
 
-def facts(line: Line) -> Facts:
+def facts(line: EventLine) -> Facts:
     return defaultdict(str, line.clear)
 
 
@@ -208,7 +208,7 @@ def _late(f: Facts, attempt: int) -> str:
     return f"{_tool(f, attempt)} {_words(f['outcome'])}, says {visible(f['by'])} · {belied or 'without effect'}"
 
 
-def _found(f: Facts, attempt: int) -> str:
+def _outcome_line(f: Facts, attempt: int) -> str:
     return f"{_tool(f, attempt)} {_plain(findings.on_record(f['verdict']))}, by {visible(f['by'])}"
 
 
@@ -331,8 +331,8 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "ToolNotDispatched": _tool_and("provably not sent"),
     "ToolRedispatched": _tool_and("sent again"),
     "ToolOutcomeUnknown": _tool_and("may or may not have happened"),
-    "ToolReconciled": _found,
-    "OutcomeProposed": lambda f, attempt: f"{_found(f, attempt)}: a second person has to confirm",
+    "ToolReconciled": _outcome_line,
+    "OutcomeProposed": lambda f, attempt: f"{_outcome_line(f, attempt)}: a second person has to confirm",
     "UpstreamAsked": lambda f, _: f"upstream check requested by {visible(f['by'])}",
     "UpstreamTold": lambda f, _: f"upstream says: {_plain(findings.UPSTREAM.get(f['answer'], f['answer']))}",
     "OutcomeWithdrawn": lambda f, _: f"proposal withdrawn by {visible(f['by'])}",

@@ -38,7 +38,7 @@ Sentence = Callable[[Wait, Mapping[str, ToolCard]], str]
 
 def sentence(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     """Describe a wait with its times. A damaged row may have an unknown kind."""
-    return WAITS.get(str(wait.kind), _other)(wait, tools)
+    return WAITS.get(str(wait.kind), _other_wait)(wait, tools)
 
 
 def began(at: datetime | None) -> str:
@@ -46,7 +46,7 @@ def began(at: datetime | None) -> str:
     return f"{clock(at)} ({since(at)})"
 
 
-def _other(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
+def _other_wait(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     return f"Waiting for <b>{visible(name_of(wait))}</b> since {began(wait.opened_at)};\ndue {until(wait.deadline)}."
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from ledger import events as e
 from runs.engine.checkpoints.position import Position
 from runs.engine.fingerprint.schemes import as_stored
-from runs.engine.fingerprint.words import brief, differences
+from runs.engine.fingerprint.words import differences, join_differences
 from runs.engine.journal import Journal, Snapshot
 from runs.engine.outcomes import Broken
 from runs.engine.runtime import Runtime
@@ -47,6 +47,6 @@ def told_apart(agent: Any, wrote: str, known: Mapping[str, Any] | None) -> dict[
     """Return what an operator sees: whose code wrote the checkpoint, whose continues, and any `known` differences."""
     mine = None if known is None else as_stored(agent, wrote)
     said = [] if known is None or mine is None else differences(known, mine)
-    how = brief(said) if said else "how it differs isn't known here"
+    how = join_differences(said) if said else "how it differs isn't known here"
     problem = f"the checkpoint was written by other code of {agent.graph_id} than this: {how}"
     return {"problem": problem, "wrote": wrote, "code": agent.fingerprint(), "differences": said}

@@ -9,7 +9,7 @@ from typing import Any
 from ledger import events as e
 from runs.engine.canonical import plain
 from runs.engine.checkpoints.position import Position
-from runs.engine.errors import JournalBroken, brief
+from runs.engine.errors import JournalBroken, describe_error
 from runs.engine.fingerprint.schemes import scheme_of
 from runs.engine.messages import changes_in, fields_changed, number_of_changes
 from runs.engine.migration import UnknownFormat, number_in
@@ -59,7 +59,8 @@ def _upgraded(agent: Any, number: int, state: Any) -> Any:
         raise JournalBroken(str(error), "unknown_format") from error
     except Exception as error:  # the author's own code
         raise JournalBroken(
-            f"bringing the state of number {number} up to {agent.graph_id} broke: {brief(error)}", "bad_checkpoint"
+            f"bringing the state of number {number} up to {agent.graph_id} broke: {describe_error(error)}",
+            "bad_checkpoint",
         ) from error
 
 

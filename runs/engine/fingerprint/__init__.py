@@ -12,12 +12,12 @@ from runs.engine.fingerprint.schemes import (
     second_scheme,
     tool_digest,
 )
-from runs.engine.fingerprint.words import brief, changed, differences, next_version
+from runs.engine.fingerprint.words import changed, differences, join_differences, next_version
 
 __all__ = [
     "Described",
     "as_stored",
-    "brief",
+    "join_differences",
     "changed",
     "differences",
     "digest",

@@ -75,10 +75,10 @@ def described(agent: Described, code: Code) -> dict[str, Any]:
         },
         # An agent without attributes is described as before attributes existed.
         **({"attributes": {n: a.kind for n, a in agent.attributes.items()}} if agent.attributes else {}),
-    } | _told(agent, code)
+    } | _declared_parts(agent, code)
 
 
-def _told(agent: Described, code: Code) -> dict[str, Any]:
+def _declared_parts(agent: Described, code: Code) -> dict[str, Any]:
     """Describe messages, signals and upgraders; empty if none are declared, as before they existed."""
     messages = {
         m.name: {

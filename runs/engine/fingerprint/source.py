@@ -163,7 +163,7 @@ def module_named(name: str) -> Module | None:
     """Return a module's source without importing it, so that being loaded makes no difference; None if not found."""
     loaded = sys.modules.get(name)
     try:
-        spec = None if loaded is not None else _found(name)
+        spec = None if loaded is not None else _module_spec(name)
         file = (inspect.getsourcefile(loaded) if loaded is not None else spec and spec.origin) or ""
     except (TypeError, ImportError, ValueError):  # built in, or not a module
         return None
@@ -174,7 +174,7 @@ def module_named(name: str) -> Module | None:
     return parsed(name, text, is_package) if text else Module(name, ast.Module([], []), is_package=is_package)
 
 
-def _found(name: str) -> importlib.machinery.ModuleSpec | None:
+def _module_spec(name: str) -> importlib.machinery.ModuleSpec | None:
     """Return a module's spec without loading its packages."""
     parent, _, _ = name.rpartition(".")
     if not parent:
@@ -183,7 +183,7 @@ def _found(name: str) -> importlib.machinery.ModuleSpec | None:
     if package is not None:
         path = getattr(package, "__path__", None)
     else:
-        spec = _found(parent)
+        spec = _module_spec(parent)
         path = None if spec is None else spec.submodule_search_locations
     return None if path is None else importlib.machinery.PathFinder.find_spec(name, path)
 

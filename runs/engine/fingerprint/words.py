@@ -124,7 +124,7 @@ _MOST = 12
 def differences(before: Parts, now: Parts) -> list[str]:
     """Return the differences between two `parts` of one scheme, one sentence each."""
     of: dict[str, list[str]] = {}
-    for owner, what in _all(before, now):
+    for owner, what in _all_differences(before, now):
         owners = of.setdefault(what, [])
         if owner not in owners:
             owners.append(owner)
@@ -134,7 +134,7 @@ def differences(before: Parts, now: Parts) -> list[str]:
     return said
 
 
-def brief(said: Iterable[str], most: int = _MOST) -> str:
+def join_differences(said: Iterable[str], most: int = _MOST) -> str:
     """Join the differences in one line."""
     every = list(said)
     more = f"; and {len(every) - most} more" if len(every) > most else ""
@@ -159,28 +159,32 @@ def next_version(version: str, taken: Iterable[str] = ()) -> str:
     return proposed
 
 
-def _all(before: Parts, now: Parts) -> Said:
+def _all_differences(before: Parts, now: Parts) -> Said:
     code = Code(before, now)
-    yield from _nodes(_of(before, "nodes"), _of(now, "nodes"), code)
+    yield from _nodes(_named_part(before, "nodes"), _named_part(now, "nodes"), code)
     if before.get("start") != now.get("start"):
         yield "agent", f"begins at {before.get('start')} → {now.get('start')}"
     yield from _for("first state", code.said(before.get("initial"), now.get("initial")))
-    yield from _each("tool", _of(before, "tools"), _of(now, "tools"), _tool, code)
-    models, others = _of(before, "models"), _of(now, "models")
+    yield from _differences_of_kind("tool", _named_part(before, "tools"), _named_part(now, "tools"), _tool, code)
+    models, others = _named_part(before, "models"), _named_part(now, "models")
     for name in sorted({*models, *others}):
         yield from _model(name, models.get(name), others.get(name), code)
-    yield from _each("assistant", _of(before, "assistants"), _of(now, "assistants"), _assistant, code)
-    yield from _each("message", _of(before, "messages"), _of(now, "messages"), _message, code)
-    was, ist = _of(before, "attributes"), _of(now, "attributes")
+    yield from _differences_of_kind(
+        "assistant", _named_part(before, "assistants"), _named_part(now, "assistants"), _assistant, code
+    )
+    yield from _differences_of_kind(
+        "message", _named_part(before, "messages"), _named_part(now, "messages"), _message, code
+    )
+    was, ist = _named_part(before, "attributes"), _named_part(now, "attributes")
     for name in sorted({*was, *ist}):
         if was.get(name) != ist.get(name):
             yield f"attribute {name}", _step(was.get(name), ist.get(name))
     if before.get("signals") != now.get("signals"):
         yield "signals", _step(_listed(before.get("signals")), _listed(now.get("signals")))
-    undos, others = _of(before, "undos"), _of(now, "undos")
+    undos, others = _named_part(before, "undos"), _named_part(now, "undos")
     for name in sorted({*undos, *others}):
         yield from _for(f"undo {name}", _undo(undos.get(name), others.get(name), code))
-    steps, others = _of(before, "upgraders"), _of(now, "upgraders")
+    steps, others = _named_part(before, "upgraders"), _named_part(now, "upgraders")
     for number in sorted({*steps, *others}, key=int):
         yield from _for(f"upgrader {number}", code.said(steps.get(number), others.get(number)))
     if before.get("on_failure") != now.get("on_failure"):
@@ -281,12 +285,12 @@ def _assistant(name: str, was: Parts, ist: Parts, code: Code) -> Said:
         yield owner, f"tools {_step(_listed(was.get('tools')), _listed(ist.get('tools')))}"
     if was.get("max_turns") != ist.get("max_turns"):
         yield owner, f"max_turns {_step(was.get('max_turns'), ist.get('max_turns'))}"
-    settings, others = _of(was, "settings"), _of(ist, "settings")
+    settings, others = _named_part(was, "settings"), _named_part(ist, "settings")
     for field in sorted({*settings, *others}):
         if settings.get(field) != others.get(field):
             yield owner, f"{field} {_step(settings.get(field), others.get(field))}"
     yield from _model(f"{owner}, answer", was.get("output"), ist.get("output"), code)
-    whole, other = _of(was, "agent"), _of(ist, "agent")
+    whole, other = _named_part(was, "agent"), _named_part(ist, "agent")
     for field in sorted({*whole, *other}):
         if whole.get(field) != other.get(field):
             yield owner, f"{field} changed"
@@ -320,7 +324,7 @@ def _schema(owner: str, was: Any, ist: Any) -> Said:
         return
     found = False
     places = [(owner, was, ist)]
-    inner, others = _of(was, "$defs"), _of(ist, "$defs")
+    inner, others = _named_part(was, "$defs"), _named_part(ist, "$defs")
     places += [(f"{owner}, {name}", inner[name], others[name]) for name in sorted({*inner} & {*others})]
     for place, one, other in places:
         for line in _fields(one, other):
@@ -331,7 +335,7 @@ def _schema(owner: str, was: Any, ist: Any) -> Said:
 
 
 def _fields(was: Parts, ist: Parts) -> Iterator[str]:
-    fields, others = _of(was, "properties"), _of(ist, "properties")
+    fields, others = _named_part(was, "properties"), _named_part(ist, "properties")
     needed, needs = set(was.get("required", ())), set(ist.get("required", ()))
     for name in sorted({*fields, *others}):
         if name not in fields:
@@ -347,7 +351,7 @@ def _fields(was: Parts, ist: Parts) -> Iterator[str]:
 # --- shared helpers ---------------------------------------------------------------------------------------------------
 
 
-def _each(kind: str, before: Parts, now: Parts, differ: Any, code: Code) -> Said:
+def _differences_of_kind(kind: str, before: Parts, now: Parts, differ: Any, code: Code) -> Said:
     for name in sorted({*before, *now}):
         if name not in before or name not in now:
             yield f"{kind} {name}", "new" if name not in before else "gone"
@@ -366,7 +370,7 @@ def _for(owner: str, lines: Iterable[str]) -> Said:
         yield owner, line
 
 
-def _of(parts: Parts, name: str) -> Parts:
+def _named_part(parts: Parts, name: str) -> Parts:
     found = parts.get(name)
     return found if isinstance(found, Mapping) else {}
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runs.engine.errors import brief
+from runs.engine.errors import describe_error
 
 DOCUMENTS = "documents"  # key in a plan
 NO_APP = "no installed app shows documents (durableagents.contrib.documents does)"
@@ -132,14 +132,14 @@ def checked(documents: Any) -> tuple[Document, ...]:
     return tuple(documents)
 
 
-def made(declared: Declared | None, args: Any, whose: str) -> tuple[Document, ...]:
+def build_documents(declared: Declared | None, args: Any, whose: str) -> tuple[Document, ...]:
     """Return a gate's documents for a call's input. Raises ValueError, naming `whose` gate, if its code fails."""
     if declared is None:
         return ()
     try:
         return checked(declared(args))
     except Exception as error:
-        raise ValueError(f"the documents of the gate of {whose} can't be made: {brief(error, 300)}") from error
+        raise ValueError(f"the documents of the gate of {whose} can't be made: {describe_error(error, 300)}") from error
 
 
 def wrong(declared: Any) -> str:

@@ -15,7 +15,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from ledger.codes import plain_zero
 from runs.engine.canonical import digest_of
-from runs.engine.errors import brief
+from runs.engine.errors import describe_error
 
 BROUGHT = "brought"  # key in a plan: the slot of the approval passed to the call, which needs this one as well
 ABOUT_LENGTH = 200  # characters of a subject, in lists
@@ -102,7 +102,7 @@ def amount_entry(declared: AmountRule, args: Any) -> dict[str, str]:
             raise TypeError(f"gave {type(amount).__name__}, not an Amount")
         return _checked_amount(amount)
     except Exception as error:  # the author's own code failed: the amount is unknown
-        return {"problem": brief(error, 200)}
+        return {"problem": describe_error(error, 200)}
 
 
 def _read_amount(declared: str, args: Any) -> Amount:
@@ -139,7 +139,7 @@ def amount_in(plan: Any) -> Amount | str | None:
         _checked_amount(amount := Amount(plain_zero(Decimal(said["value"])), said.get("currency", "")))
         return amount
     except (InvalidOperation, ValueError) as error:
-        return brief(error, 200)
+        return describe_error(error, 200)
 
 
 # --- fields that people may change before approving -------------------------------------------------------------------

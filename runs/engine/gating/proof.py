@@ -93,7 +93,7 @@ def threshold_in(told: Any) -> Threshold | None:
     if told is None:
         return None
     try:
-        within, factor = _asked(told)
+        within, factor = _parse_proof(told)
         flags = [told.get(name, False) for name in (AMOUNT, TARGET)]
         risk, currency, above = told.get("risk", ""), told.get("currency", ""), told.get("above")
         least = None if above is None else Decimal(above)
@@ -106,7 +106,7 @@ def threshold_in(told: Any) -> Threshold | None:
     return Threshold(Proof(within, factor, *flags), least, currency, risk)
 
 
-def _asked(told: Mapping[str, Any]) -> tuple[int, bool]:
+def _parse_proof(told: Mapping[str, Any]) -> tuple[int, bool]:
     within, factor = told.get("within", 0), told.get("factor", False)
     if type(within) is not int or not 0 <= within <= MAX_SECONDS or type(factor) is not bool:
         raise ValueError(within)
@@ -161,7 +161,7 @@ def wanted_in(plan: Any) -> Wanted:
     if not isinstance(plan, Mapping) or "proof" not in plan:
         return Wanted()
     try:
-        within, factor = _asked(plan["proof"])
+        within, factor = _parse_proof(plan["proof"])
         typed = plan["proof"].get("typed", {})
         if not typed.keys() <= {AMOUNT, TARGET} or not all(isinstance(text, str) for text in typed.values()):
             raise ValueError(typed)
@@ -176,7 +176,9 @@ def in_plan(wanted: Wanted) -> dict[str, Any]:
 
 def target_of(plan: Mapping[str, Any]) -> str:
     """Return the plan's target, short enough to type; the tool's name if there is none."""
-    found = " ".join(_seen(str(printable(subject(plan.get("arguments"))))).split())[:MAX_TARGET_LENGTH].strip()
+    found = " ".join(_without_invisible(str(printable(subject(plan.get("arguments"))))).split())[
+        :MAX_TARGET_LENGTH
+    ].strip()
     return found if _plain(found) else str(plan.get("tool", ""))
 
 
@@ -219,9 +221,9 @@ def _amount(text: str, currency: str) -> Decimal | None:
     return Decimal(found[0].replace(",", "")) if found is not None and len(rest) <= 60 else None
 
 
-def _seen(text: str) -> str:
+def _without_invisible(text: str) -> str:
     return "".join(each for each in text if unicodedata.category(each) not in ("Cf", "Cc") or each.isspace())
 
 
 def _plain(text: str) -> str:
-    return " ".join(_seen(unicodedata.normalize("NFKC", text)).casefold().split())
+    return " ".join(_without_invisible(unicodedata.normalize("NFKC", text)).casefold().split())

@@ -29,14 +29,14 @@ from runs.engine.outcomes import Broken, Crashed, Unwind, describe_call, differs
 from runs.engine.recordings.recording import Recording
 from runs.engine.replay import Advanced, Finished, Outcome, run_visit
 from runs.engine.runtime import Control, Runtime
-from runs.engine.screening import standing
+from runs.engine.screening import recorded_replacements
 from runs.engine.steps.forks import FORK_FENCE
 from runs.engine.tape import Slot, Tape, payload_of
 from runs.engine.tools import FOR_DISPATCH, Tool
 from runs.engine.undo import UNDO_NODE
 from runs.engine.undoing.plan import Plan
 from runs.engine.undoing.visit import Undone, undo_visit
-from runs.engine.visit import Asked, Visit
+from runs.engine.visit import QuestionRecord, Visit
 
 MOST = 400
 
@@ -60,10 +60,10 @@ def call_in_words(what: str, arguments: Any = None) -> str:
     """Format a call."""
     if arguments is None:
         return what
-    return f"{what}({shown(arguments)})"
+    return f"{what}({format_value(arguments)})"
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Format a value in one line, cut if long."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
     return text if len(text) <= MOST else f"{text[:MOST]}…"
@@ -93,7 +93,7 @@ def first_misfit(recorded: Any, found: Any, placeholders: Sequence[str] = (), pa
     ):
         return None
     if type(recorded) is not type(found) or recorded != found:
-        return f"{where} is {shown(recorded)} on record, and {shown(found)} in what the code gives"
+        return f"{where} is {format_value(recorded)} on record, and {format_value(found)} in what the code gives"
     return None
 
 
@@ -176,7 +176,7 @@ async def replay(recording: Recording, agent: Agent, *, hasher: Hasher | None = 
         begins = entered(Tape(recording.events), at)
         state: BaseModel = (Plan if node is None else agent.state).model_validate(begins)
     except ValidationError as error:
-        found.difference = Difference("", f"the state {shown(recording.state)}", f"does not take it: {error}")
+        found.difference = Difference("", f"the state {format_value(recording.state)}", f"does not take it: {error}")
         return found
     remembering = Remembering(hasher or HASHER)
     events = list(recording.events) if hasher else rehashed(recording.events, remembering)
@@ -193,7 +193,9 @@ async def replay(recording: Recording, agent: Agent, *, hasher: Hasher | None = 
                 outcome = await undo_visit(visit, Plan.model_validate(state))
     except (Exception, SystemExit) as error:  # an exception from the visit itself is no outcome of the node
         problem = f"{type(error).__name__}: {error}".splitlines()[0]
-        found.difference = Difference(visit.last_asked, "the visit goes on", f"stops with {problem}", _where(error))
+        found.difference = Difference(
+            visit.last_asked, "the visit goes on", f"stops with {problem}", _error_place(error)
+        )
         return found
     found.answered = sorted(visit.known.answered, key=place_key)
     if isinstance(visit.changes, _Watched):
@@ -210,7 +212,7 @@ def _without_digests(tape: Tape) -> None:
             attempt.intent = e.Event(slot=attempt.intent.slot)
 
 
-def _where(error: BaseException) -> str:
+def _error_place(error: BaseException) -> str:
     last = traceback.extract_tb(error.__traceback__)[-1:]
     return ", ".join(f"{frame.name}, line {frame.lineno}" for frame in last)
 
@@ -286,7 +288,7 @@ class _Recall:
                 return differs(slot, describe_call("think"), describe_call(what, "", asked))
             return record
         known = asked_for(record) if record.what not in ("model", "ask") else None
-        if ARGUMENTS in standing(record):  # a hook changed the arguments: the record has what was sent
+        if ARGUMENTS in recorded_replacements(record):  # a hook changed the arguments: the record has what was sent
             known = None
         if record.what != what:
             return differs(slot, describe_call(record.what, "", known), describe_call(what, "", asked))
@@ -425,7 +427,7 @@ class _Visit(Visit):
         if is_reserved:  # it is about to begin
             self._beyond(slot)
 
-    async def asked(self, slot: str) -> Asked:
+    async def asked(self, slot: str) -> QuestionRecord:
         """Stop if the call needs an earlier visit's question, which the file doesn't hold."""
         if (known := self.tape.slots.get(slot)) is None or known.gate is None:
             self._beyond(self.last_asked)
@@ -506,7 +508,7 @@ def _another_end(
             if recording.after is not None:
                 misfit = first_misfit(recording.after, state, recording.placeholders)
             return misfit and Difference(
-                "", f"the next state {shown(recording.after)}", f"gives {shown(state)}", misfit
+                "", f"the next state {format_value(recording.after)}", f"gives {format_value(state)}", misfit
             )  # type: ignore[return-value]
         case (e.RunCompleted(), Finished()):
             misfit = first_misfit(ending.payload, outcome.output, recording.placeholders)
@@ -535,7 +537,7 @@ def _end_in_words(ending: e.Event | None) -> str:
         case e.VisitEntered():
             return f"the run goes on to node {ending.node!r}"
         case e.RunCompleted():
-            return f"the run ends with {shown(ending.payload)}"
+            return f"the run ends with {format_value(ending.payload)}"
         case e.RunFailed():
             return f"the run fails with {ending.code}"
         case None:
@@ -549,7 +551,7 @@ def _outcome_in_words(outcome: Outcome | Undone) -> str:
         case Advanced():
             return f"goes on to node {outcome.node!r}"
         case Finished():
-            return f"ends with {shown(outcome.output)}"
+            return f"ends with {format_value(outcome.output)}"
         case Crashed():
             return f"fails with {outcome.code}: {outcome.message}"
         case Undone():

@@ -51,16 +51,20 @@ async def child(
         output = await received(visit, slot, record, output, source="child", name=wanted)
         return _ended(agent, past.result, wanted, output)
     if past.intent is None and past.result is None:
-        await forks.passed(visit, _asked(slot, record, agent, wanted, asked, requested_hash))
+        await forks.passed(visit, _child_request(slot, record, agent, wanted, asked, requested_hash))
     if isinstance(past.result, e.AnswerTakenOver):
         return _output(agent, payload_of(past.result).get("result"))
     if past.intent is None:
-        await _start(visit, slot, record, _found(wanted), asked, requested_hash, budget or NO_BUDGET, tags, attributes)
+        await _start(
+            visit, slot, record, _resolve_version(wanted), asked, requested_hash, budget or NO_BUDGET, tags, attributes
+        )
     visit.park(_wait(visit, slot, record.current))
 
 
-def _asked(slot: str, record: Slot, agent: Agent | str, wanted: str, asked: Any, requested_hash: str) -> forks.Asked:
-    return forks.Asked(
+def _child_request(
+    slot: str, record: Slot, agent: Agent | str, wanted: str, asked: Any, requested_hash: str
+) -> forks.PendingCall:
+    return forks.PendingCall(
         slot=slot,
         attempt=record.current,
         record=record,
@@ -98,7 +102,7 @@ def _ended(agent: Agent | str, end: e.ChildEnded, wanted: str, output: Any) -> A
         raise ChildFailure(end.agent, end.child, "completed", "bad_output", problem) from error
 
 
-def _found(wanted: str) -> Agent:
+def _resolve_version(wanted: str) -> Agent:
     """Return the child's version; it stays fixed whatever is released meanwhile."""
     try:
         return registry.find_for_step(wanted)
@@ -168,10 +172,10 @@ def _attributes(visit: Visit, agent: Agent, given: Mapping[str, Any]) -> e.Attri
 def _share(visit: Visit, asked: Budget) -> Caps:
     """Return the child's caps: as requested, otherwise all that this run has left."""
     wanted, left = asked.caps(), visit.meter.left()
-    return Caps(*(_least(getattr(wanted, name), getattr(left, name)) for name in (f.name for f in fields(Caps))))
+    return Caps(*(_smaller_cap(getattr(wanted, name), getattr(left, name)) for name in (f.name for f in fields(Caps))))
 
 
-def _least(wanted: int | None, left: int | None) -> int | None:
+def _smaller_cap(wanted: int | None, left: int | None) -> int | None:
     return wanted if wanted is not None else left
 
 

@@ -58,7 +58,7 @@ class DecisionWithoutRecord(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PendingCall:
     """A call about to be sent. `fits` raises ValueError for results that don't fit."""
 
     slot: str
@@ -73,7 +73,7 @@ class Asked:
     what: str = ""  # the journal's name for this kind of call; empty: the tool's name
 
 
-async def passed(visit: Visit, asked: Asked) -> e.AnswerTakenOver | None:
+async def passed(visit: Visit, asked: PendingCall) -> e.AnswerTakenOver | None:
     """Return the recorded answer to use; None lets the call go to its gate. Parks until decided; raises Rejected."""
     _must_not_be_refused(asked.record)
     fork = visit.fork
@@ -88,7 +88,7 @@ async def passed(visit: Visit, asked: Asked) -> e.AnswerTakenOver | None:
     if same is not None and same.counts_as == HAPPENED:
         return await _take(visit, fork, asked, same, how="audit", by=same.by)
     question = _question(visit, fork, asked, same, taken)
-    said = _said(asked.record, visit.runtime.hasher(question))
+    said = _decision_on(asked.record, visit.runtime.hasher(question))
     if said is None:
         await _ask(visit, asked, question, same)
     match payload_of(said).get("answer", {}).get("decision"):
@@ -116,7 +116,7 @@ def _place(event: e.AnswerTakenOver) -> Place:
     return event.of_run, event.of_slot, event.of_attempt
 
 
-def _fitting(fork: Fork, asked: Asked, taken: set[Place]) -> Evidence | None:
+def _fitting(fork: Fork, asked: PendingCall, taken: set[Place]) -> Evidence | None:
     same = fork.same(asked.tool, asked.requested_hash, asked.executed_hash, asked.slot, taken)
     if same is None:
         return None
@@ -127,7 +127,7 @@ def _fitting(fork: Fork, asked: Asked, taken: set[Place]) -> Evidence | None:
     return same
 
 
-def _said(record: Slot, binds: str) -> e.InputAnswered | None:
+def _decision_on(record: Slot, binds: str) -> e.InputAnswered | None:
     """Return a person's decision on exactly this; it also covers attempts after ones without effect."""
     for _, attempt in sorted(record.attempts.items(), reverse=True):
         for n, bound in sorted(attempt.consents.items(), reverse=True):
@@ -136,7 +136,7 @@ def _said(record: Slot, binds: str) -> e.InputAnswered | None:
     return None
 
 
-def _question(visit: Visit, fork: Fork, asked: Asked, same: Evidence | None, taken: set[Place]) -> dict[str, Any]:
+def _question(visit: Visit, fork: Fork, asked: PendingCall, same: Evidence | None, taken: set[Place]) -> dict[str, Any]:
     """Return all that a decision binds: the call, its arguments, and the origin's known effects."""
     return {
         "run_id": visit.run_id,
@@ -149,7 +149,7 @@ def _question(visit: Visit, fork: Fork, asked: Asked, same: Evidence | None, tak
     }
 
 
-async def _ask(visit: Visit, asked: Asked, question: dict[str, Any], same: Evidence | None) -> NoReturn:
+async def _ask(visit: Visit, asked: PendingCall, question: dict[str, Any], same: Evidence | None) -> NoReturn:
     fork, past = visit.fork, asked.record.at(asked.attempt)
     assert fork is not None
     n, resolution = past.last_wait("input")
@@ -163,7 +163,7 @@ async def _ask(visit: Visit, asked: Asked, question: dict[str, Any], same: Evide
         "prefilled": {},
         "schema": schema,
         "binds": visit.runtime.hasher(question),
-        "about": printable(_told(fork, asked, same)),
+        "about": printable(_question_detail(fork, asked, same)),
     }
     within = visit.journal.now() + ATTENTION
     wait = WaitSpec(visit.run_id, asked.slot, asked.attempt, "input", n, within, detail)
@@ -174,7 +174,7 @@ async def _ask(visit: Visit, asked: Asked, question: dict[str, Any], same: Evide
     visit.park(wait)
 
 
-def _told(fork: Fork, asked: Asked, same: Evidence | None) -> str:
+def _question_detail(fork: Fork, asked: PendingCall, same: Evidence | None) -> str:
     done = fork.of(asked.tool)
     about = f"It is about to call {asked.tool} with {_short(asked.arguments)}."
     lines = [f"This run is a fork of {fork.told.origin}. {about}"]
@@ -199,7 +199,9 @@ def _short(arguments: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-async def _take(visit: Visit, fork: Fork, asked: Asked, same: Evidence, *, how: str, by: str) -> e.AnswerTakenOver:
+async def _take(
+    visit: Visit, fork: Fork, asked: PendingCall, same: Evidence, *, how: str, by: str
+) -> e.AnswerTakenOver:
     """Record that nothing is sent, and the answer used instead."""
     event = e.AnswerTakenOver(
         slot=asked.slot,
@@ -234,7 +236,7 @@ class ForkFence(Guard):
         tool = call.tool
         if tool.is_pure:
             return None
-        asked = Asked(
+        asked = PendingCall(
             slot=call.slot,
             attempt=call.attempt,
             record=call.record,

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
-from runs.engine.errors import NotBegun, Passing, brief
+from runs.engine.errors import NotBegun, Passing, describe_error
 from runs.engine.guards import Guard
 from runs.engine.journal import Batch, WaitSpec
 from runs.engine.limits import NOTHING_KNOWN, Permit, PermitRequest, Refused, TryResult
@@ -158,7 +158,7 @@ def _result_of(error: BaseException | None) -> TryResult:
     if isinstance(error, NotBegun) or not isinstance(error, (Passing, TimeoutError)):
         return NOTHING_KNOWN
     after = error.retry_after if isinstance(error, Passing) else None
-    return TryResult(served=False, error=brief(error), retry_after=max(0.0, after or 0.0))
+    return TryResult(served=False, error=describe_error(error), retry_after=max(0.0, after or 0.0))
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:

@@ -110,7 +110,7 @@ class CacheGuard(Guard):
 READ_CACHE = CacheGuard()
 
 
-def told(call: LogicalCall, result: Any) -> e.Event:
+def read_event(call: LogicalCall, result: Any) -> e.Event:
     """Return the event of a read, with its time if the call limits its age."""
     payload = {"arguments": call.arguments, "result": result}
     if call.spec.max_age is not None and call.began_at is not None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, NoReturn, TypeVar
 
-from runs.engine.errors import Passing, brief, traceback_of
+from runs.engine.errors import Passing, describe_error, traceback_of
 from runs.engine.journal import Batch, WaitSpec
 from runs.engine.tape import Attempt
 from runs.engine.visit import Visit
@@ -60,7 +60,7 @@ async def park_for_retry(
     """Park on a durable timer after a lasting error. `call` identifies the call, if nothing on record does yet."""
     n = past.waits_of("timer")
     seconds = visit.runtime.retry.timer(n, retry_after=_retry_after(trouble))
-    detail = {"tool": tool, "title": title, "retry": n + 1, "error": brief(trouble)}
+    detail = {"tool": tool, "title": title, "retry": n + 1, "error": describe_error(trouble)}
     wait = WaitSpec(visit.run_id, slot, attempt, "timer", n, visit.journal.now() + timedelta(seconds=seconds), detail)
     await visit.commit(Batch([wait.opened({"error": traceback_of(trouble), **call})], wait=wait))
     visit.park(wait)

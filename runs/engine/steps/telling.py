@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from runs.engine.attributes import BadAttributes, asked, setting
+from runs.engine.attributes import BadAttributes, recorded_attributes, setting
 from runs.engine.canonical import printable
 from runs.engine.errors import MisusedContext
 from runs.engine.journal import Batch, Journal
@@ -18,7 +18,7 @@ from runs.engine.visit import Visit
 
 async def set_attributes(visit: Visit, slot: str, given: Mapping[str, Any]) -> None:
     """Record search attributes. Raises MisusedContext, and writes nothing, if one can't be set."""
-    arguments = asked(given)
+    arguments = recorded_attributes(given)
     requested_hash = visit.runtime.hasher({"attributes": arguments})
     record = visit.recall(slot, "set_attributes", requested_hash, arguments)
     if record.now.result is not None:
@@ -36,7 +36,7 @@ _MOST = 10**15
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ProgressMessage:
     """A log line with a level, or progress with `done`. `n` numbers the messages of one branch of a visit."""
 
     place: str
@@ -75,7 +75,9 @@ def tell_progress(visit: Visit, done: float, of: float | None, note: str) -> Non
 def warn_of(runtime: Runtime, journal: Journal, visit: str, problem: str) -> None:
     """Log an engine warning, once, to a visit's lines and the worker's log."""
     log.warning("run %s: %s", journal.run_id, problem)
-    runtime.keep(journal.run_id, journal.lease, Told(f"{visit}/code", 0, journal.now(), _cut(problem), "warning"))
+    runtime.keep(
+        journal.run_id, journal.lease, ProgressMessage(f"{visit}/code", 0, journal.now(), _cut(problem), "warning")
+    )
 
 
 def _tell(visit: Visit, what: str, said: dict[str, Any]) -> None:
@@ -83,7 +85,9 @@ def _tell(visit: Visit, what: str, said: dict[str, Any]) -> None:
         place, n = visit.places.next_told(what)
     except MisusedContext:
         return  # a message from another task or thread has no replayable place; the worker's log has it
-    visit.runtime.keep(visit.journal.run_id, visit.journal.lease, Told(place, n, visit.journal.now(), **said))
+    visit.runtime.keep(
+        visit.journal.run_id, visit.journal.lease, ProgressMessage(place, n, visit.journal.now(), **said)
+    )
 
 
 def _is_amount(number: float) -> bool:

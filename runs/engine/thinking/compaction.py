@@ -14,7 +14,7 @@ from runs.engine.assistants import Assistant, ModelTurn, responses
 from runs.engine.content.files import Prompt, as_data, in_words
 from runs.engine.continuation import Said
 from runs.engine.errors import ModelFailure
-from runs.engine.screening import Shown
+from runs.engine.screening import ScreenedConversation
 from runs.engine.tape import payload_of
 from runs.engine.thinking.notes import FROM_PEOPLE, Notes, as_parts, as_request
 from runs.engine.thinking.question import Question
@@ -53,7 +53,7 @@ class Conversation:
         self._earlier = earlier  # an earlier conversation of others, as data
         self._turn = 0
         self._short = ""  # the summary of compacted turns
-        self._shown = Shown()
+        self._shown = ScreenedConversation()
         self._notes = Notes(visit)
         self._first: list[Any] = []  # parts of the first message, kept because replacements are put into them
         self._turns: list[ModelMessage] = []  # the other messages: each answer, and the reply to it
@@ -183,7 +183,7 @@ class Conversation:
             visit.runtime.hasher(task),
             task,
             extra_events,
-            Shown("transcript"),
+            ScreenedConversation("transcript"),
         )
         text = _read(await question.answer(), most)
         if not text:

@@ -19,7 +19,7 @@ from runs.engine.errors import ContentRefused, PolicyDenied, Rejected, ToolFailu
 from runs.engine.logical_call import CallSpec
 from runs.engine.steps.branches import fork
 from runs.engine.thinking.compaction import Conversation
-from runs.engine.thinking.sizes import shown
+from runs.engine.thinking.sizes import fit_answer
 from runs.engine.tools import FINAL
 from runs.engine.visit import Visit
 
@@ -115,7 +115,7 @@ async def _use(visit: Visit, slot: str, assistant: Assistant, part: Any) -> tupl
     try:
         outcome = await call_tool(visit, slot, CallSpec(tool, args, source="model", name=assistant.name))
         answer, changed = plain(outcome), _amended(visit, slot)
-        answer = shown({"result": answer, **changed} if changed else answer, assistant.window)
+        answer = fit_answer({"result": answer, **changed} if changed else answer, assistant.window)
         return with_files(outcome, answer), "success"
     except PolicyDenied as no:
         return {"denied_by": no.policy, "reason": no.message, **_amended(visit, slot)}, "denied"

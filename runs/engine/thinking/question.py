@@ -24,14 +24,14 @@ from runs.engine.errors import (
     SharedBudgetShort,
     SharedBudgetUnpriced,
     TransportError,
-    brief,
+    describe_error,
     traceback_of,
 )
 from runs.engine.journal import Batch, WaitSpec
 from runs.engine.limits import keys_of_model
 from runs.engine.outcomes import Broken, Crashed
 from runs.engine.runtime import is_being_cancelled
-from runs.engine.screening import RequestScreening, Shown
+from runs.engine.screening import RequestScreening, ScreenedConversation
 from runs.engine.steps import shared_budgets
 from runs.engine.steps.permits import Hold, park_for_limit
 from runs.engine.steps.retry import park_for_retry, try_until_answered
@@ -68,7 +68,7 @@ class Question:
         request_hash: str,
         added: Any,
         extra_events: Callable[[ModelTurn], Sequence[e.Event]] = lambda given: (),
-        shown: Shown | None = None,
+        shown: ScreenedConversation | None = None,
     ) -> None:
         self.visit, self.slot, self.assistant, self.messages, self.turn = visit, slot, assistant, messages, turn
         self.conversation = visit.places.at(conversation)
@@ -76,7 +76,9 @@ class Question:
         self.record = record = visit.recall(slot, "model", request_hash)
         self.past: Attempt = record.now
         self.attempt = record.current
-        self.screening = RequestScreening(visit, slot, assistant.name, messages, record, shown or Shown())
+        self.screening = RequestScreening(
+            visit, slot, assistant.name, messages, record, shown or ScreenedConversation()
+        )
         self.sent: e.ModelRouted | None = None  # the request in progress, with its reservation
         self.route: Route | None = None
         self.hold = Hold(visit, slot)
@@ -320,7 +322,7 @@ class Question:
         except (Exception, asyncio.CancelledError) as bug:
             if isinstance(bug, asyncio.CancelledError) and is_being_cancelled():
                 raise
-            visit.stop(Crashed("model_error", f"{self.assistant.name}: {brief(bug)}", traceback_of(bug)))
+            visit.stop(Crashed("model_error", f"{self.assistant.name}: {describe_error(bug)}", traceback_of(bug)))
 
     async def _in_time(self, *, is_first: bool) -> ModelTurn:
         """Send it in time. Only the first try is streamed, so that a failing stream doesn't affect the run."""

@@ -55,7 +55,7 @@ async def streamed(model: Model, messages: list[Any], hear: Hear | None, **how: 
 
     async with model_request_stream(model, messages, **how) as stream:
         async for event in stream:
-            said = _said(event)
+            said = _event_text(event)
             if said and hear is not None:
                 hear(said)
         response = stream.get()
@@ -69,7 +69,7 @@ def _is_whole(response: ModelResponse) -> bool:
     return bool(details.get("finish_reason")) or response.finish_reason not in (None, _ASSUMED)
 
 
-def _said(event: Any) -> str:
+def _event_text(event: Any) -> str:
     """Return the text of an event, or a tool's name and arguments. The model's thinking is not shown."""
     match event.event_kind:
         case "part_start" if event.part.part_kind == "text":

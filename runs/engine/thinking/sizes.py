@@ -42,7 +42,7 @@ def tokens_of_tools(assistant: Assistant) -> int:
     return known[1]
 
 
-def shown(answer: Any, window: int | None) -> Any:
+def fit_answer(answer: Any, window: int | None) -> Any:
     """Return a tool's answer for a model; beyond a quarter of `window` (tokens) only its ends and SHA-256."""
     text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, sort_keys=True)
     most = MAX_OBSERVATION if window is None else min(MAX_OBSERVATION, window * CHARACTERS_A_TOKEN // 4)

@@ -14,7 +14,7 @@ from runs.engine.outcomes import Crashed
 from runs.engine.tape import Slot, Tape, payload_of
 from runs.engine.undo import UNDO_NODE
 from runs.engine.undoing.plan import Plan, effects_of, in_doubt, is_reversible, unsettled
-from runs.engine.undoing.visit import told
+from runs.engine.undoing.visit import undo_summary
 from runs.engine.unknown import Ending, settle_before_end
 
 BY = "system:undo"
@@ -100,7 +100,7 @@ def resumed(at: Snapshot, tail: Sequence[e.Event], generation: int, fingerprint:
 def end_of(plan: Plan, tape: Tape) -> tuple[str, e.Event, str]:
     """Return the final state, its event with the fate of all effects, and the error code."""
     stated = plan.ends_with if isinstance(plan.ends_with, dict) else {}
-    payload = stated | {"undo": told(plan, tape.undone)}
+    payload = stated | {"undo": undo_summary(plan, tape.undone)}
     if plan.reason == "failed":
         return "failed", e.RunFailed(code=plan.code, payload=payload), plan.code
     return "cancelled", e.RunCancelled(by="operator", in_flight=plan.in_flight, payload=payload), plan.code

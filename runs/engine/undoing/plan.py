@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.canonical import plain, printable
-from runs.engine.errors import brief
+from runs.engine.errors import describe_error
 from runs.engine.tape import Attempt, Slot, Tape, payload_of
 from runs.engine.tools import ReplayClass, Tool, Undo
 
@@ -192,7 +192,7 @@ def _undoing(agent: Agent | None, attempt: Attempt, known: dict[str, Any]) -> Ef
     try:
         return Effect("undo", **known, by=undo.tool.name, arguments=arguments_of(tool, undo, attempt))
     except Exception as error:  # the author's own code: a person sees any error
-        why = printable(f"what would undo it can't be made of what is on record: {brief(error)}")
+        why = printable(f"what would undo it can't be made of what is on record: {describe_error(error)}")
         return Effect("ask", **known, by=undo.tool.name, why=why)
 
 

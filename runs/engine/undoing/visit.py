@@ -62,7 +62,7 @@ async def ask_about(
         slot = ""
     if answer.decision == "leave":
         said = [x.by for _, x in sorted(visit.tape.slot(slot).now.answers.items())]
-        await left(visit, slot, effect, said[-1], problem, printable(answer.justification))
+        await record_kept_effect(visit, slot, effect, said[-1], problem, printable(answer.justification))
     return str(answer.decision)
 
 
@@ -81,7 +81,9 @@ async def undone(visit: Visit, slot: str, effect: Effect, entries: Sequence[Entr
     await _record(visit, event, entries)
 
 
-async def left(visit: Visit, slot: str, effect: Effect, by: str, problem: str, justification: str) -> None:
+async def record_kept_effect(
+    visit: Visit, slot: str, effect: Effect, by: str, problem: str, justification: str
+) -> None:
     """Record once who decided to keep the effect."""
     if slot in visit.tape.undone:
         return
@@ -138,7 +140,7 @@ async def reopened(visit: Visit, effect: Effect, slot: str = "") -> None:
         what = f"undo of run {effect.run}"
         past = visit.recall(slot, what, "").now
         if isinstance(past.result, e.ChildEnded):
-            return await _told(visit, slot, effect, past.result)
+            return await _record_child_undo(visit, slot, effect, past.result)
         if past.waits.get(("child", 0)) != REFUSED:
             await _wait(visit, slot, what, effect, is_open=("child", 0) in past.waits)
         if await ask_about(visit, effect, "the child can't be reopened: look at its record", TryAgain) == "leave":
@@ -155,11 +157,13 @@ async def _wait(visit: Visit, slot: str, what: str, effect: Effect, *, is_open: 
     visit.park(wait)
 
 
-async def _told(visit: Visit, slot: str, effect: Effect, end: e.ChildEnded) -> None:
+async def _record_child_undo(visit: Visit, slot: str, effect: Effect, end: e.ChildEnded) -> None:
     """Record the end of a child's undo; what people kept there is kept here."""
     stands = payload_of(end).get("left", 0)
     if stands:
-        await left(visit, slot, effect, f"run:{effect.run}", f"{stands} of its effects stand: see its own page", "")
+        await record_kept_effect(
+            visit, slot, effect, f"run:{effect.run}", f"{stands} of its effects stand: see its own page", ""
+        )
     else:
         await undone(visit, slot, effect)
 
@@ -289,7 +293,7 @@ def _compensated(effect: Effect) -> list[Entry]:
     ]
 
 
-def told(plan: Plan, became: dict[str, e.EffectUndone | e.EffectLeft]) -> dict[str, Any]:
+def undo_summary(plan: Plan, became: dict[str, e.EffectUndone | e.EffectLeft]) -> dict[str, Any]:
     """Return the fate of the effects for the run's end: undone, left, and those that stay with the reason."""
     stands = [each for each in plan.all() if each.what == "stays"]
     return {

@@ -153,7 +153,7 @@ class Queues(Mapping[str, str]):
 QUEUES = Queues()
 
 
-class Asked(Collection[str]):
+class QueueNames(Collection[str]):
     """The queues (`has_roles`: and roles) that may be asked; without a `pool`, read on Django's connection."""
 
     def __init__(self, queues: Queues, *, has_roles: bool, pool: Pool | None = None) -> None:

@@ -37,7 +37,7 @@ class StaleBudget(DurableAgentsError):
     status, code, title = 409, "stale-budget", "The caps have changed"
 
     def __init__(self, seen: Budget, now: Budget, changed: Sequence[str]) -> None:
-        pairs = [(name, _said(seen, name), _said(now, name)) for name in changed]
+        pairs = [(name, _cap_text(seen, name), _cap_text(now, name)) for name in changed]
         told = ", ".join(f"{LABELS[name]} was {was}, is {is_now}" for name, was, is_now in pairs)
         super().__init__(
             f"The caps were changed since you read them: {told}. Nothing was changed: read them again, then set them.",
@@ -49,7 +49,7 @@ class StaleBudget(DurableAgentsError):
         )
 
 
-def _said(budget: Budget, name: str) -> str:
+def _cap_text(budget: Budget, name: str) -> str:
     value = getattr(budget, name)
     if value is None:
         return "no cap"
@@ -71,7 +71,7 @@ def budget_of(run: Run, head: Head, asked: Sequence[Wait] = ()) -> Budget:
     """Return the caps with the time limit; while more time is requested, the limit that ran out."""
     caps: dict[str, Any] = caps_of(head).stated()
     micro = caps.pop("usd_micro", None)
-    time = next((known(wait).get("most") for wait in asked if resource_of(wait) == TIME), None)
+    time = next((budget_wait_text(wait).get("most") for wait in asked if resource_of(wait) == TIME), None)
     if run.time_up_at is not None:
         time = max(1, round((run.time_up_at - run.counts_from).total_seconds()))
     seconds = time if isinstance(time, int) and time > 0 else None  # a damaged row says nothing
@@ -81,11 +81,11 @@ def budget_of(run: Run, head: Head, asked: Sequence[Wait] = ()) -> Budget:
 
 def resource_of(wait: Wait) -> str | None:
     """Return the resource that a budget wait asks for; None if its row doesn't say."""
-    found = known(wait).get("resource")
+    found = budget_wait_text(wait).get("resource")
     return found if isinstance(found, str) else None
 
 
-def known(wait: Wait) -> dict[str, Any]:
+def budget_wait_text(wait: Wait) -> dict[str, Any]:
     """Return the current text of a budget wait's row; a damaged row says nothing."""
     said = dict(wait.detail) if isinstance(wait.detail, dict) else {}
     since = wait.lacking if isinstance(wait.lacking, dict) else {}
@@ -128,7 +128,7 @@ def time_lacking(run: Run, given: int, *, now: datetime) -> dict[str, Any]:
 
 def _needs(wait: Wait) -> Usage:
     """Return everything that the blocked call would use; an older row names only the cap it hit."""
-    said = known(wait)
+    said = budget_wait_text(wait)
     needs = said.get("needs", {resource_of(wait): said.get("wanted")})
     amounts = needs if isinstance(needs, dict) else {}
     return Usage(**{name: n for name in RESOURCES if isinstance(n := amounts.get(name), int) and n > 0})

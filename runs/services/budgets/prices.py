@@ -133,7 +133,9 @@ def in_force() -> list[PriceRow]:
     )
 
 
-def put(model: str, *, usd_micro_in: int, usd_micro_out: int, valid_from: datetime | None = None, by: str) -> PriceRow:
+def add_price(
+    model: str, *, usd_micro_in: int, usd_micro_out: int, valid_from: datetime | None = None, by: str
+) -> PriceRow:
     """Add a price that counts from a time on (default: now)."""
     now = database_now()
     return PriceRow.objects.create(
@@ -151,5 +153,5 @@ def ship(prices: Iterable[tuple[str, tuple[int, int]]] = SHIPPED.items()) -> int
     known = set(PriceRow.objects.values_list("model", flat=True).distinct())
     new = [(model, price) for model, price in prices if model not in known]
     for model, (usd_micro_in, usd_micro_out) in new:
-        put(model, usd_micro_in=usd_micro_in, usd_micro_out=usd_micro_out, by=SHIPPED_BY)
+        add_price(model, usd_micro_in=usd_micro_in, usd_micro_out=usd_micro_out, by=SHIPPED_BY)
     return len(new)

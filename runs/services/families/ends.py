@@ -142,7 +142,7 @@ def _ended(
         agent=graph_id,
         state=state,
         code=end.code if isinstance(end, e.RunFailed) else "",
-        payload=_told(end) | went_on,
+        payload=_end_payload(end) | went_on,
         **_used(first),
     )
     return event, stored
@@ -154,7 +154,7 @@ def _used(first: str) -> dict[str, int]:
     return {name: used[f"all_{name}"] or 0 for name in _COUNTED}
 
 
-def _told(end: e.Event) -> dict[str, Any]:
+def _end_payload(end: e.Event) -> dict[str, Any]:
     if isinstance(end, e.RunCompleted):
         return {"output": end.payload}
     told = payload_of(end)

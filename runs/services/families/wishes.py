@@ -60,9 +60,9 @@ def align(parent: UUID | None = None, *, most: int = BATCH) -> int:
     paused = [run.pk for run in Run.objects.filter(pk__in=_ids(_PAUSED, parent)) if command.held_by(run) is not None]
     return (
         reopening.reopen_those_waited_for(parent, most=most)
-        + _each(_rows(_CANCEL, parent), _cancel, "its parent was cancelled", most)
-        + _each(_rows(_PAUSE, parent, of=paused), lifecycle.pause, "its parent was paused", most)
-        + _each(filter(_may_go_on, _rows(_RESUME, parent)), lifecycle.resume, "its parent goes on", most)
+        + _act_on_each(_rows(_CANCEL, parent), _cancel, "its parent was cancelled", most)
+        + _act_on_each(_rows(_PAUSE, parent, of=paused), lifecycle.pause, "its parent was paused", most)
+        + _act_on_each(filter(_may_go_on, _rows(_RESUME, parent)), lifecycle.resume, "its parent goes on", most)
     )
 
 
@@ -88,7 +88,7 @@ def _rows(which: str, parent: UUID | None, **more: Any) -> Iterator[Run]:
         yield from Run.objects.filter(pk__in=ids).order_by("id")
 
 
-def _each(runs: Iterator[Run], act: Callable[..., Run], why: str, most: int) -> int:
+def _act_on_each(runs: Iterator[Run], act: Callable[..., Run], why: str, most: int) -> int:
     moved = 0
     for child in runs:
         try:

@@ -13,7 +13,7 @@ from django.db import connections
 
 from ledger.errors import Busy, DurableAgentsError
 from runs.engine.canonical import plain
-from runs.engine.errors import brief
+from runs.engine.errors import describe_error
 from runs.engine.messages import View
 from runs.services.lifecycle import find
 from runs.services.messages.sending import NotTaken, agent_of, state_of
@@ -87,7 +87,7 @@ def in_time(name: str, ask: Callable[[], Any], seconds: float = SECONDS) -> Any:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_Stopped))
         raise ViewTooSlow(name)
     if broke:
-        raise ViewFailed(name, brief(broke[0]))
+        raise ViewFailed(name, describe_error(broke[0]))
     return got[0]
 
 

@@ -27,7 +27,7 @@ from ledger.web import misfit
 from runs.engine.agents import Agent, registry
 from runs.engine.canonical import canonical, plain, printable
 from runs.engine.checkpoints.position import position_of
-from runs.engine.errors import JournalBroken, Refused, brief
+from runs.engine.errors import JournalBroken, Refused, describe_error
 from runs.engine.journal import Snapshot
 from runs.engine.messages import Message as Declared
 from runs.engine.messages import changes_in, with_changes
@@ -39,7 +39,7 @@ from runs.services.continuation import check_not_continued, for_newest, is_of_ch
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class MessageDetail:
     """A message with the payloads of its events; `code` and `why` if it was refused or failed."""
 
     row: Message
@@ -51,7 +51,7 @@ class Told:
     answered_at: datetime | None = None
 
     @property
-    def hidden(self) -> Told:
+    def hidden(self) -> MessageDetail:
         """Return the message without payloads, for viewers who may not read them."""
         return replace(self, body=None, answer=None, why="")
 
@@ -60,7 +60,7 @@ class Told:
         return self.row.outcome in (Message.Outcome.REFUSED, Message.Outcome.FAILED)
 
 
-def told_of(messages: Iterable[Message], *, is_head: bool = False) -> list[Told]:
+def told_of(messages: Iterable[Message], *, is_head: bool = False) -> list[MessageDetail]:
     """Return messages with their payloads, in one query; with `is_head`, only the head of large ones."""
     rows = list(messages)
     near = Q()
@@ -71,13 +71,13 @@ def told_of(messages: Iterable[Message], *, is_head: bool = False) -> list[Told]
     def at(row: Message, seq: int | None) -> Event | None:
         return events.get((row.run_id, seq or 0))
 
-    return [_told(row, at(row, row.seq), at(row, row.answered_seq), is_head) for row in rows]
+    return [_message_detail(row, at(row, row.seq), at(row, row.answered_seq), is_head) for row in rows]
 
 
-def _told(row: Message, came: Event | None, answered: Event | None, is_head: bool) -> Told:
+def _message_detail(row: Message, came: Event | None, answered: Event | None, is_head: bool) -> MessageDetail:
     said, given = _payload(came, is_head), _payload(answered, is_head)
     known = given if isinstance(given, dict) else {}
-    return Told(
+    return MessageDetail(
         row,
         said,
         known.get("answer"),
@@ -147,7 +147,7 @@ def _plain(run: Run, agent: Agent) -> dict[str, Any]:
     if stands.entry is not None:
         state = stands.entry[1]
     else:
-        state = stands.at.state if stands.at.node else _first(agent, events.get(1))
+        state = stands.at.state if stands.at.node else _initial_state(agent, events.get(1))
     return with_changes(state, changes_in(stands.tail))
 
 
@@ -162,7 +162,7 @@ def _check(run: Run, cut: Cut, events: dict[int, e.Event], since: list[e.Event])
         raise JournalBroken(f"the checkpoint at event {cut.seq} is not the one that its event tells of")
 
 
-def _first(agent: Agent, created: e.Event | None) -> Any:
+def _initial_state(agent: Agent, created: e.Event | None) -> Any:
     return plain(agent.begin(agent.input.model_validate(created.payload if created else None)))
 
 
@@ -214,7 +214,7 @@ class CheckFailed(DurableAgentsError):
 
     def __init__(self, name: str, error: Exception) -> None:
         super().__init__(
-            f"The agent's check of message {name} failed, so the message was not accepted: {brief(error)}."
+            f"The agent's check of message {name} failed, so the message was not accepted: {describe_error(error)}."
         )
 
 
@@ -235,7 +235,7 @@ def send(run_id: UUID, name: str, request: Any, *, by: Actor, sender_id: str | N
     Raises NotFound, NotTaken, InvalidInput, CheckRefused, CheckFailed, IllegalTransition (the run has ended or is
     ending), OtherMessage, TooLarge, TooMany, RecordDamaged, UnknownAgent, UnknownVersion."""
     run = newest(run_id)
-    known = _known(run, name, request, by, sender_id)
+    known = _earlier_message(run, name, request, by, sender_id)
     if known is not None:
         return Sent(known, False)
     _must_live(run)
@@ -287,7 +287,7 @@ def _checked(run: Run, declared: Declared, request: Any) -> Any:
 def _store(run_id: UUID, name: str, request: Any, payload: Any, by: Actor, sender_id: str | None) -> Sent:
     head, run = locked(run_id, under=by)
     check_not_continued(run)
-    known = _known(run, name, request, by, sender_id)
+    known = _earlier_message(run, name, request, by, sender_id)
     if known is not None:
         return Sent(known, False)
     _must_live(run, head)
@@ -312,7 +312,7 @@ def _must_live(run: Run, head: Head | None = None) -> None:
         raise IllegalTransition("take a message", str(run.state), "It is being cancelled.")
 
 
-def _known(run: Run, name: str, request: Any, by: Actor, sender_id: str | None) -> Message | None:
+def _earlier_message(run: Run, name: str, request: Any, by: Actor, sender_id: str | None) -> Message | None:
     """Return this sender's message with the same id, to this run or its predecessors. Raises OtherMessage."""
     if sender_id is None:
         return None

@@ -188,7 +188,7 @@ def must_have_read(run_id: UUID, wait_id: UUID | None) -> None:
 
 def receipt_of(wait: Wait, number: int) -> Any:
     """Return the receipt of the proposal that someone agrees with. Raises SaidOtherwise."""
-    return _standing(newest([wait]).get(wait.pk), number).receipt
+    return _proposal_in_force(newest([wait]).get(wait.pk), number).receipt
 
 
 def weighed(
@@ -198,7 +198,7 @@ def weighed(
     Needs the run's lock. `agrees_with` is the number of the proposal the person read. Raises AlreadySaid, Forbidden,
     SaidOtherwise."""
     said, before = says(verdict, payload["receipt"]), newest([wait]).get(wait.pk)
-    if agrees_with is not None and _standing(before, agrees_with).says != said:
+    if agrees_with is not None and _proposal_in_force(before, agrees_with).says != said:
         raise SaidOtherwise(
             "`agrees_with` names a proposal that differs from the verdict you give. Leave one of them out."
         )
@@ -232,7 +232,7 @@ def weighed(
     )
 
 
-def _standing(before: Proposal | None, number: int) -> Proposal:
+def _proposal_in_force(before: Proposal | None, number: int) -> Proposal:
     """Return the proposal if it is in force under this number. Raises SaidOtherwise."""
     if before is None or before.n != number:
         stands = "none is open" if before is None else f"{before.by} proposes something else"

@@ -16,7 +16,7 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from durableagents.contrib.accounts import factors, oidc
-from durableagents.contrib.accounts.sealing import Adapter, of
+from durableagents.contrib.accounts.sealing import Adapter, sealed_for
 from durableagents.env import OidcProvider
 from durableagents.identity.sessions import PROVED
 from durableagents.models import Attempts
@@ -105,7 +105,7 @@ def olga(someone: Callable[..., Someone]) -> Someone:
 @pytest.fixture
 def with_factor(olga: Someone) -> Someone:
     olga.secret = "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP"
-    with of(olga.user):
+    with sealed_for(olga.user):
         sealed = Adapter().encrypt(olga.secret)
     Authenticator.objects.create(user=olga.user, type="totp", data={"secret": sealed})
     return olga

@@ -13,7 +13,7 @@ from django.db import connection
 from django.test import Client
 
 from durableagents.contrib.accounts import door
-from durableagents.contrib.accounts.sealing import Adapter, of
+from durableagents.contrib.accounts.sealing import Adapter, sealed_for
 from durableagents.identity.auth import issue_key
 from ledger.models import AccountRecord, OverrideRecord
 from ledger.web.seeing.viewers import EVERYTHING
@@ -99,7 +99,7 @@ def test_it_is_set_up_once(olga: Someone) -> None:
     olga.set_up()
     kept = list(Authenticator.objects.order_by("id").values_list("data", flat=True))
     session = olga.client.session
-    with of(olga.user):
+    with sealed_for(olga.user):
         session["factor_draft"] = Adapter().encrypt(olga.secret)
     session.save()
     assert olga.client.post("/account/second-factor", {"code": olga.code()}).status_code == 409
@@ -341,7 +341,7 @@ def test_a_damaged_factor_lets_nobody_in_and_says_what_to_do(
     with_factor: Someone, someone: Callable[..., Someone], data: Any
 ) -> None:
     if data == "of another account":
-        with of(someone("eve").user):
+        with sealed_for(someone("eve").user):
             data = {"secret": Adapter().encrypt(with_factor.secret)}
     (row,) = Authenticator.objects.all()
     rewrite(Authenticator.objects.all(), data={**row.data, **data} if data and isinstance(data, dict) else data)

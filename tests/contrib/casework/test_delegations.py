@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.db import connection
 
-from approvals.brief import brief
+from approvals.brief import load_approval_detail
 from approvals.models import Approval, Decision, Delegation, Seat
 from approvals.services import AlreadyDecided
 from durableagents.contrib.casework.delegations import NotHeld, delegate, take_back
@@ -179,7 +179,7 @@ def test_who_took_part_in_the_run_is_neither_offered_nor_taken(stage: Stage, too
     assert stage.drive() == "parked"
     override(Head.objects.get(run_id=run.pk), "retry", by=helper, justification=WHY, before={}, after={})
     case = Approval.objects.get(state="open")
-    (panel,) = brief(case.id, frozenset({ROLE}), fiona).panels_at["talk"]
+    (panel,) = load_approval_detail(case.id, frozenset({ROLE}), fiona).panels_at["talk"]
     assert panel.value.talk.deputies == ["freya", "hedda"]
     for name, did in (("stan", "started this run"), ("hedda", "retried this run")):
         with pytest.raises(InvalidInput, match=f"^{name} can't decide this: they {did}.*Choose someone else[.]$"):

@@ -37,7 +37,7 @@ from ledger.actors import Actor
 from ledger.models import ActRecord
 from runs import failpoints
 from runs.engine.agents import registry
-from runs.engine.certification import Standing
+from runs.engine.certification import ProbeVerdict
 from runs.engine.tools import Tool
 from tests.world import only_for_now
 
@@ -112,7 +112,7 @@ def probe(**more: Any) -> tuple[Probe | None, Any]:
     return probing.probe(probing.prepare(asked), by=SHELL, pause=0.0)
 
 
-def standing(made: Tool, elapsed: float = 0.0) -> Standing:
+def standing(made: Tool, elapsed: float = 0.0) -> ProbeVerdict:
     result = certificates.newest_result(certificates.read_results(), "shopper", made)
     return certificates.standing_of(result, made, elapsed=elapsed)
 

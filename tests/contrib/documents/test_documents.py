@@ -18,7 +18,7 @@ from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
 from PIL import Image
 
-from approvals.brief import Brief, brief
+from approvals.brief import ApprovalDetail, load_approval_detail
 from approvals.cases.amending import amend
 from approvals.guards import NotShown
 from approvals.models import Approval, Decision, key_of
@@ -92,8 +92,8 @@ def revised(stage: Stage, approval: Approval) -> Approval:
     return Approval.objects.get(run=approval.run, state="open")
 
 
-def opened(approval: Approval) -> Brief:
-    return brief(approval.id, frozenset({"approver_finance"}), FIONA)
+def opened(approval: Approval) -> ApprovalDetail:
+    return load_approval_detail(approval.id, frozenset({"approver_finance"}), FIONA)
 
 
 def views(approval: Approval) -> list[DocumentView]:

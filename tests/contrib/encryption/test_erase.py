@@ -59,7 +59,7 @@ def _own_keys() -> Iterator[None]:
     cold()
 
 
-def erase(run: Run | UUID, *, by: Actor | None = None, **more: Any) -> erasure.Done:
+def erase(run: Run | UUID, *, by: Actor | None = None, **more: Any) -> erasure.ErasureResult:
     run_id = run if isinstance(run, UUID) else run.pk
     return erasure.erase(run_id, by=by or command_actor(), justification=WHY, **more)
 
@@ -98,7 +98,7 @@ def test_a_second_erasure_gives_the_same_answer_and_changes_nothing(stage: Stage
     assert Head.objects.get(pk=run.pk).seq == before and Erasure.objects.filter(run_id=run.pk).count() == 1
     other = ended(stage)
     answers = at_once(*[lambda: erase(other)] * 3)
-    assert sum(isinstance(answer, erasure.Done) and answer.is_new for answer in answers) == 1
+    assert sum(isinstance(answer, erasure.ErasureResult) and answer.is_new for answer in answers) == 1
     assert verify(other.pk).problems == []
 
 

@@ -83,11 +83,11 @@ def test_status_says_that_the_head_file_is_damaged(some_run: Callable[[], Run], 
 
 def test_up_says_that_the_installation_is_held(some_run: Callable[[], Run], on_host: OnHost) -> None:
     on_host("one")
-    assert up.held() == ""
+    assert up.hold_lines() == ""
     call_command("restore_hold", "place", "--reason", "moving", stdout=io.StringIO())
-    assert "HELD" in up.held() and "restore_hold status" in up.held()
+    assert "HELD" in up.hold_lines() and "restore_hold status" in up.hold_lines()
     call_command("restore_hold", "lift", "--all", "--reason", "all are cleared", stdout=io.StringIO())
-    assert up.held() == ""
+    assert up.hold_lines() == ""
 
 
 @pytest.fixture

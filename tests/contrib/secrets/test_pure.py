@@ -25,7 +25,7 @@ from durableagents.contrib.secrets.store import Store
 from durableagents.secret_sources import read_source
 from durableagents.testing import Harness
 from ledger import scrubbing
-from runs.engine.errors import DefinitionError, MisusedContext, brief, traceback_of
+from runs.engine.errors import DefinitionError, MisusedContext, describe_error, traceback_of
 from runs.engine.secrets import SecretUnavailable, takes_secrets
 from tests.world import Notes, agent_of
 
@@ -80,7 +80,11 @@ def test_errors_lose_values_that_were_cut() -> None:
     with pytest.raises(ValidationError) as caught:
         Strict.model_validate({"token": value})
     assert "000-001-" in str(caught.value) and "58-059-" in str(caught.value)
-    for text in (brief(caught.value), traceback_of(caught.value), brief(ValueError("x" * 470 + value))):
+    for text in (
+        describe_error(caught.value),
+        traceback_of(caught.value),
+        describe_error(ValueError("x" * 470 + value)),
+    ):
         assert "secret://bank" in text and "000-001-" not in text and "58-059-" not in text
     assert scrubbing.scrubbed({"a": [value, 1], f"<{value}>": None}) == {
         "a": ["secret://bank", 1],

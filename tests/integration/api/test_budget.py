@@ -160,7 +160,7 @@ def test_operators_set_budgets_and_whoever_has_the_budgets_queue(
 def test_the_prices_in_force_are_listed(auditor: Api) -> None:
     now = Price.objects.order_by("-set_at").values_list("set_at", flat=True).first() or datetime.now().astimezone()
     for days, price in ((-2, 2_000_000), (-1, 3_500_000), (9, 9_000_000)):
-        prices.put(
+        prices.add_price(
             "our:own", usd_micro_in=price, usd_micro_out=1, valid_from=now + timedelta(days=days), by="user:boss"
         )
     page = auditor.get("prices").json()

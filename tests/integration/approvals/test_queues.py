@@ -34,7 +34,7 @@ from ledger.models import ActRecord
 from ledger.verification.runs import verify
 from ledger.zones import zones
 from runs.engine.agents import Agent
-from runs.journal.asked.queues import QUEUES, Asked, Queues
+from runs.journal.asked.queues import QUEUES, QueueNames, Queues
 from runs.journal.digests import hasher
 from tests.cases import each_case
 from tests.integration.approvals.setup import WHY, asked, away, boss, buying, limited, say, somebody
@@ -278,7 +278,7 @@ def test_a_role_that_is_taken_one_moment_before_counts(stage: Stage, tools: Tool
 
 def test_a_worker_learns_of_a_queue_before_it_refuses_it_and_does_not_ask_at_each_step(stage: Stage) -> None:
     known = Queues()
-    worker = Asked(known, has_roles=False, pool=stage.wait(stage.connected()))
+    worker = QueueNames(known, has_roles=False, pool=stage.wait(stage.connected()))
     stage.wait(worker.learn("legal"))
     assert "legal" in worker and "refunds" not in worker
     admin, read = boss(), known.last

@@ -20,7 +20,7 @@ from ledger.web.roles import ROLES
 from runs.engine.agents import Agent
 from runs.models import Run
 from runs.services import lifecycle, reconciling
-from runs.services.authority import SETTLING, STOPPING, Standing, standing, standings
+from runs.services.authority import SETTLING, STOPPING, SteeringAuthority, standings, steering_authority
 from tests.cases import each_case
 from tests.integration.approvals.setup import known_as
 from tests.integration.runs.stage import Stage, dump
@@ -123,7 +123,7 @@ def test_many_runs_are_judged_in_one_query_as_each_alone(
     fresh = lifecycle.start(buying(tools).graph_id, {}, by=OTHER_SHOP)
     with django_assert_num_queries(1):
         found = standings([waiting, fresh])
-    assert found == {waiting.pk: standing(waiting), fresh.pk: standing(fresh)}
+    assert found == {waiting.pk: steering_authority(waiting), fresh.pk: steering_authority(fresh)}
     assert (
         found[waiting.pk].allowed(["approver_finance"], 7) == set(STOPPING)
         and found[fresh.pk].allowed(["approver_finance"], 7) == set()
@@ -141,7 +141,7 @@ def test_no_role_takes_a_right_away_and_auditors_have_none(
     held: frozenset[str], asked: frozenset[str], creator: int | None, person: int | None
 ) -> None:
     known_as("finance_po", "approver_finance", at=0)
-    about = Standing(asked, creator)
+    about = SteeringAuthority(asked, creator)
     may = about.allowed(held, person)
     assert may >= frozenset().union(*(about.allowed([role], person) for role in held))
     assert about.allowed(held - {"auditor"}, person) == may

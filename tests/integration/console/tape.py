@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from ledger import events as e
-from runs.story import Fold, Line, Story, line_of, tell
+from runs.story import EventLine, Fold, Story, line_of, tell
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
@@ -15,7 +15,7 @@ class Tape:
 
     def __init__(self) -> None:
         self.at = NOON
-        self.lines: list[Line] = []
+        self.lines: list[EventLine] = []
 
     def add(self, event: e.Event, after: float = 1.0) -> Tape:
         self.at += timedelta(seconds=after)

@@ -252,7 +252,7 @@ async def test_a_list_is_told_of_a_burst_once(operator: Reader) -> None:
         for seq in range(300):
             bell.ring(uuid4(), seq)
             await asyncio.sleep(0.002)
-    last = await database_sync_to_async(sockets.now)()
+    last = await database_sync_to_async(sockets.database_now)()
     await database_sync_to_async(lifecycle.pause)(run.id, by=OLGA, justification="why")
     await asyncio.gather(*(hear(n, last) for n in range(3)))
     assert all(len(each) < 100 for each in said), "300 rings, and not 300 messages"
@@ -284,7 +284,7 @@ async def taken(pulse: sockets.Pulse) -> int:
 
 @pytest.mark.django_db(transaction=True)
 async def test_rings_without_a_moment_mean_now() -> None:
-    began, pulse = await database_sync_to_async(sockets.now)(), sockets.Pulse()
+    began, pulse = await database_sync_to_async(sockets.database_now)(), sockets.Pulse()
     pulse.hear("a:1,@50")
     pulse.hear("b:1,@40")
     assert await taken(pulse) == 50

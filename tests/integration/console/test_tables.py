@@ -19,7 +19,7 @@ from ledger import events as e
 from ledger.actors import Actor
 from ledger.models import Head
 from runs.console import timeline_rows
-from runs.console.run_page import Dossier, Sight
+from runs.console.run_page import Dossier, PageScope
 from runs.console.tables import event_words, statuses, waits
 from runs.engine.tape import CALLED_BACK
 from runs.models import Run, State, Wait
@@ -85,7 +85,7 @@ def dossier(situation: tuple[Run, Head, list[Wait]], tape: Tape) -> Dossier:
     kept = Drawn()
     opened = Opened(uuid4(), kept)
     facts = RunFacts(run, head, open_waits, None)
-    return Dossier(run, head, tape.story(), opened, kept, {}, Sight(), facts, {}, None, NOON)
+    return Dossier(run, head, tape.story(), opened, kept, {}, PageScope(), facts, {}, None, NOON)
 
 
 def hostile_tape() -> Tape:
@@ -121,7 +121,7 @@ def test_a_run_in_an_unknown_state_is_shown_as_damaged() -> None:
     odd = Run(state=HOSTILE)
     assert "<img" in whole(statuses.sentence_of(dossier((odd, Head(), []), Tape().created())))
     olga = Reader(Actor("user", "olga", person=1), frozenset({"operator"}))
-    offers = steering(RunFacts(odd, Head(), [], None), olga, authority.Standing())
+    offers = steering(RunFacts(odd, Head(), [], None), olga, authority.SteeringAuthority())
     assert not any(offer.allowed for offer in offers.values())
 
 

@@ -12,7 +12,7 @@ from approvals.models import Approval, Inquiry
 from durableagents.contrib.casework import delegations, inquiries
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
-from runs.services.injecting import ContextBody, Seen, go_on
+from runs.services.injecting import ContextBody, StateSeen, go_on
 from tests.integration.runs.settling_model import Sayer
 from tests.integration.runs.spender import WHY, now_and_then
 from tests.integration.runs.stage import dump, head
@@ -67,7 +67,7 @@ class Talker(Sayer):
     def hand_it_something(self, act: str, is_stale: bool) -> None:
         """Inject values with the action that continues the run, or not at all."""
         before, top, after = dump(), head(self.run), deepcopy(self.model)
-        seen = Seen(seq=top.seq, head=(bytes(32) if is_stale else bytes(top.chain)).hex())
+        seen = StateSeen(seq=top.seq, head=(bytes(32) if is_stale else bytes(top.chain)).hex())
         after.tells("ContextInjected")
         is_legal = not is_stale and self.model.may_be_handed and getattr(after, act)()
         context = ContextBody(patch={"seen": [top.seq]}, seen=seen)

@@ -111,7 +111,7 @@ def test_what_goes_on_for_ever_and_doesnt_begins_anew(caplog: pytest.LogCaptureF
             await asyncio.Event().wait()
 
     async def story() -> None:
-        task = asyncio.create_task(background.kept("the pulse", leaves))
+        task = asyncio.create_task(background.run_forever("the pulse", leaves))
         await asyncio.wait_for(done.wait(), 30)
         task.cancel()
         await asyncio.wait([task])

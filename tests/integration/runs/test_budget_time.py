@@ -11,7 +11,7 @@ from ledger import events as e
 from ledger.errors import IllegalTransition, InvalidInput
 from runs.models import Run
 from runs.services import lifecycle
-from runs.services.budgets.asked import known
+from runs.services.budgets.asked import budget_wait_text
 from runs.services.budgets.raising import time_is_up
 from runs.workers import failover, timers
 from tests.integration.runs.situations import NOT_ENDED, Situations
@@ -141,7 +141,7 @@ def test_time_that_is_up_while_a_cap_is_asked_about_is_asked_for_then(stage: Sta
     assert len(asked(run)) == 1 and timers.ask_for_time() == 0
     raised(run, tool_calls=5)
     (wait,) = asked(run)
-    assert known(wait)["resource"] == "time" and str(fresh(run).state) == "paused"
+    assert budget_wait_text(wait)["resource"] == "time" and str(fresh(run).state) == "paused"
     assert timers.ask_for_time() == 0, "the question that there is asks for it"
     is_sound(run)
     overdue(run)

@@ -73,7 +73,7 @@ def thinking(tools: Toolbox, *, turns: int = 1, **more: Any) -> Agent:
 
 
 def priced(usd_micro: int = 1_000_000, model: str = "scripted:mind") -> Any:
-    row = prices.put(model, usd_micro_in=usd_micro, usd_micro_out=usd_micro, by="user:ada")
+    row = prices.add_price(model, usd_micro_in=usd_micro, usd_micro_out=usd_micro, by="user:ada")
     prices.table.read()
     return row
 

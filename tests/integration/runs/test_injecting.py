@@ -13,7 +13,7 @@ from ledger.models import Event
 from runs.engine.agents import Agent
 from runs.models import Run
 from runs.services import authority, lifecycle, signals
-from runs.services.injecting import ContextBody, Look, Moved, Seen, go_on, look
+from runs.services.injecting import ContextBody, Look, Moved, StateSeen, go_on, look
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, dump, events, fresh, head, kinds, output, overrides, problems
 from tests.tampering import tamper
@@ -63,7 +63,7 @@ def handed(
     run: Run, *, by: Any = OLGA, why: str = WHY, act: str = "resume", seen: Look | None = None, **what: Any
 ) -> Run:
     seen = seen or look(run.id)
-    body = ContextBody(**what, seen=Seen(seq=seen.seq, head=seen.head))
+    body = ContextBody(**what, seen=StateSeen(seq=seen.seq, head=seen.head))
     return go_on(act, run.id, body, by=by, justification=why)
 
 
@@ -295,7 +295,7 @@ def test_a_state_that_has_moved_on_is_refused_with_what_moved(stage: Stage) -> N
     ]
     assert "SignalReceived" in no.value.detail
     stands = look(run.id)
-    forged = ContextBody(patch={"name": "tin"}, seen=Seen(seq=stands.seq, head="0" * 64))
+    forged = ContextBody(patch={"name": "tin"}, seen=StateSeen(seq=stands.seq, head="0" * 64))
     with pytest.raises(Moved, match="its journal has no event"):
         go_on("resume", run.id, forged, by=OLGA, justification=WHY)
     assert dump() == before

@@ -34,7 +34,7 @@ def test_it_is_on_record_verifies_and_the_programs_read_why(run: Run) -> None:
     (unknown,) = events(run, e.ToolOutcomeUnknown)
     assert unknown.payload["key_rejected"]["details"] == {"status": 422}
     assert facts(run) == ["pending", "unknown"] and problems(run) == [] and str(run.state)
-    (wait,) = present.one(run.id).waiting_for
+    (wait,) = present.load_run_row(run.id).waiting_for
     assert wait.kind == "reconcile"
     assert {k: wait.detail[k] for k in ("reason", "suspicion", "said")} == {
         "reason": "key_rejected",

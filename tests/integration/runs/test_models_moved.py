@@ -142,8 +142,8 @@ def test_what_can_not_be_asked_is_refused_by_name_and_nothing_is_done(
 
 
 def test_under_a_cap_in_dollars_the_others_need_a_price(stage: Stage) -> None:
-    prices.put(HERE, usd_micro_in=1, usd_micro_out=1, by="user:anna")
-    prices.put(LARGE, usd_micro_in=1, usd_micro_out=1, by="user:anna")
+    prices.add_price(HERE, usd_micro_in=1, usd_micro_out=1, by="user:anna")
+    prices.add_price(LARGE, usd_micro_in=1, usd_micro_out=1, by="user:anna")
     prices.table.read()
     run = start(thinking(), usd=5)
     with pytest.raises(InvalidInput, match=r"(?i)no price for openai:gpt-4\.1-mini"):

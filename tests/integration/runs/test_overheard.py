@@ -19,7 +19,7 @@ from runs.engine.runtime import Control
 from runs.engine.thinking.request import request_model
 from runs.journal.claims import Worker
 from runs.models import Overheard, Run
-from runs.overheard.reading import listen, said
+from runs.overheard.reading import listen, live_output_of
 from runs.overheard.texts import MAX_CHARACTERS, Text, Texts
 from runs.workers import failover
 from tests.integration.runs.stage import Stage, fresh
@@ -57,7 +57,7 @@ def speaking(speaker: Speaker) -> Any:
 
 
 def heard(run: Run) -> list[str]:
-    return [one.text for one in said([run.id]).get(run.id, [])]
+    return [one.text for one in live_output_of([run.id]).get(run.id, [])]
 
 
 class Drive:
@@ -102,7 +102,7 @@ def test_it_is_seen_while_it_is_said_and_then_stands_on_record_alone(stage: Stag
     run = stage.start(speaking(speaker))
     listen([run.id])
     drive = Drive(stage, speaker)
-    seen = said([run.id])[run.id]
+    seen = live_output_of([run.id])[run.id]
     assert drive.end() == "completed"
     assert [(one.slot, one.text.strip()) for one in seen] == [("0.1/1/0/0", 'final_result {"ref": "All is well')]
     assert seen[0].characters == len(seen[0].text)
@@ -179,7 +179,7 @@ def test_it_is_bounded_and_hostile_text_is_inert(stage: Stage) -> None:
     texts = Texts()
     texts._texts = [text]
     stage.wait(texts.send(stage.wait(stage.connected())))
-    (one,) = said([run.id])[run.id]
+    (one,) = live_output_of([run.id])[run.id]
     assert len(one.text) <= MAX_CHARACTERS + 10 and one.characters > 1_000_000
     assert "\x00" not in one.text and "\ud800" not in one.text
     one.text.encode()

@@ -11,7 +11,7 @@ from runs.journal.reader import tape_of
 from runs.models import Run
 from runs.queries.spending import reserved
 from runs.services import lifecycle
-from runs.services.budgets.asked import StaleBudget, known
+from runs.services.budgets.asked import StaleBudget, budget_wait_text
 from runs.services.budgets.raising import set_budget
 from tests.integration.runs.situations import NOT_ENDED, Situations
 from tests.integration.runs.stage import Stage, at_once, dump, events, fresh, head, kinds, overrides
@@ -23,7 +23,7 @@ def still_asks(run: Run, stage: Stage) -> dict[str, Any]:
     assert stage.drive() == "idle" and str(fresh(run).state) == "paused" and "RunResumed" not in kinds(run)
     is_sound(run)
     (wait,) = asked(run)
-    return known(wait)
+    return budget_wait_text(wait)
 
 
 def test_too_little_is_on_record_and_keeps_the_question_open(stage: Stage, tools: Toolbox, outside: Outside) -> None:

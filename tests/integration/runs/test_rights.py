@@ -13,7 +13,7 @@ from ledger.web.tally import Tally
 from runs.models import Run, Wait
 from runs.queries import spending
 from runs.services import callbacks, lifecycle, questions
-from runs.services.authority import standing
+from runs.services.authority import steering_authority
 from tests.conftest import database_urls
 from tests.integration.runs.situations import act
 from tests.integration.runs.stage import Stage, calling, fresh, now, output, problems, waiting
@@ -111,7 +111,7 @@ def test_smuggled_sql_changes_no_question_and_no_addressee(stage: Stage, tools: 
     for changed in ({"queue": "legal", "title": "Tea?"}, {}):
         with acting_as(role), pytest.raises(ProgrammingError, match="permission denied"):
             Wait.objects.filter(run=run).update(**as_stored(Wait, detail=changed))
-    assert not standing(fresh(run)).allowed([LENA.role], LENA.person)
+    assert not steering_authority(fresh(run)).allowed([LENA.role], LENA.person)
     held = frozenset({LENA.role})
     assert [item.title for item in inbox(held, Tally(held)).items] == []
     stage.decide(run)

@@ -9,7 +9,7 @@ from durableagents import Context, End
 from ledger.actors import Lease
 from ledger.models import Event, Head
 from ledger.verification.runs import verify
-from runs.engine.steps.telling import LONGEST, Told
+from runs.engine.steps.telling import LONGEST, ProgressMessage
 from runs.journal.telling import MAX_LINES
 from runs.models import LogLine, Run, Telling
 from runs.services import signals
@@ -99,8 +99,8 @@ async def quiet_one(state: Notes, ctx: Context) -> End:
     return End()
 
 
-def _line(n: int, text: str = "") -> Told:
-    return Told("0.1/", n, datetime.now(UTC), text or f"line {n}", "info")
+def _line(n: int, text: str = "") -> ProgressMessage:
+    return ProgressMessage("0.1/", n, datetime.now(UTC), text or f"line {n}", "info")
 
 
 def test_a_worker_that_has_lost_the_run_adds_nothing(stage: Stage) -> None:

@@ -27,7 +27,7 @@ from runs.models import Run
 from runs.services import callbacks, lifecycle, signals
 from runs.services.families import reopening, wishes
 from runs.services.families.reopening import FAMILY
-from runs.services.undo import preview, shown
+from runs.services.undo import preview, undo_view
 from runs.workers import timers
 from tests.integration.runs.families_undone import all_sound, answer, everything, family
 from tests.integration.runs.stage import Stage, events, follow_actions, fresh, head, kinds, waiting
@@ -85,7 +85,7 @@ def test_cancel_shows_and_undoes_the_child_too(stage: Stage, tools: Reversible, 
     lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="undo")
     everything(stage)
     assert fresh(run).state == "cancelled" and names(outside) == ["post", "book", "unbook", "unpost"]
-    assert list(shown(fresh(run)).became.values()) == ["undone", "undone"]
+    assert list(undo_view(fresh(run)).became.values()) == ["undone", "undone"]
     all_sound()
 
 
@@ -191,7 +191,7 @@ def test_a_reopened_child_is_nobodys_to_cancel_or_retry_and_its_page_says_so(sta
     child = until_reopened(stage, run)
     with pytest.raises(IllegalTransition, match="is undoing its effects"):
         lifecycle.cancel(child.pk, by=OLGA, justification="no more", effects="leave")
-    seen = shown(fresh(child))
+    seen = undo_view(fresh(child))
     assert (seen.state, [x.tool for x in seen.effects]) == ("under_way", ["book"])
     lifecycle.pause(child.pk, by=OLGA, justification="a moment")
     all_sound()

@@ -8,7 +8,7 @@ from ledger import events as e
 from runs.engine.journal import Batch, Snapshot
 from runs.engine.undo import UNDO_NODE
 from runs.engine.undoing.plan import Effect, Plan
-from runs.engine.undoing.visit import told
+from runs.engine.undoing.visit import undo_summary
 from tests.integration.runs.spender import Spender, now_and_then, owned
 
 
@@ -50,7 +50,7 @@ class Undoer(Spender):
 
     @property
     def said(self) -> dict[str, object]:
-        return {"undo": told(self.plan, self.left)} if self.model.is_undoing else {}
+        return {"undo": undo_summary(self.plan, self.left)} if self.model.is_undoing else {}
 
 
 def _may_begin(machine: Undoer) -> bool:

@@ -22,7 +22,7 @@ from runs.console.run_views import TABS
 from runs.models import Run
 from runs.story import Bare, Fold, folded, line_of, read, tell
 from runs.story.conversation import transcript
-from runs.story.lines import Line
+from runs.story.lines import EventLine
 from runs.story.transcript import Transcript
 from tests.cases import each_case
 from tests.integration.console.conftest import (  # noqa: F401 (fixtures)
@@ -78,7 +78,9 @@ def plain(value: Any) -> Any:
         return [plain(one) for one in value]
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
-    names = Bare.__slots__ if isinstance(value, (Bare, Line)) else getattr(type(value), "__dataclass_fields__", None)
+    names = (
+        Bare.__slots__ if isinstance(value, (Bare, EventLine)) else getattr(type(value), "__dataclass_fields__", None)
+    )
     return value if names is None else {name: plain(getattr(value, name)) for name in names if not name.startswith("_")}
 
 
@@ -118,8 +120,8 @@ def test_ten_times_the_events_are_no_more_statements_and_no_longer_page(operator
 
 def test_readers_share_a_fold(monkeypatch: pytest.MonkeyPatch, operator: Reader, reader: Callable[..., Reader]) -> None:
     run, taken = long_run(300), []
-    take = folded.Kept._take
-    monkeypatch.setattr(folded.Kept, "_take", lambda kept, rows: (taken.append(len(rows)), take(kept, rows))[1])
+    take = folded.CachedStory._take
+    monkeypatch.setattr(folded.CachedStory, "_take", lambda kept, rows: (taken.append(len(rows)), take(kept, rows))[1])
     for _ in range(3):
         for one in (operator, reader("auditor")):
             for tab in TABS:
@@ -127,7 +129,7 @@ def test_readers_share_a_fold(monkeypatch: pytest.MonkeyPatch, operator: Reader,
     assert taken == [300]
 
 
-def check_every_prefix(lines: list[Line]) -> None:
+def check_every_prefix(lines: list[EventLine]) -> None:
     """Assert that a fold shows after each event what a new fold of that prefix shows."""
     fold, so_far = Fold(), {}
     for n, line in enumerate(lines, 1):
@@ -141,7 +143,7 @@ def check_every_prefix(lines: list[Line]) -> None:
         assert plain(story) == plain(anew), line
 
 
-def taped(events: list[e.Event]) -> list[Line]:
+def taped(events: list[e.Event]) -> list[EventLine]:
     return [line_of(event, seq=n, at=NOON + timedelta(seconds=n * 7)) for n, event in enumerate(events, 1)]
 
 
@@ -218,7 +220,7 @@ def test_a_following_page_equals_an_opened_one(operator: Reader, monkeypatch: py
         lived(run.id, 20, after=done)
         for tab in TABS:
             followed = operator.get(f"/runs/{run.id}", tab=tab, fragment="live")
-            kept = folded.held()
+            kept = folded.cached_stories()
             folded.forget_all()
             assert (
                 still(operator.get(f"/runs/{run.id}", tab=tab, fragment="live")) == still(followed) and run.id in kept
@@ -327,17 +329,17 @@ def test_what_is_kept_is_bounded_and_the_longest_unseen_goes_first(monkeypatch: 
     for run in runs[:3]:
         with folded.folded(run.id):
             pass
-    room = sum(folded.held().values())
+    room = sum(folded.cached_stories().values())
     monkeypatch.setattr(folded, "MAX_BYTES", room)
     for run in (runs[0], runs[3]):
         with folded.folded(run.id):
             pass
-    assert runs[1].id not in folded.held() and {runs[0].id, runs[3].id} <= set(folded.held())
-    assert sum(folded.held().values()) <= room
+    assert runs[1].id not in folded.cached_stories() and {runs[0].id, runs[3].id} <= set(folded.cached_stories())
+    assert sum(folded.cached_stories().values()) <= room
     monkeypatch.setattr(folded, "MAX_RUNS", 2)
     with folded.folded(runs[2].id):
         pass
-    assert len(folded.held()) == 2
+    assert len(folded.cached_stories()) == 2
 
 
 def between(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:

@@ -104,6 +104,6 @@ def test_what_is_new_is_shown_and_a_cancel_goes_by_the_journal(run: Run, olga: R
 
 def test_what_is_kept_has_an_end(run: Run, olga: Reader) -> None:
     for n in range(undo.MAX_KEPT + 5):
-        undo._keep(run.pk.__class__(int=n), undo._Kept(frozenset(), 1, 0.0, None))
+        undo._keep(run.pk.__class__(int=n), undo._CachedPreview(frozenset(), 1, 0.0, None))
     olga.read(f"/runs/{run.id}")
     assert len(undo._kept) == undo.MAX_KEPT and run.pk in undo._kept

@@ -7,7 +7,19 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals.policy import VERDICTS, Asked, Cap, Deputyship, Facts, Member, No, QueueFacts, Standing, Sum, judge
+from approvals.policy import (
+    VERDICTS,
+    Authority,
+    Cap,
+    Deputyship,
+    Facts,
+    Member,
+    No,
+    QuestionAmount,
+    QueueFacts,
+    Sum,
+    judge,
+)
 from ledger.web.roles import ROLES
 from tests.cases import each_case
 
@@ -28,8 +40,8 @@ def may(
     *deputyships: Deputyship,
     amount: Sum | str | None = None,
     approves: bool = True,
-) -> Standing | No:
-    return judge(Facts(queue, "legal", who, NOW, deputyships, Asked(amount)), approves=approves)
+) -> Authority | No:
+    return judge(Facts(queue, "legal", who, NOW, deputyships, QuestionAmount(amount)), approves=approves)
 
 
 def why_not(*args: object, **more: object) -> str:
@@ -44,7 +56,7 @@ def standing_in(principal: Member = ANN, **more: object) -> Deputyship:
 
 @each_case("role", [*ROLES, "superuser", "", "admin"])
 def test_only_the_queues_own_role_decides(role: str) -> None:
-    assert isinstance(may(Member("x", 3, frozenset({role}))), Standing) is (role == "approver_legal")
+    assert isinstance(may(Member("x", 3, frozenset({role}))), Authority) is (role == "approver_legal")
 
 
 @given(st.lists(st.text() | st.sampled_from(ROLES)))
@@ -95,16 +107,16 @@ def test_why_not_is_said_in_words() -> None:
 )
 def test_a_limit_is_the_most_and_what_can_not_be_judged_is_above_it(amount: Sum | str | None, is_within: bool) -> None:
     capped = replace(LEGAL, cap=Cap(usd("50000")))
-    assert isinstance(may(ANN, capped, amount=amount), Standing) is is_within
-    assert isinstance(may(ANN, LEGAL, amount=amount), Standing), "who has no limit decides whatever it is"
-    assert isinstance(may(ANN, capped, amount=amount, approves=False), Standing), "to say no needs no limit"
+    assert isinstance(may(ANN, capped, amount=amount), Authority) is is_within
+    assert isinstance(may(ANN, LEGAL, amount=amount), Authority), "who has no limit decides whatever it is"
+    assert isinstance(may(ANN, capped, amount=amount, approves=False), Authority), "to say no needs no limit"
 
 
 def test_a_queue_may_need_an_amount_and_ones_own_limit_goes_before_the_roles() -> None:
     needs = replace(LEGAL, needs_amount=True, cap=Cap(usd("10")))
     assert "has no amount" in why_not(ANN, needs)
     free = replace(ANN, cap=Cap(None, "person"))
-    assert isinstance(may(free, needs), Standing) and isinstance(may(free, needs, amount=usd("11")), Standing)
+    assert isinstance(may(free, needs), Authority) and isinstance(may(free, needs, amount=usd("11")), Authority)
     assert isinstance(may(replace(ANN, cap=Cap(usd("5"), "person")), needs, amount=usd("6")), No)
     forged = Cap(None, "person", is_authentic=False)
     assert "not authentic" in why_not(replace(ANN, cap=forged), needs, amount=usd("1"))
@@ -113,7 +125,7 @@ def test_a_queue_may_need_an_amount_and_ones_own_limit_goes_before_the_roles() -
 def test_a_deputy_decides_under_the_principals_limit_and_under_their_own() -> None:
     ann = replace(ANN, cap=Cap(usd("100"), "person"))
     found = may(BOB, LEGAL, standing_in(ann), amount=usd("100"))
-    assert isinstance(found, Standing) and found.deputyship is not None and found.role == "approver_legal"
+    assert isinstance(found, Authority) and found.deputyship is not None and found.role == "approver_legal"
     assert "above the limit of ann of $100" in why_not(BOB, LEGAL, standing_in(ann), amount=usd("101"))
     bob = replace(BOB, cap=Cap(usd("10"), "person"))
     assert "above your own limit of $10" in why_not(bob, LEGAL, standing_in(ann), amount=usd("11"))
@@ -134,13 +146,13 @@ def test_ones_own_role_is_not_taken_away_by_whom_one_stands_in_for() -> None:
     other = standing_in(replace(ANN, own_act="started this run"))
     member = Member("cy", 3, frozenset({"approver_legal"}))
     found = may(member, LEGAL, other)
-    assert isinstance(found, Standing) and found.deputyship is None
+    assert isinstance(found, Authority) and found.deputyship is None
 
 
 def test_of_several_places_the_first_that_suffices_counts() -> None:
     low, high = replace(ANN, cap=Cap(usd("1"))), Member("di", 4, ANN.roles, cap=Cap(usd("99")))
     found = may(BOB, LEGAL, standing_in(low), standing_in(high, id=8), amount=usd("50"))
-    assert isinstance(found, Standing) and found.deputyship is not None and found.deputyship.id == 8
+    assert isinstance(found, Authority) and found.deputyship is not None and found.deputyship.id == 8
 
 
 def test_there_are_three_verdicts() -> None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from ledger import events as e
 from runs.console import pieces
 from runs.queries.tool_cards import ToolCard
-from runs.story import Effect, Line
+from runs.story import Effect, EventLine
 from runs.story.scale import Placed, Stretch
-from runs.story.transcript import Said
+from runs.story.transcript import TranscriptMessage
 from tests.cases import each_case
 from tests.integration.console.tape import NOON
 from tests.integration.scale.test_page import events, taped
@@ -89,9 +89,9 @@ def card(**words: str) -> ToolCard:
     return ToolCard(**{**known, **flags, "fields": (), "result_fields": (), **words})
 
 
-def line(kind: str, **more: Any) -> Line:
+def line(kind: str, **more: Any) -> EventLine:
     given: dict[str, Any] = {"clear": {"tool": HOSTILE, HOSTILE: HOSTILE}, **more}
-    return Line(seq=3, at=NOON, kind=kind, slot=HOSTILE, attempt=0, epoch=-1, **given)
+    return EventLine(seq=3, at=NOON, kind=kind, slot=HOSTILE, attempt=0, epoch=-1, **given)
 
 
 TOOLS: list[dict[str, ToolCard]] = [{}, {HOSTILE: card()}, {HOSTILE: card(system="", title="")}]
@@ -142,8 +142,8 @@ def test_of_a_damaged_event_nothing_is_told_by_its_kind() -> None:
 
 @each_case("role", ["agent", "user", HOSTILE])
 def test_a_thing_said_holds_no_markup_but_ours(role: str) -> None:
-    bare = pieces.thing_said(Said(role, NOON, 3))
-    full = pieces.thing_said(Said(role, NOON, 3, HOSTILE, DOCUMENT, HOSTILE, HOSTILE, 0, 0))
+    bare = pieces.thing_said(TranscriptMessage(role, NOON, 3))
+    full = pieces.thing_said(TranscriptMessage(role, NOON, 3, HOSTILE, DOCUMENT, HOSTILE, HOSTILE, 0, 0))
     assert "0 in, 0 out" not in whole(bare) and "0 in, 0 out" in whole(full) and "<img src=x" in whole(full)
 
 

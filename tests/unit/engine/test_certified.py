@@ -19,7 +19,7 @@ from durableagents import (
 )
 from ledger import events as e
 from runs.engine.agents import Agent
-from runs.engine.certification import NOT_PROBED, Certificates, Policy, Standing
+from runs.engine.certification import NOT_PROBED, Certificates, Policy, ProbeVerdict
 from runs.engine.runtime import RetryPolicy, Runtime
 from runs.engine.tools import Tool
 from tests.cases import each_case
@@ -27,30 +27,32 @@ from tests.unit.engine.story import Story
 from tests.unit.engine.test_key_ttl import TTL, forgetful
 from tests.world import AT_ONCE, IN_PLACE, Done, Item, Notes, Outside, Toolbox, agent_of
 
-GOOD = Standing("certified", "certified")
+GOOD = ProbeVerdict("certified", "certified")
 BAD = [
-    Standing("ignores_keys", "ignores_keys"),
-    Standing("refuses_repeats", "refuses_repeats"),
-    Standing("expired", "ignores_keys"),
-    Standing("changed", "ignores_keys"),
+    ProbeVerdict("ignores_keys", "ignores_keys"),
+    ProbeVerdict("refuses_repeats", "refuses_repeats"),
+    ProbeVerdict("expired", "ignores_keys"),
+    ProbeVerdict("changed", "ignores_keys"),
 ]
 OPEN = [
     NOT_PROBED,
-    Standing("expired", "certified"),
-    Standing("changed", "certified"),
-    Standing("unclear", "unclear"),
-    Standing("hook_denies", "hook_denies"),
+    ProbeVerdict("expired", "certified"),
+    ProbeVerdict("changed", "certified"),
+    ProbeVerdict("unclear", "unclear"),
+    ProbeVerdict("hook_denies", "hook_denies"),
 ]
 
 
 class Known(Certificates):
     """A fixed probe result; `late` is what only a fresh look sees."""
 
-    def __init__(self, policy: Policy = "allow", standing: Standing = NOT_PROBED, late: Standing | None = None) -> None:
+    def __init__(
+        self, policy: Policy = "allow", standing: ProbeVerdict = NOT_PROBED, late: ProbeVerdict | None = None
+    ) -> None:
         self.policy, self.is_known, self.late = policy, standing, late
         self.asked: list[tuple[str, str, bool]] = []
 
-    async def standing(self, agent: str, tool: Tool, *, is_fresh: bool = False) -> Standing:
+    async def standing(self, agent: str, tool: Tool, *, is_fresh: bool = False) -> ProbeVerdict:
         self.asked.append((agent, tool.name, is_fresh))
         return self.late if is_fresh and self.late is not None else self.is_known
 
@@ -72,7 +74,7 @@ def one_call(tools: Toolbox, name: str) -> Agent:
 
 
 @pytest.mark.parametrize("standing", [*OPEN, *BAD])
-async def test_uncertified_tool_stops_for_an_operator(tools: Toolbox, outside: Outside, standing: Standing) -> None:
+async def test_uncertified_tool_stops_for_an_operator(tools: Toolbox, outside: Outside, standing: ProbeVerdict) -> None:
     story = Certified(one_call(tools, "order"), known=Known("refuse", standing))
     assert await story.settle() == "operator"
     (stop,) = story.events(e.OperatorNeeded)
@@ -109,7 +111,7 @@ async def test_a_certified_tool_is_called_and_nothing_is_marked(tools: Toolbox) 
 
 
 async def test_under_warn_the_run_says_so_and_goes_on(tools: Toolbox, caplog: pytest.LogCaptureFixture) -> None:
-    story = Certified(one_call(tools, "order"), known=Known("warn", Standing("expired", "certified")))
+    story = Certified(one_call(tools, "order"), known=Known("warn", ProbeVerdict("expired", "certified")))
     assert await story.settle() == "completed"
     (invoked,) = story.events(e.ToolInvoked)
     assert invoked.payload["uncertified"] == "expired" and "not certified (expired)" in caplog.text
@@ -119,7 +121,7 @@ async def test_under_warn_the_run_says_so_and_goes_on(tools: Toolbox, caplog: py
 @pytest.mark.parametrize("standing", BAD)
 @pytest.mark.parametrize("point", ["CP2", "CP4"])
 async def test_what_ignores_keys_is_never_repeated_unasked_whoever_dies(
-    tools: Toolbox, outside: Outside, policy: Policy, standing: Standing, point: str
+    tools: Toolbox, outside: Outside, policy: Policy, standing: ProbeVerdict, point: str
 ) -> None:
     """It was found out, expired or not, after the call was begun."""
     story = Certified(one_call(tools, "order"), kill_at=[(point, "order")], known=Known(policy, GOOD, late=standing))
@@ -185,7 +187,7 @@ async def test_a_trusted_denial_does_not_repeat_it_after_a_lost_answer(tools: To
 @pytest.mark.parametrize("standing", OPEN)
 @pytest.mark.parametrize(("policy", "sent"), [("allow", 2), ("warn", 2), ("refuse", 1)])
 async def test_where_certificates_are_asked_for_a_repeat_needs_one_too(
-    tools: Toolbox, outside: Outside, standing: Standing, policy: Policy, sent: int
+    tools: Toolbox, outside: Outside, standing: ProbeVerdict, policy: Policy, sent: int
 ) -> None:
     story = Certified(one_call(tools, "order"), kill_at=[("CP4", "order")], known=Known(policy, GOOD, late=standing))
     assert await story.settle() == ("completed" if sent == 2 else "parked")
@@ -193,15 +195,17 @@ async def test_where_certificates_are_asked_for_a_repeat_needs_one_too(
 
 
 DENIERS = [
-    Standing("hook_denies", "hook_denies"),
-    Standing("expired", "hook_denies"),
-    Standing("changed", "hook_denies"),
+    ProbeVerdict("hook_denies", "hook_denies"),
+    ProbeVerdict("expired", "hook_denies"),
+    ProbeVerdict("changed", "hook_denies"),
 ]
 
 
 @pytest.mark.parametrize("standing", DENIERS)
 @pytest.mark.parametrize("policy", ["allow", "warn"])
-async def test_lying_hook_is_not_believed(tools: Toolbox, outside: Outside, policy: Policy, standing: Standing) -> None:
+async def test_lying_hook_is_not_believed(
+    tools: Toolbox, outside: Outside, policy: Policy, standing: ProbeVerdict
+) -> None:
     """It happened, and the hook denies it: a person is asked and sees why."""
     outside.hook = lambda args, call: DidNotHappen()
     known = Known(policy, GOOD, late=standing)
@@ -271,7 +275,9 @@ async def test_a_denial_counts_for_nothing_while_an_earlier_try_may_still_be_sen
 
 
 @pytest.mark.parametrize(("standing", "how"), [(NOT_PROBED, "cancelled"), (DENIERS[0], "parked")])
-async def test_distrusted_denial_ends_no_run(tools: Toolbox, outside: Outside, standing: Standing, how: str) -> None:
+async def test_distrusted_denial_ends_no_run(
+    tools: Toolbox, outside: Outside, standing: ProbeVerdict, how: str
+) -> None:
     outside.hook = lambda args, call: DidNotHappen()
     story = Certified(one_call(tools, "hooked"), kill_at=[("CP4", "hooked")], known=Known("allow", standing))
     assert await story.drive() == "killed"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runs.engine.agents import Agent, registry
-from runs.engine.fingerprint import brief, differences, next_version, second_scheme, tool_digest
+from runs.engine.fingerprint import differences, join_differences, next_version, second_scheme, tool_digest
 from runs.engine.fingerprint.reach import home_of
 from tests.cases import each_case
 
@@ -265,7 +265,7 @@ def test_somebodys_own_function_that_is_called_as_ours_are_counts(load: Load) ->
     }
     before, after = load(also=own), load("words", "> 12", "> 13", also=own)
     assert before.fingerprint() != after.fingerprint()
-    assert "helper is_long() in shop/words.py: 12 → 13" in brief(differences(before.parts(), after.parts()))
+    assert "helper is_long() in shop/words.py: 12 → 13" in join_differences(differences(before.parts(), after.parts()))
 
 
 def test_names_that_lead_round_in_circles_and_long_chains_of_them_come_to_an_end(load: Load) -> None:
@@ -283,7 +283,7 @@ def test_a_long_chain_of_helpers_and_one_in_a_circle_are_followed(load: Load) ->
     also = {"chain": chain, "tax": SHOP["tax"].replace("return 2 if", "from .chain import h0\n    return h0() if")}
     before, after = load(also=also), load("chain", "return h0()", "return h1()", also=also)
     assert before.fingerprint() != after.fingerprint()
-    assert "helper h1500() in shop/chain.py" in brief(differences(before.parts(), after.parts()))
+    assert "helper h1500() in shop/chain.py" in join_differences(differences(before.parts(), after.parts()))
 
 
 def test_a_module_handed_on_as_a_whole_counts_as_a_whole(load: Load) -> None:
@@ -320,4 +320,4 @@ def test_parts_that_nobody_has_words_for_are_named_all_the_same() -> None:
     assert differences({"x": {"y": 1}}, {"x": {"y": 2}}) == ["agent: x changed"]
     assert differences({"tools": {"t": {"odd": 1}}}, {"tools": {"t": {"odd": 2}}}) == ["t: odd changed"]
     assert differences({}, {}) == []
-    assert brief(f"{n}" for n in range(14)).endswith("11; and 2 more")
+    assert join_differences(f"{n}" for n in range(14)).endswith("11; and 2 more")

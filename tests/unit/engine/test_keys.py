@@ -9,7 +9,7 @@ from durableagents import ToolCall
 from durableagents.logs import LinksStaySecret, OneLine
 from ledger.redacted import masked_key, masked_text
 from runs.engine.canonical import callback_token, idempotency_key
-from runs.engine.errors import brief, traceback_of
+from runs.engine.errors import describe_error, traceback_of
 
 RUN, SECRET = "0192f0c4-0000-7000-8000-000000000001", b"s" * 32
 KEY, TOKEN = idempotency_key(RUN, "0.1/1", 0, SECRET), callback_token(RUN, "0.1/1", 0, SECRET)
@@ -48,7 +48,7 @@ def test_errors_logs_and_calls_tell_no_key_or_token() -> None:
     try:
         raise ValueError(TOLD)
     except ValueError as error:
-        texts = [brief(error), traceback_of(error), repr(call)]
+        texts = [describe_error(error), traceback_of(error), repr(call)]
         record = logging.LogRecord("x", logging.ERROR, "", 1, "failed: %s", (TOLD,), sys.exc_info())
     assert LinksStaySecret().filter(record)
     texts.append(OneLine().format(record))

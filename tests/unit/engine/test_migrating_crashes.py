@@ -9,7 +9,7 @@ from durableagents import Agent, Context, End
 from ledger import events as e
 from runs.engine.checkpoints.position import REENTERED, REPLAYED, Position, position_of
 from runs.engine.journal import Snapshot
-from runs.engine.migrating import Found, Moving, tried
+from runs.engine.migrating import MigrationResult, Moving, tried
 from runs.engine.tape import Tape
 from tests.cases import each_case
 from tests.unit.engine.mortal import Death, die_as_scheduled, mortal
@@ -49,13 +49,13 @@ def stands(story: Story) -> Position:
     return position_of(at, story.run.events[seq:])
 
 
-async def found_for(story: Story, moving: Moving) -> Found:
+async def found_for(story: Story, moving: Moving) -> MigrationResult:
     created = story.run.events[0]
     assert isinstance(created, e.RunCreated)
     return await tried(moving, story.run.id, created, stands(story), [], depth=0, hasher=HASHER)
 
 
-async def move(story: Story, to: Agent) -> Found:
+async def move(story: Story, to: Agent) -> MigrationResult:
     """Write what the app `releases` writes."""
     moving = Moving(story.agent.graph_id, to, NODES)
     found = await found_for(story, moving)

@@ -9,7 +9,7 @@ import pytest
 
 from durableagents import Context, End
 from ledger import events as e
-from runs.engine.budget import Caps, Left
+from runs.engine.budget import Caps, Remaining
 from tests.cases import each_case
 from tests.unit.engine.story import Story
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
@@ -161,7 +161,7 @@ async def test_what_is_left_is_what_the_run_may_still_use(tools: Toolbox) -> Non
 
 async def test_without_caps_nothing_is_said_of_what_is_left() -> None:
     async def node(state: Notes, ctx: Context) -> End:
-        return End(await ctx.budget() == Left())
+        return End(await ctx.budget() == Remaining())
 
     story = Story(agent_of(node))
     assert await story.drive() == "completed" and story.output is True

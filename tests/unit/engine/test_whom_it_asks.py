@@ -321,11 +321,11 @@ async def test_a_summary_that_can_not_be_read_fails_the_thought_and_not_the_reco
 
 
 async def test_an_answer_that_is_too_large_is_shown_by_its_ends_and_its_digest(tools: Toolbox) -> None:
-    from runs.engine.thinking.sizes import MAX_OBSERVATION, shown
+    from runs.engine.thinking.sizes import MAX_OBSERVATION, fit_answer
 
     whole = {"text": "é" * 2 * MAX_OBSERVATION, "end": 1}
-    seen = shown(whole, None)
+    seen = fit_answer(whole, None)
     assert seen["too_large"] and seen["characters"] > 2 * MAX_OBSERVATION and len(seen["sha256"]) == 64
     assert len(seen["beginning"]) + len(seen["end"]) < MAX_OBSERVATION
-    assert shown({"a": 1}, 1000) == {"a": 1} and shown("x" * 800, 1000)["too_large"]
-    assert shown("\ud800" * 800, 1000)["too_large"], "half a pair of surrogates has a digest too"
+    assert fit_answer({"a": 1}, 1000) == {"a": 1} and fit_answer("x" * 800, 1000)["too_large"]
+    assert fit_answer("\ud800" * 800, 1000)["too_large"], "half a pair of surrogates has a digest too"

@@ -176,8 +176,8 @@ def markdown(report: dict[str, Any]) -> str:
         ]
     if bad:
         lines += ["", "## What was doubled or lost", ""]
-        lines += [f"- {_where(case)}, run {case['run']}: {'; '.join(case['problems'])}" for case in bad]
-    notes = [f"- {_where(case)}: {note}" for case in cases for note in case["notes"]]
+        lines += [f"- {_case_place(case)}, run {case['run']}: {'; '.join(case['problems'])}" for case in bad]
+    notes = [f"- {_case_place(case)}: {note}" for case in cases for note in case["notes"]]
     if notes:
         lines += ["", "## Notes", "", *notes]
     lines += ["", "## Runs", "", *_runs([report["calm"], *cases])]
@@ -195,7 +195,7 @@ def _runs(cases: list[dict[str, Any]]) -> list[str]:
         ("case", "run", "ended", "seconds", "left the worker", "effects", "asked"),
         (
             (
-                _where(case),
+                _case_place(case),
                 case["run"],
                 case["state"],
                 f"{case['seconds']:.1f}",
@@ -219,7 +219,7 @@ def _cell(cases: list[dict[str, Any]], tool: str, point: str) -> str:
     return _CELLS.get(found, "")
 
 
-def _where(case: dict[str, Any]) -> str:
+def _case_place(case: dict[str, Any]) -> str:
     return f"{case['tool'] or 'the run'} at {case['point']}" if case["point"] else "undisturbed"
 
 

@@ -170,7 +170,7 @@ def _put_price() -> None:
     from runs.services.budgets import prices
 
     for model in MODELS:
-        prices.put(model, usd_micro_in=PRICE[0], usd_micro_out=PRICE[1], by="user:schedule")
+        prices.add_price(model, usd_micro_in=PRICE[0], usd_micro_out=PRICE[1], by="user:schedule")
     connection.close()  # lanes can't share it
 
 

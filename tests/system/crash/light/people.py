@@ -19,7 +19,7 @@ from ledger.models import Event, LedgerEntry
 from runs.engine.budget import Budget
 from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, questions, related_runs, signals
-from runs.services.budgets.asked import known
+from runs.services.budgets.asked import budget_wait_text
 from runs.services.budgets.raising import set_budget
 from runs.services.families import wishes
 from runs.services.messages import sending
@@ -204,7 +204,7 @@ class People:
 
     def _raise(self, run_id: str, wait_id: UUID) -> bool:
         """Raise the budget as requested, three people at once if impatient; the run may soon ask again."""
-        asked = known(Wait.objects.get(pk=wait_id))
+        asked = budget_wait_text(Wait.objects.get(pk=wait_id))
         budget = Budget.model_validate(raised(*(asked[name] for name in ("resource", "used", "reserved", "wanted"))))
         act = partial(set_budget, UUID(run_id), budget, by=OLGA, justification=WHY)
         if self._schedule.is_impatient:

@@ -101,7 +101,7 @@ def _chosen(runs: Sequence[str], filter_text: str) -> list[UUID]:
     if bool(runs) == bool(filter_text):
         raise NotExported("name runs, or give --filter, and not both")
     try:
-        return [UUID(run) for run in runs] if runs else _found(_filters(filter_text))
+        return [UUID(run) for run in runs] if runs else _runs_of_filter(_filters(filter_text))
     except BadSearch as error:
         raise NotExported(error.detail) from None
     except ValueError:
@@ -133,7 +133,7 @@ def _filters(text: str) -> Filters:
     return filters
 
 
-def _found(filters: Filters) -> list[UUID]:
+def _runs_of_filter(filters: Filters) -> list[UUID]:
     """Return all runs of a filter. Raises NotExported if there are more than a bundle may have: none is left out."""
     cursor, ids = "", list[UUID]()
     while len(ids) <= MAX_RUNS:

@@ -55,7 +55,7 @@ class Command(BaseCommand):
             errors = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in refused.errors(include_url=False))
             raise CommandError(errors) from None
         for one in found:
-            self.stdout.write("\t".join(_line(one)))
+            self.stdout.write("\t".join(_halt_lines(one)))
             for name in one.unknown:
                 self.stdout.write(f"\tnothing here has the {name.scope} {name.key}\t{name.meant}".rstrip())
             for worker in one.unconfirmed:
@@ -75,7 +75,7 @@ class Command(BaseCommand):
         return services.stage(given["halt"], StageBody.model_validate(said), by=by).halt
 
 
-def _line(one: HaltRow) -> list[str]:
+def _halt_lines(one: HaltRow) -> list[str]:
     lets = [f"{one.share} %"] if one.share != "0" else []
     lets += [f"agent {name}" for name in one.agents] + [f"tag {name}" for name in one.tags]
     return [

@@ -126,9 +126,11 @@ class Command(BaseCommand):
 
     def _policies(self, given: dict[str, Any]) -> None:
         for row in policies.in_force():
-            self.stdout.write(f"policy {row.pk}: {json.dumps(policies.said(row))} ({row.set_by}: {row.reason})")
+            self.stdout.write(
+                f"policy {row.pk}: {json.dumps(policies.policy_values(row))} ({row.set_by}: {row.reason})"
+            )
         for hold in holds.in_force():
-            self.stdout.write(f"hold {hold.pk}: {json.dumps(holds.said(hold))} ({hold.set_by}: {hold.reason})")
+            self.stdout.write(f"hold {hold.pk}: {json.dumps(holds.hold_values(hold))} ({hold.set_by}: {hold.reason})")
 
     def _show(self, given: dict[str, Any]) -> None:
         row = register.find(_run_id(given["run"]))
