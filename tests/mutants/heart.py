@@ -130,7 +130,7 @@ HEART: dict[str, tuple[Mutation, str]] = {
     "a decision on another plan counts": (Operator(f"{DECIDE}:decide", "if_false", "plan_hash"), "test_decide"),
     "a passed deadline is no deadline": (
         Operator(f"{DECIDE}:check_deadline", "returns", "None"),
-        "test_decide approvals/test_deadlines",
+        "test_decide calendars/test_deadlines",
     ),
     "the row need not read as hashed": (Operator(f"{DECIDE}:is_plan_intact", "returns", "True"), "test_decide"),
     "a decided question is decided again": (
@@ -162,9 +162,9 @@ HEART: dict[str, tuple[Mutation, str]] = {
     "a closed queue decides": (Operator(f"{POLICY}:_judge", "if_true", "is_open"), "test_policy"),
     "a forged queue decides": (Operator(f"{POLICY}:_judge", "if_false", "is_authentic"), "test_policy"),
     # --- verification -----------------------------------------------------------------------------
-    "a changed event is not noticed": (Operator(f"{VERIFY}:_line", "if_false", "is_as_written"), "test_verification"),
-    "a forged event is not noticed": (Operator(f"{VERIFY}:_line", "if_false", "is_authentic"), "test_verification"),
-    "changed columns are not noticed": (Operator(f"{VERIFY}:_line", "if_false", "KIND"), "test_verification"),
+    "a changed event is not noticed": (Operator(f"{VERIFY}:_check_event", "if_false", "is_as_written"), "test_verification"),
+    "a forged event is not noticed": (Operator(f"{VERIFY}:_check_event", "if_false", "is_authentic"), "test_verification"),
+    "changed columns are not noticed": (Operator(f"{VERIFY}:_check_event", "if_false", "KIND"), "test_verification"),
     "a missing event is not noticed": (Operator(f"{VERIFY}:_read", "if_false", "last"), "test_verification"),
     "a broken link is not noticed": (Operator(f"{VERIFY}:_read", "if_false", "prev_hash"), "test_verification"),
     "a cut journal is not noticed": (Operator(f"{VERIFY}:_head_problems", "if_false", "seq"), "test_verification"),
@@ -188,7 +188,7 @@ HEART: dict[str, tuple[Mutation, str]] = {
     "an intent is written beyond a cap": (SqlOperator("runs_intend", "no_call", "runs_afford"), "test_journal"),
     "an intent is written under old policies": (
         SqlOperator("runs_intend", "no_call", "runs_check_policies"),
-        "approvals/test_policies",
+        "policies/test_policies",
     ),
     "an intent uses no grant": (SqlOperator("runs_intend", "no_call", "runs_use_grant"), "test_journal"),
     "an intent takes from no shared budget": (
