@@ -81,7 +81,6 @@ def test_a_wait_tells_how_its_child_is(grown: Callable[..., Run], auditor: Api) 
     assert wait["child"] == {
         "id": str(child.pk),
         "state": "waiting_event",
-        "status": "waiting",
         "need": None,
         "need_at": None,
     }

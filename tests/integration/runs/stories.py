@@ -228,4 +228,4 @@ def talked_about(run: Run) -> None:
         inquiries.ask(case.id, to=one.name, question="Do you know them?", by=fay)
         delegations.delegate(case.id, to=one.name, justification=why, by=fay)
     inquiries.answer(case.id, 0, answer="For ten years.", by=ira)
-    delegations.revoke(case.id, 1, justification=why, by=fay)
+    delegations.take_back(case.id, 1, justification=why, by=fay)
