@@ -181,7 +181,7 @@ def test_a_draft_does_nothing_until_it_is_started_and_is_started_once(tools: Too
 def test_page_starts_and_stops_a_batch_and_keeps_a_refused_form(tools: Toolbox) -> None:
     olga, ids = operator(), many(sleeper(tools), 2)
     batch, client = ask(olga, runs=[str(one) for one in ids], start=False), Client()
-    client.force_login(User.objects.get(pk=olga[0].person))
+    client.force_login(User.objects.get(username="olga"))
     page = f"/bulk/{batch.pk}"
     refused = client.post(f"{page}/starts", {"justification": "x" * 5000})
     assert refused.status_code == 422 and "x" * 5000 in refused.content.decode()
