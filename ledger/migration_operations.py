@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from django.db.migrations import CreateModel
+from pgtrigger import compiler
+
+from ledger.models import append_only
 
 _TRIGGERS = (
     "SELECT tgname FROM pg_trigger WHERE tgrelid = %s::regclass AND tgname ~ ('^pgtrigger_' || %s || '_[0-9a-f]{5}$')"
@@ -30,3 +34,13 @@ class AdoptModel(CreateModel):
 
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         """Keep the table: the code to go back to has it in the former app."""
+
+
+def append_only_triggers(label: str, table: str = "") -> list[compiler.Trigger]:
+    """Return the compiled triggers of `append_only()` for the options of a model in a migration. `label` is the model's
+    ("app.Model"), `table` its table's name if that isn't Django's default."""
+    app, _, model = label.partition(".")
+    named = SimpleNamespace(app_label=app, object_name=model, db_table=table or f"{app}_{model.lower()}")
+    named.concrete_model = SimpleNamespace(_meta=named)
+    stand_in: Any = SimpleNamespace(_meta=named)  # compiling reads nothing else of a model
+    return [trigger.compile(stand_in) for trigger in append_only()]

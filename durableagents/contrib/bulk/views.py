@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 from uuid import UUID
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 
 from durableagents.contrib.bulk import services
-from durableagents.contrib.bulk.models import Batch, BatchItem
+from durableagents.contrib.bulk.models import BatchItem
 from durableagents.contrib.bulk.queries import choose, items, matching, newest, progress_of, visible_runs
 from durableagents.contrib.bulk.services import MAX_RUNS, BatchBody, BatchForm
+from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
 from ledger.web.bodies import fit
 from ledger.web.cursors import closed, opened
+from ledger.web.page_acts import Act, FormPage
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import roles
@@ -201,16 +202,13 @@ def _whole(text: str) -> int | str:
     return int(text) if re.fullmatch(r"-?[0-9]{1,15}", text) else text
 
 
-class BatchPage(Page):
+class BatchPage(FormPage):
     """One bulk action: its preview, then its results."""
 
     template = "bulk/batch.html"
     section = "runs"
 
-    def get(self, request: HttpRequest, batch_id: UUID) -> HttpResponse:
-        return self.render(request, batch_id)
-
-    def render(self, request: HttpRequest, batch_id: UUID, refused: Refused | None = None) -> HttpResponse:
+    def tell(self, request: HttpRequest, batch_id: UUID, refused: Refused | None = None) -> HttpResponse:
         held, by = roles(request.user), self.acting(request)
         batch = services.find(batch_id, person=request.user.pk, held=held)
         wanted = request.GET.get("outcome", "")
@@ -220,7 +218,6 @@ class BatchPage(Page):
         rows = items(batch, outcome=outcome, after=number, limit=ITEMS_SHOWN + 1)
         context = {
             "receipt": batch.receipt if viewer().reads_all else None,
-            "refused": refused,
             "b": _BatchView(progress_of([batch])[0]),
             "rows": rows[:ITEMS_SHOWN],
             "seen": visible_runs(rows),
@@ -231,32 +228,15 @@ class BatchPage(Page):
             "may_stop": batch.ended_at is None and services.can_stop(batch, by, held),
             "here": reverse("batch", args=[batch_id]),
         }
-        return self.show(request, context, status=refused.error.status if refused else 200)
+        return self.show_forms(request, context, refused)
 
 
-class BatchAct(BatchPage):
+class BatchAct(Act, BatchPage):
     allowed: ClassVar[frozenset[str]] = frozenset(authority.STOPPERS)
-    http_method_names = ["post"]
-    verb: ClassVar[str] = ""
-    done: ClassVar[str] = ""
+    page, has_own_page = "batch", True
 
-    def post(self, request: HttpRequest, batch_id: UUID) -> HttpResponse:
-        form = Sent(request)
-        service: Callable[..., Batch] = getattr(services, self.verb)
-        held = roles(request.user)
-        services.find(batch_id, person=request.user.pk, held=held)
-        try:
-            body = form.read(SteerBody)
-            service(batch_id, by=self.acting(request), held=held, justification=body.justification)
-        except DurableAgentsError as error:
-            return self.render(request, batch_id, Refused(self.verb, error, form.kept))
-        messages.success(request, self.done, extra_tags="ok")
-        return redirect("batch", batch_id=batch_id)
-
-
-class BatchStarts(BatchAct):
-    verb, done = "start", "Bulk job started."
-
-
-class BatchStops(BatchAct):
-    verb, done = "stop", "Bulk job stopped."
+    def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
+        """Start or stop the batch."""
+        held, batch_id = roles(self.request.user), address["batch_id"]
+        services.find(batch_id, person=self.request.user.pk, held=held)
+        self.service(batch_id, by=by, held=held, justification=form.read(SteerBody).justification)

@@ -1,12 +1,30 @@
-"""Addresses of this app's pages."""
+"""Addresses of this app's pages, and the acts of their forms."""
 
 from django.urls import path
 
-from durableagents.contrib.halts import views
+from durableagents.contrib.halts import services, views
+from ledger.web.page_acts import decimal, listed, whole
+
+_SET = {"body": services.HaltBody, "reads": {"refuse": lambda text: text == "on"}}
+_LIFT = {"body": services.LiftBody, "reads": {"revision": whole}}
+_STAGE = {
+    "body": services.StageBody,
+    "reads": {"share": decimal, "agents": listed, "tags": listed, "revision": whole},
+}
+_ACT = views.HaltAct.as_view
+_NEW = _ACT(service=services.begin, act="halt", done="Halted. Workers confirm below.", **_SET)
 
 urlpatterns = [
     path("halts", views.HaltsPage.as_view(), name="halts"),
-    path("halts/new", views.NewHalt.as_view(), name="new_halt"),
-    path("halts/<uuid:halt>/stages", views.ChangeHalt.as_view(act="stage"), name="halt_stages"),
-    path("halts/<uuid:halt>/liftings", views.ChangeHalt.as_view(act="lift"), name="halt_liftings"),
+    path("halts/new", _NEW, name="new_halt"),
+    path(
+        "halts/<uuid:halt>/stages",
+        _ACT(service=services.stage, act="stage", done="Halt changed.", **_STAGE),
+        name="halt_stages",
+    ),
+    path(
+        "halts/<uuid:halt>/liftings",
+        _ACT(service=services.lift, act="lift", done="Halt lifted.", **_LIFT),
+        name="halt_liftings",
+    ),
 ]

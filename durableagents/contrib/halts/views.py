@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar
 from uuid import UUID
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.urls import reverse
 
 from durableagents.contrib.halts import services
 from durableagents.contrib.halts.queries import halts_and_history, known_names
-from durableagents.contrib.halts.services import ALL_OF_IT, HaltBody, LiftBody, StageBody
-from ledger.errors import DurableAgentsError
-from ledger.web.page_base import Page
+from durableagents.contrib.halts.services import ALL_OF_IT
+from ledger.actors import Actor
+from ledger.web.page_acts import Act, FormPage
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, roles
 from runs import features
@@ -37,16 +34,13 @@ SCOPES = (
 )
 
 
-class HaltsPage(Page):
+class HaltsPage(FormPage):
     """The halts in force, and past ones."""
 
     template = "halts/halts.html"
     section = "halts"
 
-    def get(self, request: HttpRequest) -> HttpResponse:
-        return self.tell(request)
-
-    def tell(self, request: HttpRequest, refused: Refused | None = None, about: UUID | None = None) -> HttpResponse:
+    def tell(self, request: HttpRequest, refused: Refused | None = None, halt: UUID | None = None) -> HttpResponse:
         """Render the page, with the refused form where it was typed."""
         beyond = request.GET.get("beyond", "")
         below = int(beyond) if beyond.isdecimal() and len(beyond) < 18 else None
@@ -59,10 +53,9 @@ class HaltsPage(Page):
             "past": past,
             "more": found[PAGE - 1][0] if len(found) > PAGE else "",
             "beyond": beyond,
-            "refused": refused,
-            "about": about,
+            "about": halt,
             "may_act": may_act,
-            "typed": typed if about is None else {},
+            "typed": typed if halt is None else {},
             "kinds": KINDS,
             "scopes": SCOPES,
             "all_of_it": ALL_OF_IT,
@@ -70,7 +63,7 @@ class HaltsPage(Page):
             "typed_there": typed,
             "here": reverse("halts") if refused else "",
         }
-        return self.show(request, context, status=refused.error.status if refused else 200)
+        return self.show_forms(request, context, refused)
 
 
 def _panels_of(halt: UUID) -> Iterator[dict[str, Any]]:
@@ -80,55 +73,20 @@ def _panels_of(halt: UUID) -> Iterator[dict[str, Any]]:
             yield {"template": found[0], "halt": halt, **found[1]}
 
 
-class NewHalt(HaltsPage):
-    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest) -> HttpResponse:
-        form = Sent(request)
-        try:
-            body = form.read(HaltBody, refuse=lambda text: text == "on")
-            services.begin(body, by=self.acting(request, prefer=(OPERATOR,)))
-        except DurableAgentsError as error:
-            return self.tell(request, Refused("halt", error, form.kept))
-        messages.success(request, "Halted. Workers confirm below.", extra_tags="ok")
-        return redirect("halts")
-
-
-class ChangeHalt(HaltsPage):
-    """Lifting a halt, for some runs or completely."""
+class HaltAct(Act, HaltsPage):
+    """Setting a halt, and lifting it, for some runs or completely."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
-    http_method_names = ["post"]
-    act = "lift"
+    page = "halts"
 
-    def post(self, request: HttpRequest, halt: UUID) -> HttpResponse:
-        form = Sent(request)
-        services.find(halt)
-        try:
-            by = self.acting(request, prefer=(OPERATOR,))
-            if self.act == "lift":
-                services.lift(halt, form.read(LiftBody, revision=_whole), by=by)
-            else:
-                body = form.read(StageBody, share=_number, agents=_names, tags=_names, revision=_whole)
-                services.stage(halt, body, by=by)
-        except DurableAgentsError as error:
-            return self.tell(request, Refused(self.act, error, form.kept), halt)
-        messages.success(request, "Halt lifted." if self.act == "lift" else "Halt changed.", extra_tags="ok")
-        return redirect("halts")
+    def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
+        """Call the service, if there is such a halt. Raises NotFound."""
+        if address:
+            services.find(**address)
+        return super().perform(form, by, **address)
 
-
-def _number(text: str) -> Any:
-    """Return a share; other text unchanged, for the body's rules to refuse."""
-    try:
-        return Decimal(text.strip())
-    except InvalidOperation:
-        return text
-
-
-def _whole(text: str) -> Any:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else text
-
-
-def _names(text: str) -> list[str]:
-    return [name for name in map(str.strip, text.split(",")) if name]
+    def tell(self, request: HttpRequest, refused: Refused | None = None, halt: UUID | None = None) -> HttpResponse:
+        """Render the page with the refused form. Raises NotFound."""
+        if halt is not None:
+            services.find(halt)
+        return super().tell(request, refused, halt)

@@ -1,23 +1,30 @@
-"""Addresses of this app's pages."""
+"""Addresses of this app's pages, and the acts of their forms."""
 
 from django.urls import path
 
-from durableagents.contrib.limits import budget_views, views
+from durableagents.contrib.limits import services, shared_budgets, views
+from durableagents.contrib.limits.budget_views import SharedBudgetAct, SharedBudgetsPage
+from durableagents.contrib.limits.shared_budgets import SharedBudgetBody, SharedBudgetChangeBody
+from ledger.web.page_acts import decimal
+
+_OPENED = "Breaker opened. It stays open until someone closes it."
+_RESET = views.LimitAct.as_view(service=services.reset_limit, done="Limit reset.")
+_OPEN = views.LimitAct.as_view(service=services.open_breaker, done=_OPENED)
+_CLOSE = views.LimitAct.as_view(service=services.close_breaker, done="Breaker closed.")
+_NEW = {"body": SharedBudgetBody, "reads": {"limit": decimal}, "done": "Shared budget created."}
+_CHANGE = {"body": SharedBudgetChangeBody, "reads": {"limit": decimal, "if_limit": decimal}, "done": "Limit saved."}
+_CREATE_BUDGET = SharedBudgetAct.as_view(service=shared_budgets.create, act="budget", **_NEW)
+_CHANGE_BUDGET = SharedBudgetAct.as_view(service=shared_budgets.change, act="limit", **_CHANGE)
+_SWITCH_OFF = SharedBudgetAct.as_view(service=shared_budgets.switch_off, act="off", done="Shared budget switched off.")
 
 urlpatterns = [
     path("limits", views.LimitsPage.as_view(), name="limits"),
     path("limits/settings", views.LimitSettings.as_view(), name="limit_settings"),
-    path("limits/resets", views.LimitResets.as_view(), name="limit_resets"),
-    path("limits/openings", views.BreakerOpenings.as_view(), name="breaker_openings"),
-    path("limits/closings", views.BreakerClosings.as_view(), name="breaker_closings"),
-    path("shared-budgets", budget_views.SharedBudgetsPage.as_view(), name="shared_budgets"),
-    path("shared-budgets/new", budget_views.NewSharedBudget.as_view(), name="new_shared_budget"),
-    path(
-        "shared-budgets/<int:budget_id>/limits", budget_views.SharedBudgetLimits.as_view(), name="shared_budget_limits"
-    ),
-    path(
-        "shared-budgets/<int:budget_id>/closings",
-        budget_views.SharedBudgetClosings.as_view(),
-        name="shared_budget_closings",
-    ),
+    path("limits/resets", _RESET, name="limit_resets"),
+    path("limits/openings", _OPEN, name="breaker_openings"),
+    path("limits/closings", _CLOSE, name="breaker_closings"),
+    path("shared-budgets", SharedBudgetsPage.as_view(), name="shared_budgets"),
+    path("shared-budgets/new", _CREATE_BUDGET, name="new_shared_budget"),
+    path("shared-budgets/<int:budget_id>/limits", _CHANGE_BUDGET, name="shared_budget_limits"),
+    path("shared-budgets/<int:budget_id>/closings", _SWITCH_OFF, name="shared_budget_closings"),
 ]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 
 from durableagents.contrib.limits import services
 from durableagents.contrib.limits.queries import list_limits
 from durableagents.contrib.limits.services import LimitBody
-from ledger.errors import DurableAgentsError
-from ledger.web.page_base import Page
+from ledger.actors import Actor
+from ledger.web.page_acts import Act, FormPage, whole
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, roles
 
@@ -28,15 +25,12 @@ FIELDS = {
 }
 
 
-class LimitsPage(Page):
+class LimitsPage(FormPage):
     """All limits that are set or in use, by key."""
 
     template = "limits/limits.html"
     section = "limits"
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR, INTEGRATOR})
-
-    def get(self, request: HttpRequest) -> HttpResponse:
-        return self.tell(request)
 
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
         """Show the page, with a refused form."""
@@ -47,62 +41,32 @@ class LimitsPage(Page):
             "rows": found[:PAGE_SIZE],
             "more": found[PAGE_SIZE - 1].key if len(found) > PAGE_SIZE else "",
             "after": after,
-            "refused": refused,
-            "typed": typed,
             "may_act": OPERATOR in roles(request.user),
             "fields": [
                 (name, label, help_, typed.get(name, ""), refused.at.get(name, "") if refused else "")
                 for name, (label, help_) in FIELDS.items()
             ],
         }
-        return self.show(request, context, status=refused.error.status if refused else 200)
+        return self.show_forms(request, context, refused)
 
 
-class LimitSettings(LimitsPage):
-    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest) -> HttpResponse:
-        form = Sent(request)
-        try:
-            body = form.read(LimitBody, **dict.fromkeys(FIELDS, _number))
-            services.set_limit(body.key, body.rule, by=self.acting(request), justification=body.justification)
-        except DurableAgentsError as error:
-            return self.tell(request, Refused("set", error, form.kept))
-        messages.success(request, "Limit saved.", extra_tags="ok")
-        return redirect("limits")
-
-
-def _number(text: str) -> Any:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else text
-
-
-class LimitAct(LimitsPage):
-    """An operator's action on a listed key."""
+class LimitAct(Act, LimitsPage):
+    """An operator's act on a listed key."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
-    http_method_names = ["post"]
-    act: ClassVar[Callable[..., Any]]
-    done: ClassVar[str] = ""
+    act, page = "act", "limits"
+    body, reads = LimitBody, dict.fromkeys(FIELDS, whole)
 
-    def post(self, request: HttpRequest) -> HttpResponse:
-        form = Sent(request)
-        try:
-            body = form.read(LimitBody, **dict.fromkeys(FIELDS, _number))  # one form: its other fields are ignored
-            type(self).act(body.key, by=self.acting(request), justification=body.justification)
-        except DurableAgentsError as error:
-            return self.tell(request, Refused("act", error, form.kept))
-        messages.success(request, self.done, extra_tags="ok")
-        return redirect("limits")
+    def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
+        """Call the service. There is one form: all acts but `set_limit` ignore its other fields."""
+        body = form.read(LimitBody, **self.reads)
+        return self.service(body.key, by=by, justification=body.justification)
 
 
-class LimitResets(LimitAct):
-    act, done = staticmethod(services.reset_limit), "Limit reset."
+class LimitSettings(LimitAct):
+    act, done = "set", "Limit saved."
 
-
-class BreakerOpenings(LimitAct):
-    act, done = staticmethod(services.open_breaker), "Breaker opened. It stays open until someone closes it."
-
-
-class BreakerClosings(LimitAct):
-    act, done = staticmethod(services.close_breaker), "Breaker closed."
+    def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
+        """Set all limits of one key."""
+        body = form.read(LimitBody, **self.reads)
+        services.set_limit(body.key, body.rule, by=by, justification=body.justification)

@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 
 from approvals.queue_models import Queue
+from approvals.queues.views import ForAdmins
 from approvals.queues.who import ADMIN, is_admin
 from durableagents.contrib.notifications import channels, delivering, devices, preferences, queries
 from durableagents.contrib.notifications.channels import ChannelBody, ChannelChangeBody
@@ -25,17 +26,17 @@ from ledger.errors import DurableAgentsError
 from ledger.web.bodies import fit
 from ledger.web.cursors import placed, placed_at
 from ledger.web.navigation import pages_on
-from ledger.web.page_base import OwnPage, Page
+from ledger.web.page_acts import Act, FormPage
+from ledger.web.page_base import OwnPage
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import AUDITOR, EVERY, OPERATOR, actor, ordered, roles
 from ledger.zones import zones
-from runs.services.bodies import SteerBody
 
 _MAX_OWN = 10  # deliveries on a person's own page
 _COOKIE_SECONDS = 400 * 86_400  # the longest that browsers keep cookies
 
 
-class NotificationPage(Page):
+class NotificationPage(FormPage):
     """For everybody with a role, and for administrators."""
 
     section = "notifications"
@@ -51,15 +52,16 @@ class NotificationPage(Page):
         return actor(self.request, role)
 
 
+class NotificationAct(Act, NotificationPage):
+    by = NotificationPage.by
+
+
 class Mine(NotificationPage):
     """The reader's own settings."""
 
     template = "notifications/mine.html"
 
-    def get(self, request: HttpRequest) -> HttpResponse:
-        return self.render(request)
-
-    def render(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
+    def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
         """Show the page, with a refused form."""
         assert request.user.pk is not None
         own = preferences.settings_of(request.user.pk)
@@ -68,29 +70,22 @@ class Mine(NotificationPage):
                 (kind, [(by, f"{kind.name}.{by}", by in own.ways[kind.name]) for by in Medium]) for kind in CHOSEN
             ],
             "own": own,
-            "typed": refused.typed if refused else {},
-            "refused": refused,
             "zones": sorted(zones()),
             "is_mail_set": mail.is_set(),
             "deliveries": queries.find_deliveries(person=request.user.pk, limit=_MAX_OWN)[:_MAX_OWN],
             "may_read_log": queries.may_read_log(roles(request.user)) or is_admin(request.user),
         }
-        return self.show(request, context, status=refused.error.status if refused else 200)
+        return self.show_forms(request, context, refused)
 
 
-class Settings(Mine):
+class Settings(NotificationAct, Mine):
     """Save the reader's settings."""
 
-    http_method_names = ["post"]
+    act, done, page = "settings", "Notification settings saved.", "notifications"
 
-    def post(self, request: HttpRequest) -> HttpResponse:
-        form = Sent(request)
-        try:
-            preferences.save_settings(_preference_body(form), by=self.by)
-        except DurableAgentsError as error:
-            return self.render(request, Refused("settings", error, form.kept))
-        messages.success(request, "Notification settings saved.", extra_tags="ok")
-        return redirect("notifications")
+    def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
+        """Save the form."""
+        preferences.save_settings(_preference_body(form), by=by)
 
 
 def _preference_body(form: Sent) -> PreferenceBody:
@@ -180,10 +175,7 @@ class LogPage(NotificationPage):
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR})
     template = "notifications/log.html"
 
-    def get(self, request: HttpRequest) -> HttpResponse:
-        return self.render(request)
-
-    def render(self, request: HttpRequest, refused: Refused | None = None, at: int = 0) -> HttpResponse:
+    def tell(self, request: HttpRequest, refused: Refused | None = None, delivery_id: int = 0) -> HttpResponse:
         """Show the page, with a form refused for one delivery."""
         state, by = request.GET.get("state", ""), request.GET.get("by", "")
         state = state if state in Delivery.State.values else ""
@@ -195,29 +187,20 @@ class LogPage(NotificationPage):
             "state": state,
             "by": by,
             "more": placed(last.made_at, last.id) if last else "",
-            "refused": refused,
-            "at": at,
+            "at": delivery_id,
             "states": Delivery.State.values,
             "media": Delivery.By.values,
             "may_replay": OPERATOR in roles(request.user) or is_admin(request.user),
         }
-        return self.show(request, context, status=refused.error.status if refused else 200)
+        return self.show_forms(request, context, refused)
 
 
-class Replays(LogPage):
+class Replays(NotificationAct, LogPage):
     """Send a delivery again."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, delivery_id: int) -> HttpResponse:
-        form = Sent(request)
-        try:
-            channels.replay(delivery_id, by=self.by, justification=form.read(SteerBody).justification)
-        except DurableAgentsError as error:
-            return self.render(request, Refused("replay", error, form.kept), delivery_id)
-        messages.success(request, "Sending again.", extra_tags="ok")
-        return redirect("notice_log")
+    act, done, page = "replay", "Sending again.", "notice_log"
+    service = staticmethod(channels.replay)
 
 
 class ChannelsPage(NotificationPage):
@@ -226,10 +209,7 @@ class ChannelsPage(NotificationPage):
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR})
     template = "notifications/channels.html"
 
-    def get(self, request: HttpRequest) -> HttpResponse:
-        return self.render(request)
-
-    def render(self, request: HttpRequest, refused: Refused | None = None, at: int = 0) -> HttpResponse:
+    def tell(self, request: HttpRequest, refused: Refused | None = None, channel_id: int = 0) -> HttpResponse:
         """Show the page, with a form refused for one channel."""
         context = {
             "channels": [
@@ -241,72 +221,54 @@ class ChannelsPage(NotificationPage):
                 for row in channels.list_channels()
             ],
             "may_set": is_admin(request.user),
-            "refused": refused,
-            "at": at,
-            "typed": refused.typed if refused else {},
+            "at": channel_id,
             "queues": list(Queue.objects.exclude(state=Queue.State.REMOVED).order_by("name")),
             "kinds": [(KINDS[name], f"kind.{name}") for name in (*OF_QUEUES, *OF_OPERATORS)],
             "of_queues": OF_QUEUES,
         }
-        return self.show(request, context, status=refused.error.status if refused else 200)
+        return self.show_forms(request, context, refused)
 
 
-class ChannelAct(ChannelsPage):
+class ChannelAct(ForAdmins, NotificationAct, ChannelsPage):
     """An act for administrators; the service checks it again."""
 
-    http_method_names = ["post"]
-    done = ""
+    page = "channels"
 
-    def may_open(self, held: frozenset[str]) -> bool:
-        return self.request.method != "POST" or is_admin(self.request.user)
-
-    def refuse(self, request: HttpRequest) -> HttpResponse:
-        """Show 403 with the role that is allowed."""
-        return self.show(request, {"needed": ["Administrator"]}, template="errors/403.html", status=403)
-
-    def post(self, request: HttpRequest, channel_id: int = 0) -> HttpResponse:
-        form = Sent(request)
-        try:
-            self.act(form, channel_id, self.by)
-        except DurableAgentsError as error:
-            return self.render(request, Refused(f"{type(self).__name__}-{channel_id}", error, form.kept), channel_id)
-        messages.success(request, self.done, extra_tags="ok")
-        return redirect("channels")
-
-    def act(self, form: Sent, channel_id: int, by: Actor) -> None:
-        """Call the page's one service."""
-        raise NotImplementedError
+    def name_form(self, form: Sent, **address: Any) -> str:
+        """Name the form with its channel."""
+        return f"{type(self).__name__}-{address.get('channel_id', 0)}"
 
 
 class NewChannel(ChannelAct):
     done = "Channel added."
 
-    def act(self, form: Sent, channel_id: int, by: Actor) -> None:
+    def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
+        """Add a channel."""
         channels.add(fit(ChannelBody, _channel_values(form, ChannelBody), "form"), by=by)
 
 
 class ChannelChanges(ChannelAct):
     done = "Channel saved."
 
-    def act(self, form: Sent, channel_id: int, by: Actor) -> None:
+    def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
+        """Change a channel."""
         seen = form.aside("seen")
         body = fit(ChannelChangeBody, _channel_values(form, ChannelChangeBody), "form")
-        channels.change(channel_id, body, seen=seen, by=by)
+        channels.change(address["channel_id"], body, seen=seen, by=by)
 
 
 class ChannelEnds(ChannelAct):
     done = "Channel removed."
-
-    def act(self, form: Sent, channel_id: int, by: Actor) -> None:
-        channels.end(channel_id, by=by, justification=form.read(SteerBody).justification)
+    service = staticmethod(channels.end)
 
 
 class ChannelTests(ChannelAct):
     done = "Test sent. See the log for the result."
 
-    def act(self, form: Sent, channel_id: int, by: Actor) -> None:
+    def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
+        """Send a test message."""
         form.check([])
-        channels.request_test(channel_id, by=by)
+        channels.request_test(address["channel_id"], by=by)
 
 
 def _channel_values(form: Sent, body: Callable[..., Any]) -> dict[str, Any]:

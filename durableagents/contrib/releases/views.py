@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -20,9 +19,10 @@ from durableagents.contrib.releases.migration_requests import (
     suggested_nodes,
 )
 from durableagents.contrib.releases.queries import BOUNDS, newest_ramps, ramp_row, versions_of
-from durableagents.contrib.releases.services import RaiseBody, RampActBody, RampBody
+from durableagents.contrib.releases.services import RampBody
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, NotFound
+from ledger.web.page_acts import Act, FormPage, decimal, listed, ticked, whole
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, roles
@@ -37,17 +37,17 @@ _STATES = {
 }
 
 
-class VersionsPage(Page):
+class VersionsPage(FormPage):
     """An agent's versions compared: their runs, which one new starts get, and the ramp."""
 
     template = "releases/versions.html"
     section = "agents"
 
-    def get(self, request: HttpRequest, graph_id: str) -> HttpResponse:
-        return self.show_versions(request, graph_id)
-
-    def show_versions(self, request: HttpRequest, graph_id: str, refused: Refused | None = None) -> HttpResponse:
-        """Show the page, with what was refused. Raises NotFound."""
+    def tell(
+        self, request: HttpRequest, graph_id: str = "", ramp_id: int = 0, refused: Refused | None = None
+    ) -> HttpResponse:
+        """Show the page of a version or of a ramp, with what was refused. Raises NotFound."""
+        graph_id = graph_id or _page_of(ramp_id)
         name = graph_id.partition("@")[0]
         versions = versions_of(name)
         if not versions:
@@ -65,85 +65,38 @@ class VersionsPage(Page):
             "ramp_state": _STATES.get(ramp.state, ("", ramp.state)) if ramp else None,
             "is_ramping": is_ramping,
             "in_ramp": [ramp.from_version, ramp.to_version] if ramp and is_ramping else [],
-            "refused": refused,
             "typed": refused.typed if refused is not None and refused.act == "ramp" else {},
             "may_release": OPERATOR in roles(request.user),
         }
-        return self.show(request, context, status=refused.error.status if refused else 200)
+        return self.show_forms(request, context, refused)
 
 
-class _VersionsAct(VersionsPage):
-    """An act on the page: `done` is said afterwards."""
+class ReleaseAct(Act, VersionsPage):
+    """An act on a version or a ramp."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
-    http_method_names = ["post"]
-    act: ClassVar[str] = ""
-    done: ClassVar[str] = ""
+    page = "versions"
 
-    def post(self, request: HttpRequest, **address: Any) -> HttpResponse:
-        form = Sent(request)
-        graph_id = address.get("graph_id") or _page_of(address["ramp_id"])
-        try:
-            self.perform(form, self.acting(request, prefer=(OPERATOR,)), **address)
-        except DurableAgentsError as error:
-            return self.show_versions(request, graph_id, Refused(self.act, error, form.kept))
+    def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
+        """Show the versions of the agent."""
         messages.success(request, self.done, extra_tags="ok")
-        return redirect("versions", graph_id=graph_id)
-
-    def perform(self, form: Sent, by: Actor, **address: Any) -> None:
-        raise NotImplementedError
+        return redirect(self.page, graph_id=address.get("graph_id") or _page_of(address["ramp_id"]))
 
 
-class VersionClosings(_VersionsAct):
-    act, done = "closing", "Version closed to new runs."
-
-    def perform(self, form: Sent, by: Actor, **address: Any) -> None:
+class VersionAct(ReleaseAct):
+    def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
+        """Close or open the version."""
         name, _, version = address["graph_id"].partition("@")
-        services.close_version(name, version, by=by, justification=form.read(SteerBody).justification)
+        self.service(name, version, by=by, justification=form.read(SteerBody).justification)
 
 
-class VersionOpenings(_VersionsAct):
-    act, done = "opening", "Version open to new runs."
-
-    def perform(self, form: Sent, by: Actor, **address: Any) -> None:
-        name, _, version = address["graph_id"].partition("@")
-        services.open_version(name, version, by=by, justification=form.read(SteerBody).justification)
-
-
-class NewRamp(_VersionsAct):
+class NewRamp(ReleaseAct):
     act, done = "ramp", "Ramp started."
 
-    def perform(self, form: Sent, by: Actor, **address: Any) -> None:
+    def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
+        """Create a ramp."""
         bounds = dict.fromkeys(BOUNDS, _bound)
-        services.create_ramp(form.read(RampBody, share=_number, tags=_tags, at_least=_whole, **bounds), by=by)
-
-
-class RampShares(_VersionsAct):
-    act, done = "share", "Share raised."
-
-    def perform(self, form: Sent, by: Actor, **address: Any) -> None:
-        services.raise_ramp(address["ramp_id"], form.read(RaiseBody, share=_number, revision=_whole), by=by)
-
-
-class RampResumptions(_VersionsAct):
-    act, done = "resume", "Ramp resumed."
-
-    def perform(self, form: Sent, by: Actor, **address: Any) -> None:
-        services.resume_ramp(address["ramp_id"], form.read(RampActBody, revision=_whole), by=by)
-
-
-class RampRollbacks(_VersionsAct):
-    act, done = "rollback", "Ramp reverted. The newer version is closed to new runs."
-
-    def perform(self, form: Sent, by: Actor, **address: Any) -> None:
-        services.roll_back_ramp(address["ramp_id"], form.read(RampActBody, revision=_whole), by=by)
-
-
-class RampCompletions(_VersionsAct):
-    act, done = "finish", "Ramp finished."
-
-    def perform(self, form: Sent, by: Actor, **address: Any) -> None:
-        services.finish_ramp(address["ramp_id"], form.read(RampActBody, revision=_whole), by=by)
+        services.create_ramp(form.read(RampBody, share=decimal, tags=listed, at_least=whole, **bounds), by=by)
 
 
 def _page_of(ramp_id: int) -> str:
@@ -232,7 +185,7 @@ class MigrationPreviews(MigrationsPage):
     def post(self, request: HttpRequest, graph_id: str) -> HttpResponse:
         form = Sent(request)
         try:
-            body = form.read(_PreviewForm, nodes=_nodes, runs=_ids, limit=_whole, retry=_ticked)
+            body = form.read(_PreviewForm, nodes=_nodes, runs=_ids, limit=whole, retry=ticked)
             rows = migrating.preview(_agent_of(graph_id, body), body)
         except DurableAgentsError as error:
             return self.show_form(request, graph_id, Refused("look", error, form.kept))
@@ -249,7 +202,7 @@ class Migrations(MigrationsPage):
     def post(self, request: HttpRequest, graph_id: str) -> HttpResponse:
         form = Sent(request)
         try:
-            body = form.read(MigrateBody, nodes=_nodes, runs=_ids, limit=_whole, retry=_ticked)
+            body = form.read(MigrateBody, nodes=_nodes, runs=_ids, limit=whole, retry=ticked)
             rows = migrating.migrate(_agent_of(graph_id, body), body, by=self.acting(request, prefer=(OPERATOR,)))
         except DurableAgentsError as error:
             return self.show_form(request, graph_id, Refused("move", error, form.kept))
@@ -270,23 +223,8 @@ def _agent_of(graph_id: str, body: MigrationPreviewBody) -> str:
 # --- texts of forms; what is no such value is left for the body's rules to refuse -------------------------------------
 
 
-def _number(text: str) -> Any:
-    try:
-        return Decimal(text.strip())
-    except InvalidOperation:
-        return text
-
-
-def _whole(text: str) -> Any:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else text
-
-
 def _bound(text: str) -> Any:
-    return None if text.strip().lower() == "none" else _whole(text.strip())
-
-
-def _tags(text: str) -> list[str]:
-    return [tag for tag in map(str.strip, text.split(",")) if tag]
+    return None if text.strip().lower() == "none" else whole(text.strip())
 
 
 def _nodes(text: str) -> Any:
@@ -304,7 +242,3 @@ def _ids(text: str) -> Any:
         return [UUID(word) for word in words]
     except ValueError:
         return words
-
-
-def _ticked(text: str) -> Any:
-    return True if text == "on" else text

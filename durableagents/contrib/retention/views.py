@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import messages
@@ -12,41 +12,31 @@ from django.shortcuts import redirect
 from approvals.queues.who import ADMIN, is_admin
 from durableagents.contrib.retention import holds, listed, places, policies, register, report, restoring
 from durableagents.contrib.retention.holds import LegalHoldBody
-from durableagents.contrib.retention.models import Hold
-from durableagents.contrib.retention.policies import RetentionPolicyBody
+from ledger.actors import Actor
 from ledger.erasure import erasure_of
-from ledger.errors import DurableAgentsError
-from ledger.web.page_base import Page
-from ledger.web.page_forms import Refused, Sent
+from ledger.web.page_acts import Act, FormPage
+from ledger.web.page_forms import Refused
 from ledger.web.roles import AUDITOR, OPERATOR, actor, roles
 from runs import features
-from runs.services.bodies import SteerBody
 
 _SHOWN = 100
 _EFFECTS = ("pure", "idempotent_with_key", "unsafe_on_replay")
 _STATES = ("completed", "failed", "cancelled")
 
 
-class RetentionPage(Page):
+class RetentionPage(FormPage):
     """Policies, legal holds and archived runs."""
 
     template = "retention/retention.html"
     section = "retention"
+    needed: ClassVar[tuple[str, ...]] = ("Operator", "Auditor", "Administrator")
 
     def may_open(self, held: frozenset[str]) -> bool:
         """Return whether they may read; the services check each act."""
         user: Any = self.request.user
         return bool(held & {OPERATOR, AUDITOR}) or bool(user.is_superuser or is_admin(user))
 
-    def refuse(self, request: HttpRequest) -> HttpResponse:
-        """Show 403 with the roles that are allowed."""
-        needed = ["Operator", "Auditor", "Administrator"]
-        return self.show(request, {"needed": needed}, template="errors/403.html", status=403)
-
-    def get(self, request: HttpRequest) -> HttpResponse:
-        return self.tell(request)
-
-    def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
+    def tell(self, request: HttpRequest, refused: Refused | None = None, **address: Any) -> HttpResponse:
         """Show the page, with a refused form."""
         shown = {
             "policies": policies.in_force(),
@@ -55,94 +45,47 @@ class RetentionPage(Page):
             "report": report.report(report.ON_PAGES),
             "archived": [(row, register.deleted_at(row)) for row in listed.archived(limit=_SHOWN)],
             "is_set": places.is_set(),
-            "may_set": bool(getattr(request.user, "is_superuser", False)),
+            "may_set": _is_superuser(request),
             "effects": _EFFECTS,
             "states": _STATES,
-            "refused": refused,
-            "typed": refused.typed if refused else {},
         }
-        return self.show(request, shown, status=refused.error.status if refused else 200)
+        return self.show_forms(request, shown, refused)
 
 
-class _Act(RetentionPage):
+class RetentionAct(Act, RetentionPage):
     """An administrator's act; the service checks the account."""
 
-    http_method_names = ["post"]
-    act = ""
-    done = ""
+    needed = ("Administrator",)
+    page = "retention"
+
+    @property
+    def by(self) -> Actor:
+        return actor(self.request, ADMIN)
 
     def may_open(self, held: frozenset[str]) -> bool:
         """Return whether they are an administrator; others who open the form's address are led to the page."""
-        return self.request.method != "POST" or bool(getattr(self.request.user, "is_superuser", False))
-
-    def refuse(self, request: HttpRequest) -> HttpResponse:
-        """Show 403 with the roles that are allowed."""
-        return self.show(request, {"needed": ["Administrator"]}, template="errors/403.html", status=403)
-
-    def post(self, request: HttpRequest, **named: int) -> HttpResponse:
-        form = Sent(request)
-        try:
-            self.perform(form, actor(request, ADMIN), **named)
-        except DurableAgentsError as error:
-            if hasattr(error, "change"):
-                raise  # a second person has to agree
-            return self.tell(request, Refused(self.act, error, form.kept))
-        self.confirm(request)
-        return redirect("retention")
-
-    def confirm(self, request: HttpRequest) -> None:
-        """Say on the next page what was done."""
-        messages.success(request, self.done, extra_tags="ok")
-
-    def perform(self, form: Sent, by: Any, **named: int) -> None:
-        raise NotImplementedError
+        return self.request.method != "POST" or _is_superuser(self.request)
 
 
-class NewPolicy(_Act):
-    act, done = "policy", "Policy in force."
+class NewHold(RetentionAct):
+    act, done, body = "hold", "Legal hold placed.", LegalHoldBody
+    service = staticmethod(holds.place)
 
-    def perform(self, form: Sent, by: Any, **named: int) -> None:
-        policies.create(form.read(RetentionPolicyBody, archive_days=_number, delete_days=_number), by=by)
-
-
-class PolicyEnds(_Act):
-    act, done = "end", "Policy ended."
-
-    def perform(self, form: Sent, by: Any, **named: int) -> None:
-        policies.end(named["policy_id"], by=by, justification=form.read(SteerBody).justification)
-
-
-class NewHold(_Act):
-    act, done = "hold", "Legal hold placed."
-    row: Hold
-
-    def perform(self, form: Sent, by: Any, **named: int) -> None:
-        self.row = holds.place(form.read(LegalHoldBody), by=by)
-
-    def confirm(self, request: HttpRequest) -> None:
+    def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
         """Say also how many runs the hold keeps: none may be a mistake in a field."""
-        found = holds.covered(self.row)
+        found = holds.covered(result)
         if found.live or found.archived:
             messages.success(request, f"{self.done} {found}.", extra_tags="ok")
         else:
             messages.warning(request, f"{self.done} {found}.", extra_tags="hold")
+        return redirect(self.page)
 
 
-class HoldEnds(_Act):
-    act, done = "lift", "Legal hold lifted."
-
-    def perform(self, form: Sent, by: Any, **named: int) -> None:
-        holds.lift(named["hold_id"], by=by, justification=form.read(SteerBody).justification)
-
-
-class ArchivedRunPage(Page):
+class ArchivedRunPage(FormPage):
     """One archived run, read from its archive."""
 
     template = "retention/archived.html"
     section = "runs"
-
-    def get(self, request: HttpRequest, archived_id: UUID) -> HttpResponse:
-        return self.tell(request, archived_id)
 
     def tell(self, request: HttpRequest, archived_id: UUID, refused: Refused | None = None) -> HttpResponse:
         """Show the page, with a refused form."""
@@ -163,40 +106,32 @@ class ArchivedRunPage(Page):
             "lines": found[:_SHOWN],
             "next": found[_SHOWN - 1].seq if len(found) > _SHOWN else None,
             "problem": problem,
-            "may_restore": OPERATOR in roles(request.user) or bool(getattr(request.user, "is_superuser", False)),
+            "may_restore": OPERATOR in roles(request.user) or _is_superuser(request),
             "links": [] if register.deleted_at(row) else features.parts_of_all(lambda each: each.archived_run_links),
-            "refused": refused,
         }
-        return self.show(request, shown, status=refused.error.status if refused else 200)
+        return self.show_forms(request, shown, refused)
 
 
-class Restorations(ArchivedRunPage):
+class Restorations(Act, ArchivedRunPage):
     """Bring an archived run back."""
 
-    http_method_names = ["post"]
+    needed = ("Operator", "Administrator")
+    act, done, page = "restore", "Run restored. Its retention period begins again.", "run"
+    service = staticmethod(restoring.restore)
+
+    @property
+    def by(self) -> Actor:
+        return actor(self.request, OPERATOR if OPERATOR in roles(self.request.user) else ADMIN)
 
     def may_open(self, held: frozenset[str]) -> bool:
         """Return whether they are an operator or an administrator; others are led to the page."""
-        return (
-            self.request.method != "POST" or OPERATOR in held or bool(getattr(self.request.user, "is_superuser", False))
-        )
+        return self.request.method != "POST" or OPERATOR in held or _is_superuser(self.request)
 
-    def refuse(self, request: HttpRequest) -> HttpResponse:
-        """Show 403 with the roles that are allowed."""
-        needed = ["Operator", "Administrator"]
-        return self.show(request, {"needed": needed}, template="errors/403.html", status=403)
-
-    def post(self, request: HttpRequest, archived_id: UUID) -> HttpResponse:
-        form = Sent(request)
-        by = actor(request, OPERATOR if OPERATOR in roles(request.user) else ADMIN)
-        try:
-            restoring.restore(archived_id, by=by, justification=form.read(SteerBody).justification)
-        except DurableAgentsError as error:
-            return self.tell(request, archived_id, Refused("restore", error, form.kept))
-        messages.success(request, "Run restored. Its retention period begins again.", extra_tags="ok")
-        return redirect("run", run_id=archived_id)
+    def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
+        """Show the run."""
+        messages.success(request, self.done, extra_tags="ok")
+        return redirect(self.page, run_id=address["archived_id"])
 
 
-def _number(text: str) -> Any:
-    """Return a whole number; other text unchanged, for the body's rules to refuse."""
-    return int(text) if text.isdecimal() and len(text) < 12 else text
+def _is_superuser(request: HttpRequest) -> bool:
+    return bool(getattr(request.user, "is_superuser", False))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 from uuid import UUID
@@ -22,6 +22,7 @@ from ledger.templatetags.console import tags as tags_of
 from ledger.web import strict_json
 from ledger.web.bodies import does_not_fit, fit, unstorable
 from ledger.web.cursors import closed, opened
+from ledger.web.page_acts import Act
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import INTEGRATOR, OPERATOR, roles
@@ -29,7 +30,6 @@ from ledger.web.seeing.payloads import HIDDEN
 from runs.console import budgets
 from runs.console import start_marks as marks
 from runs.engine.agents import registry
-from runs.services.bodies import SteerBody
 from runs.services.idempotency import KeyReused
 
 PAGE_SIZE = 50
@@ -151,37 +151,19 @@ class ScheduleChanges(NewSchedule):
         return self._set(request, find(schedule_id))
 
 
-class _Action(SchedulesPage):
-    """An action on a schedule; the service decides who may."""
+class ScheduleAct(Act, SchedulesPage):
+    """An act on a schedule; the service decides who may."""
 
     allowed: ClassVar[frozenset[str]] = _SETTERS
-    http_method_names = ["post"]
-    verb: ClassVar[str] = ""
-    done: ClassVar[str] = ""
+    page = "schedules"
 
-    def post(self, request: HttpRequest, schedule_id: UUID) -> HttpResponse:
-        form = Sent(request)
-        service: Callable[..., Schedule] = getattr(services, self.verb)
-        try:
-            body = form.read(SteerBody)
-            by = self.acting(request, prefer=(OPERATOR, INTEGRATOR))
-            service(schedule_id, by=by, justification=body.justification)
-        except DurableAgentsError as error:
-            return self.render(request, Refused(self.verb, error, form.kept), schedule_id)
-        messages.success(request, self.done, extra_tags="ok")
-        return redirect("schedules")
+    @property
+    def by(self) -> Actor:
+        return self.acting(self.request, prefer=(OPERATOR, INTEGRATOR))
 
-
-class SchedulePauses(_Action):
-    verb, done = "pause", "Schedule paused."
-
-
-class ScheduleResumptions(_Action):
-    verb, done = "resume", "Schedule resumed."
-
-
-class ScheduleDeletions(_Action):
-    verb, done = "delete", "Schedule deleted."
+    def tell(self, request: HttpRequest, schedule_id: UUID, refused: Refused | None = None) -> HttpResponse:
+        """Show the list, with the refused form at its schedule."""
+        return self.render(request, refused, schedule_id)
 
 
 def _terms(row: ScheduleRow) -> dict[str, Any]:

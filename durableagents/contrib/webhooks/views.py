@@ -4,51 +4,40 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 
 from approvals.queue_models import Queue
+from approvals.queues.views import ForAdmins
 from approvals.queues.who import ADMIN, is_admin
 from durableagents.contrib.webhooks import queries, services
 from durableagents.contrib.webhooks.api import name_of
 from durableagents.contrib.webhooks.events import EVENTS
 from durableagents.contrib.webhooks.models import Message, Webhook
-from durableagents.contrib.webhooks.services import ReplayBody, SecretBody, WebhookBody, WebhookChangeBody
+from durableagents.contrib.webhooks.services import WebhookBody, WebhookChangeBody
 from ledger.actors import Actor
-from ledger.errors import DurableAgentsError
 from ledger.web.bodies import Body, fit
-from ledger.web.page_base import Page
+from ledger.web.page_acts import Act, FormPage
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import AUDITOR, OPERATOR, actor
-from runs.services.bodies import SteerBody
 
 _TEXTS = ("name", "url", "agent", "tag", "queue", "key_prefix", "started_by", "justification")
 
 
-class WebhooksPage(Page):
+class WebhooksPage(FormPage):
     """All webhooks, and a form for a new one."""
 
     template = "webhooks/webhooks.html"
     section = "webhooks"
+    needed: ClassVar[tuple[str, ...]] = ("Operator", "Auditor", "Administrator")
 
     def may_open(self, held: frozenset[str]) -> bool:
         """Return whether they may read; the services check each act."""
         return bool(held & {OPERATOR, AUDITOR}) or is_admin(self.request.user)
 
-    def refuse(self, request: HttpRequest) -> HttpResponse:
-        """Show 403 with the roles that are allowed."""
-        needed = ["Operator", "Auditor", "Administrator"]
-        return self.show(request, {"needed": needed}, template="errors/403.html", status=403)
-
-    def get(self, request: HttpRequest) -> HttpResponse:
-        return self.tell(request)
-
-    def tell(self, request: HttpRequest, refused: Refused | None = None, **named: int) -> HttpResponse:
+    def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
         """Show the page, with a refused form."""
         rows, backlog = queries.active_webhooks(), queries.backlog()
-        shown = {"webhooks": rows, "backlog": backlog, **_form(request, refused)}
-        return self.show(request, shown, status=refused.error.status if refused else 200)
+        return self.show_forms(request, {"webhooks": rows, "backlog": backlog, **_form(request)}, refused)
 
 
 class WebhookPage(WebhooksPage):
@@ -56,12 +45,9 @@ class WebhookPage(WebhooksPage):
 
     template = "webhooks/webhook.html"
 
-    def get(self, request: HttpRequest, webhook_id: int = 0) -> HttpResponse:
-        return self.tell(request, webhook_id=webhook_id)
-
-    def tell(self, request: HttpRequest, refused: Refused | None = None, **named: int) -> HttpResponse:
+    def tell(self, request: HttpRequest, refused: Refused | None = None, webhook_id: int = 0) -> HttpResponse:
         """Show the page, with a refused form."""
-        row = queries.find(named["webhook_id"])
+        row = queries.find(webhook_id)
         state, before = request.GET.get("state", ""), request.GET.get("before", "")
         found = queries.messages(
             row,
@@ -76,120 +62,63 @@ class WebhookPage(WebhooksPage):
             "state": state,
             "states": Message.State.choices,
             "is_over": row.state == Webhook.State.ENDED,
-            **_form(request, refused),
+            **_form(request),
         }
-        return self.show(request, shown, status=refused.error.status if refused else 200)
+        return self.show_forms(request, shown, refused)
 
 
-class _Act(WebhookPage):
-    """An administrator's act; the service checks the account."""
+class _AdminAct(ForAdmins, Act):
+    page, has_own_page = "webhook", True
 
-    http_method_names = ["post"]
-    done: ClassVar[str] = ""
+    @property
+    def by(self) -> Actor:
+        return actor(self.request, ADMIN)
 
-    def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they are an administrator; others who open the form's address are led to the page."""
-        return self.request.method != "POST" or is_admin(self.request.user)
-
-    def refuse(self, request: HttpRequest) -> HttpResponse:
-        """Show 403 with the role that is allowed."""
-        return self.show(request, {"needed": ["Administrator"]}, template="errors/403.html", status=403)
-
-    def post(self, request: HttpRequest, **named: int) -> HttpResponse:
-        form = Sent(request)
-        try:
-            answer = self.perform(form, actor(request, ADMIN), **named)
-        except DurableAgentsError as error:
-            act = f"{type(self).__name__}-{form.texts.get('message', 0)}"
-            return self.tell(request, Refused(act, error, form.kept), **named)
-        if isinstance(answer, tuple):
-            return self.show_secret(request, *answer)
-        messages.success(request, self.done, extra_tags="ok")
-        return redirect("webhook", webhook_id=named["webhook_id"])
-
-    def show_secret(self, request: HttpRequest, row: Webhook, secret: str) -> HttpResponse:
-        """Show the secret, once."""
-        words = f"The secret that messages to {row.name} are signed with. Store it where the receiver reads it."
-        shown = {"title": "Signing secret", "words": words, "secret": secret, "back": "webhooks"}
+    def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
+        """Show a new secret, once; otherwise the webhook."""
+        if not isinstance(result, tuple):
+            return super().after(request, result, **address)
+        words = f"The secret that messages to {result[0].name} are signed with. Store it where the receiver reads it."
+        shown = {"title": "Signing secret", "words": words, "secret": result[1], "back": "webhooks"}
         return self.show(request, shown, template="shown_once.html")
 
-    def perform(self, form: Sent, by: Actor, **named: int) -> Any:
-        """Call the act's service; a tuple is a webhook with its secret."""
-        raise NotImplementedError
 
+class NewWebhook(_AdminAct, WebhooksPage):
+    act = "NewWebhook-0"
 
-class NewWebhook(_Act):
-    template = "webhooks/webhooks.html"
-
-    def perform(self, form: Sent, by: Actor, **named: int) -> Any:
+    def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
         """Create a webhook."""
         return services.create(_read(form, WebhookBody), by=by)
 
-    def tell(self, request: HttpRequest, refused: Refused | None = None, **named: int) -> HttpResponse:
-        """Show the list with the refused form."""
-        return WebhooksPage.tell(self, request, refused)
+
+class WebhookAct(_AdminAct, WebhookPage):
+    """An administrator's act on a webhook; the service checks the account."""
+
+    def name_form(self, form: Sent, **address: Any) -> str:
+        """Name the form with the message that it is about."""
+        return f"{self.act}-{form.texts.get('message', 0)}"
 
 
-class Changes(_Act):
-    done = "Webhook saved."
+class Changes(WebhookAct):
+    act, done = "Changes", "Webhook saved."
 
-    def perform(self, form: Sent, by: Actor, **named: int) -> Any:
+    def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
         """Change a webhook."""
-        services.change(named["webhook_id"], _read(form, WebhookChangeBody), by=by)
+        services.change(address["webhook_id"], _read(form, WebhookChangeBody), by=by)
 
 
-class Secrets(_Act):
-    def perform(self, form: Sent, by: Actor, **named: int) -> Any:
-        """Replace the secret."""
-        return services.rotate(named["webhook_id"], form.read(SecretBody, overlap_hours=_number), by=by)
+class Tests(WebhookAct):
+    act, done = "Tests", "Test message on its way. The result appears below in a few seconds."
 
-
-class Pauses(_Act):
-    done = "Webhook paused. Its messages are kept for 30 days."
-
-    def perform(self, form: Sent, by: Actor, **named: int) -> Any:
-        """Pause a webhook."""
-        services.pause(named["webhook_id"], by=by, justification=form.read(SteerBody).justification)
-
-
-class Resumptions(_Act):
-    done = "Webhook resumed."
-
-    def perform(self, form: Sent, by: Actor, **named: int) -> Any:
-        """Resume a webhook."""
-        services.resume(named["webhook_id"], by=by, justification=form.read(SteerBody).justification)
-
-
-class Ends(_Act):
-    done = "Webhook ended."
-
-    def perform(self, form: Sent, by: Actor, **named: int) -> Any:
-        """End a webhook."""
-        services.end(named["webhook_id"], by=by, justification=form.read(SteerBody).justification)
-
-
-class Tests(_Act):
-    done = "Test message on its way. The result appears below in a few seconds."
-
-    def perform(self, form: Sent, by: Actor, **named: int) -> Any:
+    def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
         """Send a test message."""
         form.check([])
-        services.test(named["webhook_id"], by=by)
+        services.test(address["webhook_id"], by=by)
 
 
-class Replays(_Act):
-    done = "Sending again."
-
-    def perform(self, form: Sent, by: Actor, **named: int) -> Any:
-        """Send one message or all since a time again."""
-        body = form.read(ReplayBody, message=_number, only_failed=lambda text: text == "on")
-        services.replay(named["webhook_id"], body, by=by)
-
-
-def _form(request: HttpRequest, refused: Refused | None) -> dict[str, Any]:
+def _form(request: HttpRequest) -> dict[str, Any]:
     return {
         "may_set": is_admin(request.user),
-        "refused": refused,
         "events": [(f"event.{name}", name, text) for name, text in EVENTS.items()],
         "queues": list(Queue.objects.exclude(state=Queue.State.REMOVED).order_by("name")),
     }
@@ -206,8 +135,3 @@ def _read(form: Sent, shape: type[Body]) -> Body:
     given["events"] = [name for box, name in boxes.items() if form.texts.get(box) == "on"]
     given["has_content"] = form.texts.get("has_content") == "on"
     return fit(shape, given, "form")
-
-
-def _number(text: str) -> Any:
-    """Return a whole number; other text unchanged, for the body's rules to refuse."""
-    return int(text) if text.isdecimal() and len(text) < 19 else text

@@ -8,8 +8,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, User
 from django.db import connection
+from django.test import Client
 
 from durableagents import Context, End
 from durableagents.contrib.bulk import services as acts
@@ -175,6 +176,21 @@ def test_a_draft_does_nothing_until_it_is_started_and_is_started_once(tools: Too
     assert sum(isinstance(one, acts.IllegalBatchState) for one in told) == 7
     assert outcomes(finish(batch)) == {"done": 2}
     assert ActRecord.objects.filter(action="bulk_start").count() == 1
+
+
+def test_page_starts_and_stops_a_batch_and_keeps_a_refused_form(tools: Toolbox) -> None:
+    olga, ids = operator(), many(sleeper(tools), 2)
+    batch, client = ask(olga, runs=[str(one) for one in ids], start=False), Client()
+    client.force_login(User.objects.get(username="olga"))
+    page = f"/bulk/{batch.pk}"
+    refused = client.post(f"{page}/starts", {"justification": "x" * 5000})
+    assert refused.status_code == 422 and "x" * 5000 in refused.content.decode()
+    for act in ("starts", "stops"):
+        answer = client.post(f"{page}/{act}", {"justification": WHY})
+        assert (answer.status_code, answer.headers["Location"]) == (302, page)
+    assert Batch.objects.get(pk=batch.pk).state == "stopped"
+    assert client.get(f"{page}/starts").status_code == 302  # led to the page
+    assert client.post(f"/bulk/{uuid4()}/stops", {"justification": WHY}).status_code == 404
 
 
 def test_when_a_stop_returns_nothing_more_is_done(tools: Toolbox) -> None:

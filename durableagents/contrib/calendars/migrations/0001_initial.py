@@ -1,9 +1,8 @@
 import django.db.models.deletion
 import pgtrigger.compiler
-import pgtrigger.migrations
 from django.db import migrations, models
 
-from ledger.migration_operations import AdoptModel
+from ledger.migration_operations import AdoptModel, append_only_triggers
 
 
 class Migration(migrations.Migration):
@@ -33,7 +32,7 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'approvals_calendar',
                 'constraints': [models.UniqueConstraint(fields=('name', 'version'), name='approvals_calendar_once')],
-                'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='b986d91aa0b0f24d1b6ebccb46b1c0a1e1cc087f', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_26a40', table='approvals_calendar', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='73b5fed8ab1599355505a9fcfae8eaae249c49d4', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_a9d04', table='approvals_calendar', when='BEFORE'))],
+                'triggers': append_only_triggers('calendars.Calendar', 'approvals_calendar'),
             },
         ),
         AdoptModel(
@@ -56,7 +55,7 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'approvals_timing',
                 'constraints': [models.UniqueConstraint(fields=('queue', 'version'), name='approvals_timing_once')],
-                'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='fb0a242d417244857b01434b3526579263b25be7', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_3caed', table='approvals_timing', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='3fa2b7e20d8c50ec30952d5cc5ffa1ce5ec0640f', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_f5216', table='approvals_timing', when='BEFORE'))],
+                'triggers': append_only_triggers('calendars.Timing', 'approvals_timing'),
             },
         ),
         AdoptModel(

@@ -1,6 +1,5 @@
 import django.db.models.deletion
 import pgtrigger.compiler
-import pgtrigger.migrations
 from django.db import migrations, models
 
 from ledger.migration_operations import AdoptModel

@@ -1,7 +1,6 @@
-import pgtrigger.compiler
 from django.db import migrations, models
 
-from ledger.migration_operations import AdoptModel
+from ledger.migration_operations import AdoptModel, append_only_triggers
 
 
 class Migration(migrations.Migration):
@@ -36,7 +35,7 @@ class Migration(migrations.Migration):
                 'db_table': 'runs_probe',
                 'indexes': [models.Index(fields=['tool', 'agent', 'made_of', '-id'], name='runs_probe_newest')],
                 'constraints': [models.CheckConstraint(condition=models.Q(('expires_at__gt', models.F('at'))), name='runs_probe_ends_later')],
-                'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='1d4bd481f7040d3c4a5a8b665d12e1dece3bc7d1', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_59f16', table='runs_probe', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='db38266a7dd301cc1a92246b488e045deb61b69e', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_31e4d', table='runs_probe', when='BEFORE'))],
+                'triggers': append_only_triggers('certify.Probe', 'runs_probe'),
             },
         ),
     ]

@@ -3,7 +3,7 @@ import ledger.models
 import pgtrigger.compiler
 from django.db import migrations, models
 
-from ledger.migration_operations import AdoptModel
+from ledger.migration_operations import AdoptModel, append_only_triggers
 
 
 class Migration(migrations.Migration):
@@ -31,7 +31,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'db_table': 'ledger_foureyes',
-                'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='2af775ff2cab7c1eb11693fd579b8e0e41b65409', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_5bc56', table='ledger_foureyes', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='4a67451f31c4ecaae3d1df9b93b06f2f58591fac', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_3192d', table='ledger_foureyes', when='BEFORE'))],
+                'triggers': append_only_triggers('change_control.FourEyes', 'ledger_foureyes'),
             },
         ),
         AdoptModel(

@@ -1,8 +1,7 @@
 import django.contrib.postgres.fields
-import pgtrigger.compiler
 from django.db import migrations, models
 
-from ledger.migration_operations import AdoptModel
+from ledger.migration_operations import AdoptModel, append_only_triggers
 
 
 class Migration(migrations.Migration):
@@ -43,7 +42,7 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'runs_halt',
                 'constraints': [models.UniqueConstraint(fields=('halt', 'n'), name='runs_halt_row_once'), models.CheckConstraint(condition=models.Q(('share__gte', 0), ('share__lt', 10000)), name='runs_halt_share')],
-                'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='3f938262e313b39f138394b5f23b7b341ed8d583', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_21da0', table='runs_halt', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='a5d23693ba82da5cad1c06a7daf355810d0b17ae', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_c6456', table='runs_halt', when='BEFORE'))],
+                'triggers': append_only_triggers('halts.Halt', 'runs_halt'),
             },
         ),
         AdoptModel(

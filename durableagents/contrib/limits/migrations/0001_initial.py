@@ -1,8 +1,7 @@
 import django.db.models.deletion
-import pgtrigger.compiler
 from django.db import migrations, models
 
-from ledger.migration_operations import AdoptModel
+from ledger.migration_operations import AdoptModel, append_only_triggers
 
 
 class Migration(migrations.Migration):
@@ -107,7 +106,7 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'runs_poolnotice',
                 'constraints': [models.UniqueConstraint(fields=('budget', 'starts_at', 'kind'), name='runs_poolnotice_once')],
-                'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='f75fbb7941085bfa1a867768c787fde8fec0a9f0', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_1b2e3', table='runs_poolnotice', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='130365267ac9a5d9d06342cafd5a9bbb42d39ac0', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_92db1', table='runs_poolnotice', when='BEFORE'))],
+                'triggers': append_only_triggers('limits.BudgetNotice', 'runs_poolnotice'),
             },
         ),
         AdoptModel(

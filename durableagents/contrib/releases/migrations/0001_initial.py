@@ -1,10 +1,9 @@
 # Adopts the tables from the app `runs`, where the models were before.
 
 import django.db.models.deletion
-import pgtrigger.compiler
 from django.db import migrations, models
 
-from ledger.migration_operations import AdoptModel
+from ledger.migration_operations import AdoptModel, append_only_triggers
 
 
 class Migration(migrations.Migration):
@@ -74,7 +73,7 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'runs_rampstart',
                 'indexes': [models.Index(fields=['ramp', 'is_new', 'id'], name='runs_rampstart_of_ramp')],
-                'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='8b3c2a40d2d19d919f374aaa6907ed179ed5fed2', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_a5131', table='runs_rampstart', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='af76de2181e795e881023f540909d32d2bf61a72', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_a9dc9', table='runs_rampstart', when='BEFORE'))],
+                'triggers': append_only_triggers('releases.RampStart', 'runs_rampstart'),
             },
         ),
     ]

@@ -1,6 +1,4 @@
 import django.db.models.deletion
-import pgtrigger.compiler
-import pgtrigger.migrations
 from django.db import migrations, models
 
 
@@ -8,6 +6,8 @@ from django.db import migrations, models
 # the comparison of their kind.
 SUSPICIOUS = """CREATE INDEX reports_event_suspicious ON ledger_event (at, run_id, seq)
     WHERE kind IN ('ToolAnsweredLate', 'CallbackArrivedLate', 'ToolOutcomeUnknown', 'ToolRedispatched')"""
+
+from ledger.migration_operations import append_only_triggers
 
 
 class Migration(migrations.Migration):
@@ -34,6 +34,10 @@ class Migration(migrations.Migration):
                 ('found_at', models.DateTimeField()),
                 ('by', models.TextField(blank=True, default='', help_text='Who reported it; empty: the detector.')),
             ],
+            options={
+                'indexes': [models.Index(fields=['-fact_at', '-id'], name='reports_finding_by_time'), models.Index(fields=['run_id'], name='reports_finding_by_run')],
+                'triggers': append_only_triggers('reports.Finding'),
+            },
         ),
         migrations.CreateModel(
             name='DetectorPlace',
@@ -57,6 +61,10 @@ class Migration(migrations.Migration):
                 ('outcome', models.TextField()),
                 ('why', models.TextField(blank=True, default='')),
             ],
+            options={
+                'indexes': [models.Index(fields=['schedule', 'ends_at', 'recipient'], name='reports_mailing_of')],
+                'triggers': append_only_triggers('reports.Mailing'),
+            },
         ),
         migrations.CreateModel(
             name='PendingCheck',
@@ -74,6 +82,7 @@ class Migration(migrations.Migration):
                 ('table_name', models.TextField()),
                 ('bytes', models.BigIntegerField()),
             ],
+            options={'triggers': append_only_triggers('reports.StorageSample')},
         ),
         migrations.CreateModel(
             name='StoredReport',
@@ -88,6 +97,10 @@ class Migration(migrations.Migration):
                 ('sha256', models.TextField()),
                 ('problem', models.TextField(blank=True, default='')),
             ],
+            options={
+                'constraints': [models.UniqueConstraint(fields=('schedule', 'ends_at', 'name'), name='reports_stored_once')],
+                'triggers': append_only_triggers('reports.StoredReport'),
+            },
         ),
         migrations.CreateModel(
             name='Closure',
@@ -99,62 +112,7 @@ class Migration(migrations.Migration):
                 ('person', models.BigIntegerField(null=True)),
                 ('at', models.DateTimeField()),
             ],
-        ),
-        migrations.AddIndex(
-            model_name='finding',
-            index=models.Index(fields=['-fact_at', '-id'], name='reports_finding_by_time'),
-        ),
-        migrations.AddIndex(
-            model_name='finding',
-            index=models.Index(fields=['run_id'], name='reports_finding_by_run'),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='finding',
-            trigger=pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='4f4dd1e24dc13be1ac90e70ad0720703599fe6f1', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_ca2d1', table='reports_finding', when='BEFORE')),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='finding',
-            trigger=pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='a3585c6d391f8abc684dff2b0820149a21b73c7d', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_fa93f', table='reports_finding', when='BEFORE')),
-        ),
-        migrations.AddIndex(
-            model_name='mailing',
-            index=models.Index(fields=['schedule', 'ends_at', 'recipient'], name='reports_mailing_of'),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='mailing',
-            trigger=pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='95ba19fb8ea154f47147f73de7913696dedd63be', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_fa051', table='reports_mailing', when='BEFORE')),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='mailing',
-            trigger=pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='4aa029d5d8b5c6726762b568023f03979c154ffa', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_010bc', table='reports_mailing', when='BEFORE')),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='storagesample',
-            trigger=pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='8037ec47ba71d10fe05cbf8d2a28b54594598c2d', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_7d466', table='reports_storagesample', when='BEFORE')),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='storagesample',
-            trigger=pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='52119fa6d0b4dce60476564e66e66ef19e7ca14f', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_93a7d', table='reports_storagesample', when='BEFORE')),
-        ),
-        migrations.AddConstraint(
-            model_name='storedreport',
-            constraint=models.UniqueConstraint(fields=('schedule', 'ends_at', 'name'), name='reports_stored_once'),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='storedreport',
-            trigger=pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='b0dead1e5d8b1568087b94e0823d9fff05ee5241', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_5366c', table='reports_storedreport', when='BEFORE')),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='storedreport',
-            trigger=pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='f9495ecf69c2410e7e697d0002a2da73a5f0e4b4', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_73aa5', table='reports_storedreport', when='BEFORE')),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='closure',
-            trigger=pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='3b6c36b5c972fb97f577248aa51b161cc66d28db', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_c08cb', table='reports_closure', when='BEFORE')),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='closure',
-            trigger=pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='71cbd607042cad859d8a9f6b35d086dd2adac733', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_fe6d4', table='reports_closure', when='BEFORE')),
+            options={'triggers': append_only_triggers('reports.Closure')},
         ),
         migrations.RunSQL(SUSPICIOUS, "DROP INDEX reports_event_suspicious"),
     ]

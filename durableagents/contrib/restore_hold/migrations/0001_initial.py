@@ -1,16 +1,14 @@
 """Marks, lines of marks that ended, workers that vouch, and findings. No mark exists at first: nothing was acknowledged."""
 
-import pgtrigger.compiler
-import pgtrigger.migrations
 from django.db import migrations, models
+
+from ledger.migration_operations import append_only_triggers
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
@@ -36,6 +34,10 @@ class Migration(migrations.Migration):
                 ('halt', models.UUIDField(null=True)),
                 ('at', models.DateTimeField()),
             ],
+            options={
+                'indexes': [models.Index(fields=['line'], name='restore_hold_past_line')],
+                'triggers': append_only_triggers('restore_hold.PastLine'),
+            },
         ),
         migrations.CreateModel(
             name='Voucher',
@@ -60,26 +62,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'indexes': [models.Index(fields=['halt', 'host', '-id'], name='restore_hold_of_halt')],
+                'triggers': append_only_triggers('restore_hold.Finding'),
             },
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='finding',
-            trigger=pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='0ce1f5d49e75db573e235264d1d34b6afcb1dc6b', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_4fc97', table='restore_hold_finding', when='BEFORE')),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='finding',
-            trigger=pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='a0e1d147c3d581bb3404d1685d13a8c3c4f94be9', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_5ef93', table='restore_hold_finding', when='BEFORE')),
-        ),
-        migrations.AddIndex(
-            model_name='pastline',
-            index=models.Index(fields=['line'], name='restore_hold_past_line'),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='pastline',
-            trigger=pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='d935952690e318f09abefff8354f16f0a032123b', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_70212', table='restore_hold_pastline', when='BEFORE')),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='pastline',
-            trigger=pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='6574d224cf9b204e1b71364222353cd09c44f483', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_66ae6', table='restore_hold_pastline', when='BEFORE')),
         ),
     ]

@@ -3,10 +3,9 @@
 import uuid
 
 import django.db.models.deletion
-import pgtrigger.compiler
 from django.db import migrations, models
 
-from ledger.migration_operations import AdoptModel
+from ledger.migration_operations import AdoptModel, append_only_triggers
 
 
 class Migration(migrations.Migration):
@@ -65,7 +64,7 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'runs_firing',
                 'constraints': [models.UniqueConstraint(fields=('schedule', 'planned_at'), name='runs_firing_once')],
-                'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='725ae936a156e53289ed8ea8c238f59ef4539c95', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_f9ebc', table='runs_firing', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='7990d7988506f10a810fd239ba369113932a9260', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_de72a', table='runs_firing', when='BEFORE'))],
+                'triggers': append_only_triggers('schedules.Firing', 'runs_firing'),
             },
         ),
         # Timers of former versions, which nothing reads any more.

@@ -1,7 +1,5 @@
 """Seals, what they cover, keys, witnesses and deliveries, and an index by which new events are found."""
 
-import pgtrigger.compiler
-import pgtrigger.migrations
 from django.db import migrations, models
 
 
@@ -9,9 +7,10 @@ from django.db import migrations, models
 # the summary of its own range, which exists for older ranges alone. Autovacuum summarizes each range once it is full.
 BY_TIME = "CREATE INDEX seals_event_by_time ON ledger_event USING brin (at) WITH (autosummarize = on)"
 
+from ledger.migration_operations import append_only_triggers
+
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [("ledger", "0001_initial")]
@@ -30,6 +29,10 @@ class Migration(migrations.Migration):
                 ('oldest_open_xid', models.BigIntegerField(help_text='No older transaction was in progress when heads were read.')),
                 ('next_xid', models.BigIntegerField(help_text='Transactions from here on began later.')),
             ],
+            options={
+                'constraints': [models.UniqueConstraint(fields=('previous',), name='seals_seal_one_successor')],
+                'triggers': append_only_triggers('seals.Seal'),
+            },
         ),
         migrations.CreateModel(
             name='SealedHead',
@@ -40,6 +43,10 @@ class Migration(migrations.Migration):
                 ('hash', models.BinaryField(max_length=32)),
                 ('seal', models.BigIntegerField()),
             ],
+            options={
+                'indexes': [models.Index(fields=['seal', 'run_id'], name='seals_head_by_seal')],
+                'triggers': append_only_triggers('seals.SealedHead'),
+            },
         ),
         migrations.CreateModel(
             name='SealKey',
@@ -51,6 +58,7 @@ class Migration(migrations.Migration):
                 ('by', models.TextField()),
                 ('signature', models.BinaryField(max_length=64)),
             ],
+            options={'triggers': append_only_triggers('seals.SealKey')},
         ),
         migrations.CreateModel(
             name='Witness',
@@ -73,47 +81,8 @@ class Migration(migrations.Migration):
             ],
             options={
                 'indexes': [models.Index(condition=models.Q(('outcome', 'taken')), fields=['witness', 'last'], name='seals_delivery_taken'), models.Index(fields=['witness', '-id'], name='seals_delivery_by_witness')],
+                'triggers': append_only_triggers('seals.Delivery'),
             },
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='delivery',
-            trigger=pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='a094303b317fdd24b9980e29ede00aa963369b1a', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_505dc', table='seals_delivery', when='BEFORE')),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='delivery',
-            trigger=pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='4c98fe64eada39951744612f23ef0a006298f280', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_af535', table='seals_delivery', when='BEFORE')),
-        ),
-        migrations.AddConstraint(
-            model_name='seal',
-            constraint=models.UniqueConstraint(fields=('previous',), name='seals_seal_one_successor'),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='seal',
-            trigger=pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='1be3ef459250e8d6bcf1bd60d9edbd92989642be', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_f3f45', table='seals_seal', when='BEFORE')),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='seal',
-            trigger=pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='471ffc53053b1297e694f534618404d6b8110f74', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_a14dc', table='seals_seal', when='BEFORE')),
-        ),
-        migrations.AddIndex(
-            model_name='sealedhead',
-            index=models.Index(fields=['seal', 'run_id'], name='seals_head_by_seal'),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='sealedhead',
-            trigger=pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='148330d11e2f79bd0de23d52be3dde86357320b0', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_489b3', table='seals_sealedhead', when='BEFORE')),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='sealedhead',
-            trigger=pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='bac3912be7830cc2c00df52cec36488ad8db5d0b', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_dc5be', table='seals_sealedhead', when='BEFORE')),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='sealkey',
-            trigger=pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='8fc0c01cc2096c013a775fc733ff9eefdc78dc63', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_c8e8e', table='seals_sealkey', when='BEFORE')),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='sealkey',
-            trigger=pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='28c1bc69a3a32e7d60a243eecaaa2aee8464f22b', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_76613', table='seals_sealkey', when='BEFORE')),
         ),
         migrations.RunSQL(BY_TIME, "DROP INDEX seals_event_by_time"),
     ]

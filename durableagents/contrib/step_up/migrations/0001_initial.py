@@ -1,10 +1,9 @@
 """Passkeys' signatures of decisions."""
 
 import django.db.models.deletion
-import pgtrigger.compiler
 from django.db import migrations, models
 
-from ledger.migration_operations import AdoptModel
+from ledger.migration_operations import AdoptModel, append_only_triggers
 
 
 class Migration(migrations.Migration):
@@ -37,7 +36,7 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'approvals_assertion',
                 'indexes': [models.Index(fields=['run_id'], name='approvals_assertion_of')],
-                'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='7d4cc65e8bfb2525722ce0037d40834c7b1a8c8b', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_93dc2', table='approvals_assertion', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='339414acfcaa7f7214073b14ada1d63aee9f5f20', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_fd027', table='approvals_assertion', when='BEFORE'))],
+                'triggers': append_only_triggers('step_up.Assertion', 'approvals_assertion'),
             },
         ),
     ]

@@ -6,14 +6,15 @@ import pgtrigger.compiler
 import pgtrigger.migrations
 from django.db import migrations, models
 
+from ledger.migration_operations import append_only_triggers
+
 
 class Migration(migrations.Migration):
     is_removable = True  # read by ledger/schema.py
 
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
@@ -31,6 +32,7 @@ class Migration(migrations.Migration):
                 ('note', models.TextField(blank=True, default='')),
                 ('ended_at', models.DateTimeField(null=True)),
             ],
+            options={'indexes': [models.Index(fields=['at'], name='webhooks_message_old')]},
         ),
         migrations.CreateModel(
             name='Attempt',
@@ -44,6 +46,7 @@ class Migration(migrations.Migration):
                 ('why', models.TextField(blank=True, default='')),
                 ('message', models.ForeignKey(on_delete=django.db.models.deletion.DO_NOTHING, related_name='log', to='webhooks.message')),
             ],
+            options={'triggers': append_only_triggers('webhooks.Attempt')},
         ),
         migrations.CreateModel(
             name='Webhook',
@@ -84,14 +87,6 @@ class Migration(migrations.Migration):
             model_name='webhook',
             trigger=pgtrigger.compiler.Trigger(name='stays_ended', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (OLD."state" = \'ended\')', func="RAISE EXCEPTION 'pgtrigger: Cannot update rows from % table', TG_TABLE_NAME;", hash='7fd1865a57a20c3fa900be10c02a160533fa1202', operation='UPDATE', pgid='pgtrigger_stays_ended_3320a', table='webhooks_webhook', when='BEFORE')),
         ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='attempt',
-            trigger=pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='2849c240db1cc9e9a8fba02caf2706b6d349205c', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_4917c', table='webhooks_attempt', when='BEFORE')),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name='attempt',
-            trigger=pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='942de679c6d9e97e31c0f7ecec7f28a278388942', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_7f02c', table='webhooks_attempt', when='BEFORE')),
-        ),
         migrations.AddIndex(
             model_name='message',
             index=models.Index(condition=models.Q(('state__in', ['waiting', 'sending'])), fields=['webhook', 'due_at', 'id'], name='webhooks_message_due'),
@@ -103,9 +98,5 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='message',
             index=models.Index(fields=['webhook', '-id'], name='webhooks_message_log'),
-        ),
-        migrations.AddIndex(
-            model_name='message',
-            index=models.Index(fields=['at'], name='webhooks_message_old'),
         ),
     ]

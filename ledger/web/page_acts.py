@@ -1,0 +1,104 @@
+"""Pages with forms, and the acts of their forms: read the form, call the service, and say what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, ClassVar
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from pydantic import BaseModel
+
+from ledger.actors import Actor
+from ledger.errors import DurableAgentsError
+from ledger.web.bodies import Justified
+from ledger.web.page_base import Page
+from ledger.web.page_forms import Refused, Sent
+
+
+class FormPage(Page):
+    """A page with forms. `tell(request, refused=None, **address)` shows it, with a form that was refused."""
+
+    tell: Callable[..., HttpResponse]
+    # The roles that a refusal of access names; without it, those of `allowed`.
+    needed: ClassVar[tuple[str, ...]] = ()
+
+    def get(self, request: HttpRequest, **address: Any) -> HttpResponse:
+        return self.tell(request, **address)
+
+    def refuse(self, request: HttpRequest) -> HttpResponse:
+        """Show 403 with the roles that are allowed."""
+        if not self.needed:
+            return super().refuse(request)
+        return self.show(request, {"needed": self.needed}, template="errors/403.html", status=403)
+
+    def show_forms(self, request: HttpRequest, context: dict[str, Any], refused: Refused | None) -> HttpResponse:
+        """Render the page with the refused form and its status, if any."""
+        given = {"refused": refused, "typed": refused.typed if refused else {}, **context}
+        return self.show(request, given, status=refused.error.status if refused else 200)
+
+
+class Act(FormPage):
+    """An act of a form on another page; a base class before that page. Addresses give the attributes, so that each is
+    one act: `service` is called with the values of the address, and with `body` or its justification alone."""
+
+    http_method_names = ["post"]
+    act: str = ""  # names the form when it is shown again
+    done: str = ""
+    page: str = ""  # the name of the page to show afterwards
+    has_own_page: bool = False  # the page is about what the address names
+    service: Any = None
+    body: type[BaseModel] = Justified
+    reads: Mapping[str, Callable[[str], Any]] = {}  # by field: what converts its text
+
+    def post(self, request: HttpRequest, **address: Any) -> HttpResponse:
+        form = Sent(request)
+        try:
+            result = self.perform(form, self.by, **address)
+        except DurableAgentsError as error:
+            return self.tell(request, refused=Refused(self.name_form(form, **address), error, form.kept), **address)
+        return self.after(request, result, **address)
+
+    @property
+    def by(self) -> Actor:
+        return self.acting(self.request)
+
+    def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
+        """Call the service. Raises DurableAgentsError."""
+        given = form.read(self.body, **self.reads)
+        if isinstance(given, Justified) and self.body is Justified:
+            return self.service(*address.values(), by=by, justification=given.justification)
+        return self.service(*address.values(), given, by=by)
+
+    def name_form(self, form: Sent, **address: Any) -> str:
+        return self.act
+
+    def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
+        """Say what was done, on the next page."""
+        messages.success(request, self.done, extra_tags="ok")
+        return redirect(self.page, **(address if self.has_own_page else {}))
+
+
+# --- texts of fields; what is no such value is left for the body's rules to refuse ------------------------------------
+
+
+def whole(text: str) -> Any:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else text
+
+
+def decimal(text: str) -> Any:
+    try:
+        return Decimal(text.strip())
+    except InvalidOperation:
+        return text
+
+
+def ticked(text: str) -> Any:
+    return True if text == "on" else text
+
+
+def listed(text: str) -> list[str]:
+    """Return the names in a text with commas."""
+    return [name for name in map(str.strip, text.split(",")) if name]
