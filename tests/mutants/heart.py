@@ -162,8 +162,14 @@ HEART: dict[str, tuple[Mutation, str]] = {
     "a closed queue decides": (Operator(f"{POLICY}:_judge", "if_true", "is_open"), "test_policy"),
     "a forged queue decides": (Operator(f"{POLICY}:_judge", "if_false", "is_authentic"), "test_policy"),
     # --- verification -----------------------------------------------------------------------------
-    "a changed event is not noticed": (Operator(f"{VERIFY}:_check_event", "if_false", "is_as_written"), "test_verification"),
-    "a forged event is not noticed": (Operator(f"{VERIFY}:_check_event", "if_false", "is_authentic"), "test_verification"),
+    "a changed event is not noticed": (
+        Operator(f"{VERIFY}:_check_event", "if_false", "is_as_written"),
+        "test_verification",
+    ),
+    "a forged event is not noticed": (
+        Operator(f"{VERIFY}:_check_event", "if_false", "is_authentic"),
+        "test_verification",
+    ),
     "changed columns are not noticed": (Operator(f"{VERIFY}:_check_event", "if_false", "KIND"), "test_verification"),
     "a missing event is not noticed": (Operator(f"{VERIFY}:_read", "if_false", "last"), "test_verification"),
     "a broken link is not noticed": (Operator(f"{VERIFY}:_read", "if_false", "prev_hash"), "test_verification"),
