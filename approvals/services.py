@@ -14,11 +14,11 @@ from django.conf import settings
 from django.db import transaction
 from psycopg.types.json import Jsonb
 
-from approvals.deadlines import deadlines
-from approvals.guards import DecisionGuard, PendingDecision
+from approvals.deadlines import InTime, deadlines
+from approvals.guards import DecisionGuard, DocumentsNeedApp, PendingDecision
 from approvals.models import Approval, ApprovalState, Decision, listed_in_row
-from approvals.pipeline import GUARDS
 from approvals.policy import ABSTAIN, VERDICTS, Authority, Facts, judge, thresholds
+from approvals.proofs import ProofNeedsApp
 from approvals.queues.standing import facts_of, recorded_authority
 from approvals.sameness import amount_of, call_of, same_of
 from approvals.votes import case_of
@@ -172,7 +172,7 @@ def _judge_standing(approval: Approval, facts: Facts, *, approves: bool) -> Auth
 
 
 def _guards() -> tuple[DecisionGuard, ...]:
-    return (*GUARDS, *features.parts_of_all(lambda each: each.decision_guards))
+    return (DocumentsNeedApp(), InTime(), ProofNeedsApp(), *features.parts_of_all(lambda each: each.decision_guards))
 
 
 def checked_before_locks(function: Callable[Concatenate[UUID, P], T]) -> Callable[Concatenate[UUID, P], T]:

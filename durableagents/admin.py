@@ -33,7 +33,7 @@ from runs.engine.agents import Agent, registry
 from runs.engine.budget import A_MILLION, Budget, usd_of
 from runs.models import BudgetDefault, Price
 from runs.services.budgets import prices
-from runs.services.budgets.pricing import set_price
+from runs.services.budgets.prices import set_price
 
 KEY_LIVES = timedelta(days=365)
 ADMIN = "admin"

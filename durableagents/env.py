@@ -8,7 +8,8 @@ import os
 import re
 import secrets
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from itertools import combinations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import unquote, urlsplit
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from durableagents.providers import OidcProvider as OidcProvider
@@ -24,12 +25,13 @@ from durableagents.seal_witness import SealWitness as SealWitness
 from durableagents.seal_witness import read_witness
 from durableagents.secret_sources import SecretSource as SecretSource
 from durableagents.secret_sources import read_source
-from runs.engine import limits
 from runs.engine.limits import Rule
+from runs.engine.limits import read as read_limits
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_MAIL_ADDRESS = r"[^\s@<>\x00-\x1f]+@[^\s@<>\x00-\x1f]+"
 # Roles of every installation (ledger/web/roles.py), which decide no queue.
 _OWN_ROLES = frozenset({"integrator", "operator", "auditor"})
 
@@ -52,12 +54,141 @@ class EnvironmentProblem(Exception):
     """A problem outside the code; the message is one actionable line."""
 
 
+def _absolute(value: Path) -> Path:
+    return Path(os.path.abspath(value.expanduser()))
+
+
+def _read_by(read: Callable[[str], object]) -> BeforeValidator:
+    """Read a variable's text; a value that code gives stays as it is."""
+    return BeforeValidator(lambda value: read(value) if isinstance(value, str) else value)
+
+
+def _each(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    return lambda text: [read(part.strip()) for part in text.split(",") if part.strip()]
+
+
+def _like(pattern: str, problem: str) -> AfterValidator:
+    """Check a text that is not empty."""
+
+    def check(value: str) -> str:
+        if value and not re.fullmatch(pattern, value):
+            raise ValueError(problem)
+        return value
+
+    return AfterValidator(check)
+
+
+def _providers(text: str) -> object:
+    """Parse `[{"id": "corp", "issuer": "https://id.example.org", …}]`."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ValueError("not JSON: a list of providers (docs/operations.md, Signing in)") from None
+
+
+def _each_once(value: list[OidcProvider]) -> list[OidcProvider]:
+    for what in ("id", "issuer"):
+        if twice := _twice(getattr(provider, what) for provider in value):
+            raise ValueError(f"the {what} {twice!r} is named twice")
+    return value
+
+
+def _twice(names: Iterable[str]) -> str | None:
+    return next((name for name, times in sorted(Counter(names).items()) if times > 1), None)
+
+
+def _witnesses(text: str) -> list[SealWitness]:
+    found = _each(read_witness)(text)
+    if twice := _twice(each.name for each in found):
+        raise ValueError(f"the witness {twice} is named twice")
+    return found
+
+
+def _queue_roles(text: str) -> dict[str, str]:
+    """Parse `queue=role,queue=role`: the role that decides each queue."""
+    roles: dict[str, str] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        queue, sign, role = map(str.strip, part.partition("="))
+        if not sign or not _NAME.fullmatch(queue) or not _NAME.fullmatch(role):
+            raise ValueError(f"{part!r} is not queue=role, each a name of small letters, digits and _")
+        if queue in roles:
+            raise ValueError(f"the queue {queue!r} is named twice: a queue belongs to one role")
+        roles[queue] = role
+    return roles
+
+
+def _decided_by_approvers(value: dict[str, str]) -> dict[str, str]:
+    for queue, role in value.items():
+        if role in _OWN_ROLES:
+            raise ValueError(f"the role {role!r} decides nothing: name another role for the queue {queue!r}")
+        # Questions are put to a queue or a role by name.
+        if queue in {*_OWN_ROLES, *value.values()}:
+            raise ValueError(f"{queue!r} names a queue and a role: give the queue another name")
+    return value
+
+
+def _module_names(value: list[str]) -> list[str]:
+    for name in value:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ValueError(f"{name!r} is not a module name")
+    return value
+
+
+def _networks(value: list[str]) -> list[str]:
+    for text in [] if value == ["none"] else value:
+        try:
+            ip_network(text, strict=False)
+        except ValueError:
+            raise ValueError(
+                f"{text!r} is no address or network like 10.0.0.0/8 (`none` for no proxy at all)"
+            ) from None
+    return value
+
+
+def _http_address(value: str | None) -> str | None:
+    if value is not None and not re.fullmatch(r"https?://[A-Za-z0-9.\-\[\]:]+(/[A-Za-z0-9._~/\-]*)?", value):
+        raise ValueError("not an address like https://agents.example.org")
+    return value.rstrip("/") if value else None
+
+
+def _trace_viewer(value: str) -> str:
+    bare = value.replace("{trace_id}", "").replace("{span_id}", "")
+    if value and ("{trace_id}" not in value or not re.fullmatch(r"https?://[^\s<>\"'{}\\]+", bare)):
+        raise ValueError("not an address like https://jaeger.example.org/trace/{trace_id}")
+    return value
+
+
+def _mail_server(value: str) -> str:
+    """Check `smtp://user:password@host:587` (STARTTLS), `smtps://…:465`, or `smtp+plain://…` without TLS."""
+    try:
+        found = urlsplit(value)
+        is_right = found.scheme in MAIL_PORTS and bool(found.hostname) and (found.port is None or found.port > 0)
+    except ValueError:
+        is_right = False
+    if value and (not is_right or found.path.strip("/") or found.query):
+        raise ValueError("not an address like smtp://user:password@mail.example.org:587 (smtps://, smtp+plain://)")
+    return value
+
+
+def _mail_addresses(value: list[str]) -> list[str]:
+    for text in value:
+        if not re.fullmatch(_MAIL_ADDRESS, text):
+            raise ValueError(f"{text[:80]!r} is no address like audit@example.org")
+    return list(dict.fromkeys(value))
+
+
+Words = Annotated[list[str], NoDecode, _read_by(_each(str))]
+Networks = Annotated[Words, AfterValidator(_networks)]
+
+
 class Environment(BaseSettings):
-    """The environment's values. Aliases are the variables' names."""
+    """The environment's values. Aliases are the variables' names: DURABLEAGENTS_ and the field's, or as stated."""
 
-    model_config = SettingsConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+    model_config = SettingsConfigDict(
+        extra="ignore", frozen=True, populate_by_name=True, alias_generator=lambda name: f"DURABLEAGENTS_{name.upper()}"
+    )
 
-    data: Path = Field(default=CHECKOUT / ".data", validation_alias="DURABLEAGENTS_DATA")
+    data: Annotated[Path, AfterValidator(_absolute)] = CHECKOUT / ".data"
     settings_dir: Path | None = Field(default=None, validation_alias=SETTINGS_DIR)
     port: Port = Field(default=8000, validation_alias="PORT")
     sandbox_port: Port = Field(default=8001, validation_alias="SANDBOX_PORT")
@@ -65,227 +196,90 @@ class Environment(BaseSettings):
     database_url: str | None = Field(default=None, validation_alias="DATABASE_URL")
     database_owner_url: str | None = Field(default=None, validation_alias="DATABASE_OWNER_URL")
     database_role: Literal["runtime", "owner"] = Field(default="runtime", validation_alias="DURABLEAGENTS_DB_ROLE")
-    workers: int = Field(default=2, ge=1, le=64, validation_alias="DURABLEAGENTS_WORKERS")
-    slots: int = Field(default=50, ge=1, le=10_000, validation_alias="DURABLEAGENTS_SLOTS")
-    serve: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_SERVE")
-    drain_only: bool = Field(default=False, validation_alias="DURABLEAGENTS_DRAIN_ONLY")
-    agents: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_AGENTS")
-    queues: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict, validation_alias="DURABLEAGENTS_QUEUES")
-    bootstrap_key: str = Field(default="", validation_alias="DURABLEAGENTS_BOOTSTRAP_KEY")
-    models: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_MODEL")
-    limits: Annotated[dict[str, Rule], NoDecode] = Field(default_factory=dict, validation_alias="DURABLEAGENTS_LIMITS")
-    priority: int = Field(default=5, ge=0, le=100, validation_alias="DURABLEAGENTS_PRIORITY")
-    encryption_keys: Annotated[list[str], NoDecode] = Field(
-        default=["master"], validation_alias="DURABLEAGENTS_ENCRYPTION_KEYS"
-    )
-    large_values: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_LARGE_VALUES")
-    secret_sources: Annotated[list[SecretSource], NoDecode] = Field(
+    workers: int = Field(default=2, ge=1, le=64)
+    slots: int = Field(default=50, ge=1, le=10_000)
+    serve: Words = []
+    drain_only: bool = False
+    agents: Annotated[Words, AfterValidator(_module_names)] = []
+    queues: Annotated[dict[str, str], NoDecode, _read_by(_queue_roles), AfterValidator(_decided_by_approvers)] = {}
+    bootstrap_key: str = ""
+    models: Words = Field(default=[], validation_alias="DURABLEAGENTS_MODEL")
+    # `tool:charge per_minute=60 at_once=4; provider:openai breaker=50`: limits shared by all workers.
+    limits: Annotated[dict[str, Rule], NoDecode, _read_by(read_limits)] = {}
+    priority: int = Field(default=5, ge=0, le=100)
+    encryption_keys: Words = ["master"]
+    large_values: Path | None = None
+    # `env,file:/run/secrets,command:/usr/local/bin/get-secret`
+    secret_sources: Annotated[list[SecretSource], NoDecode, _read_by(_each(read_source))] = Field(
         default_factory=lambda: [read_source("env")], validation_alias="DURABLEAGENTS_SECRETS"
     )
-    redact: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_REDACT")
-    screens: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_SCREENS")
-    budget_queue: str = Field(default="", validation_alias="DURABLEAGENTS_BUDGET_QUEUE")
-    secret_key: str | None = Field(default=None, validation_alias="DURABLEAGENTS_SECRET_KEY")
-    second_factor_roles: Annotated[list[str], NoDecode] = Field(
-        default_factory=list, validation_alias="DURABLEAGENTS_REQUIRE_SECOND_FACTOR"
-    )
-    oidc: Annotated[list[OidcProvider], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_OIDC")
-    passkey_domain: str = Field(default="", validation_alias="DURABLEAGENTS_PASSKEY_DOMAIN")
+    redact: Words = []
+    screens: Words = []
+    budget_queue: str = ""
+    secret_key: str | None = None
+    second_factor_roles: Words = Field(default=[], validation_alias="DURABLEAGENTS_REQUIRE_SECOND_FACTOR")
+    oidc: Annotated[list[OidcProvider], NoDecode, _read_by(_providers), AfterValidator(_each_once)] = []
+    passkey_domain: Annotated[
+        str,
+        _like(
+            r"localhost|(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*",
+            "not a domain like agents.example.org, in small letters and without a port",
+        ),
+    ] = ""
     push_key: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_PUSH_KEY_FILE")
-    push_contact: str = Field(default="", validation_alias="DURABLEAGENTS_PUSH_CONTACT")
+    push_contact: Annotated[
+        str,
+        _like(
+            r"mailto:[^\s@<>]+@[^\s@<>]+|https://[^\s<>]+",
+            "not an address like mailto:agents@example.org, or an https address",
+        ),
+    ] = ""
     stage: Literal["development", "production"] = Field(default="development", validation_alias="DURABLEAGENTS_ENV")
     # None: outside production the demo's agents and queues exist, without one-click sign-in. False: no demo at all.
-    demo: bool | None = Field(default=None, validation_alias="DURABLEAGENTS_DEMO")
-    email_url: str = Field(default="", validation_alias="DURABLEAGENTS_EMAIL_URL")
-    email_from: str = Field(default="", validation_alias="DURABLEAGENTS_EMAIL_FROM")
-    webhook_addresses: Annotated[list[str], NoDecode] = Field(
-        default_factory=list, validation_alias="DURABLEAGENTS_WEBHOOK_NETWORKS"
+    demo: bool | None = None
+    email_url: Annotated[str, AfterValidator(_mail_server)] = ""
+    email_from: Annotated[str, _like(_MAIL_ADDRESS, "not one address like agents@example.org")] = ""
+    webhook_addresses: Networks = Field(default=[], validation_alias="DURABLEAGENTS_WEBHOOK_NETWORKS")
+    public_url: Annotated[str | None, AfterValidator(_http_address)] = Field(
+        default=None, validation_alias="DURABLEAGENTS_BASE_URL"
     )
-    public_url: str | None = Field(default=None, validation_alias="DURABLEAGENTS_BASE_URL")
-    allowed_hosts: Annotated[list[str], NoDecode] = Field(
-        default_factory=list, validation_alias="DURABLEAGENTS_ALLOWED_HOSTS"
-    )
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        default="INFO", validation_alias="DURABLEAGENTS_LOG_LEVEL"
-    )
-    log_format: Literal["text", "json"] = Field(default="text", validation_alias="DURABLEAGENTS_LOG_FORMAT")
-    otlp_endpoint: str | None = Field(default=None, validation_alias="DURABLEAGENTS_OTLP_ENDPOINT")
+    allowed_hosts: Words = []
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_format: Literal["text", "json"] = "text"
+    otlp_endpoint: Annotated[str | None, AfterValidator(_http_address)] = None
     # The exporter's own variables, which it reads itself: here they switch tracing on and off.
     otel_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
     otel_traces_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     is_otel_disabled: bool = Field(default=False, validation_alias="OTEL_SDK_DISABLED")
-    trace_ratio: float = Field(default=1.0, ge=0, le=1, validation_alias="DURABLEAGENTS_TRACE_RATIO")
-    trace_url: str = Field(default="", validation_alias="DURABLEAGENTS_TRACE_URL")
+    trace_ratio: float = Field(default=1.0, ge=0, le=1)
+    trace_url: Annotated[str, AfterValidator(_trace_viewer)] = ""
     database_direct_url: str | None = Field(default=None, validation_alias="DATABASE_DIRECT_URL")
-    drain_seconds: float = Field(default=12.0, ge=0, le=86_400, validation_alias="DURABLEAGENTS_DRAIN_SECONDS")
-    host_ttl_seconds: float = Field(default=30.0, ge=5, le=86_400, validation_alias="DURABLEAGENTS_HOST_TTL_SECONDS")
-    web_statement_seconds: float = Field(
-        default=15.0, ge=0, le=3600, validation_alias="DURABLEAGENTS_WEB_STATEMENT_SECONDS"
-    )
-    trusted_proxies: Annotated[list[str], NoDecode] = Field(
-        default_factory=list, validation_alias="DURABLEAGENTS_TRUSTED_PROXIES"
-    )
-    callback_bytes: int = Field(
-        default=64 * 1024, ge=1024, le=1024 * 1024, validation_alias="DURABLEAGENTS_CALLBACK_BYTES"
-    )
-    connections: int = Field(default=2000, ge=10, le=100_000, validation_alias="DURABLEAGENTS_CONNECTIONS")
-    connections_per_address: int = Field(
-        default=300, ge=5, le=100_000, validation_alias="DURABLEAGENTS_CONNECTIONS_PER_ADDRESS"
-    )
-    rate_limit: int = Field(default=0, ge=0, le=1_000_000, validation_alias="DURABLEAGENTS_RATE_LIMIT")
-    uncertified_tools: Literal["allow", "warn", "refuse"] = Field(
-        default="allow", validation_alias="DURABLEAGENTS_UNCERTIFIED_TOOLS"
-    )
+    drain_seconds: float = Field(default=12.0, ge=0, le=86_400)
+    host_ttl_seconds: float = Field(default=30.0, ge=5, le=86_400)
+    web_statement_seconds: float = Field(default=15.0, ge=0, le=3600)
+    trusted_proxies: Networks = []
+    callback_bytes: int = Field(default=64 * 1024, ge=1024, le=1024 * 1024)
+    connections: int = Field(default=2000, ge=10, le=100_000)
+    connections_per_address: int = Field(default=300, ge=5, le=100_000)
+    rate_limit: int = Field(default=0, ge=0, le=1_000_000)
+    uncertified_tools: Literal["allow", "warn", "refuse"] = "allow"
     probe_days: float = Field(default=90.0, gt=0, le=3650, validation_alias="DURABLEAGENTS_PROBE_TTL")
-    seal_witnesses: Annotated[list[SealWitness], NoDecode] = Field(
-        default_factory=list, validation_alias="DURABLEAGENTS_SEAL_WITNESSES"
+    # `file:///volume/seals.jsonl,https://witness.example.org/seals#token=/run/secrets/witness`
+    seal_witnesses: Annotated[list[SealWitness], NoDecode, _read_by(_witnesses)] = []
+    seal_stale_minutes: int = Field(default=15, ge=1, le=10_000)
+    archive: Path | None = None
+    idempotency_key_days: int | None = Field(default=None, ge=7, le=36_500)
+    report_schedule: Literal["off", "daily", "weekly", "monthly"] = "monthly"
+    report_recipients: Annotated[Words, AfterValidator(_mail_addresses)] = []
+    metrics_token: Annotated[str, _like(r"[!-~]{16,}", "use at least 16 letters, digits and signs, without spaces")] = (
+        ""
     )
-    seal_stale_minutes: int = Field(default=15, ge=1, le=10_000, validation_alias="DURABLEAGENTS_SEAL_STALE_MINUTES")
-    archive: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_ARCHIVE")
-    idempotency_key_days: int | None = Field(
-        default=None, ge=7, le=36_500, validation_alias="DURABLEAGENTS_IDEMPOTENCY_KEY_DAYS"
-    )
-    report_schedule: Literal["off", "daily", "weekly", "monthly"] = Field(
-        default="monthly", validation_alias="DURABLEAGENTS_REPORT_SCHEDULE"
-    )
-    report_recipients: Annotated[list[str], NoDecode] = Field(
-        default_factory=list, validation_alias="DURABLEAGENTS_REPORT_RECIPIENTS"
-    )
-    metrics_token: str = Field(default="", validation_alias="DURABLEAGENTS_METRICS_TOKEN")
-    metrics_open_to: Literal["nobody", "loopback"] = Field(
-        default="nobody", validation_alias="DURABLEAGENTS_METRICS_OPEN_TO"
-    )
-    restore_hold: bool = Field(default=True, validation_alias="DURABLEAGENTS_RESTORE_HOLD")
-    restore_head: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_RESTORE_HEAD")
-    failpoints: str = Field(default="", validation_alias="DURABLEAGENTS_FAILPOINTS")
-    failpoint_dir: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_FAILPOINT_DIR")
-
-    call_record: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_CALL_RECORD")
-
-    @field_validator(
-        "agents",
-        "serve",
-        "models",
-        "encryption_keys",
-        "redact",
-        "screens",
-        "allowed_hosts",
-        "trusted_proxies",
-        "second_factor_roles",
-        "webhook_addresses",
-        "report_recipients",
-        mode="before",
-    )
-    @classmethod
-    def _split(cls, value: object) -> object:
-        if isinstance(value, str):
-            return [part.strip() for part in value.split(",") if part.strip()]
-        return value
-
-    @field_validator("oidc", mode="before")
-    @classmethod
-    def _json(cls, value: object) -> object:
-        """Parse `[{"id": "corp", "issuer": "https://id.example.org", …}]`."""
-        if not isinstance(value, str):
-            return value
-        try:
-            return json.loads(value)
-        except ValueError:
-            raise ValueError("not JSON: a list of providers (docs/operations.md, Signing in)") from None
-
-    @field_validator("oidc")
-    @classmethod
-    def _each_once(cls, value: list[OidcProvider]) -> list[OidcProvider]:
-        for what in ("id", "issuer"):
-            named = [getattr(provider, what) for provider in value]
-            if twice := sorted({name for name in named if named.count(name) > 1}):
-                raise ValueError(f"the {what} {twice[0]!r} is named twice")
-        return value
-
-    @field_validator("seal_witnesses", mode="before")
-    @classmethod
-    def _witnesses(cls, value: object) -> object:
-        """Parse `file:///volume/seals.jsonl,https://witness.example.org/seals#token=/run/secrets/witness`."""
-        if not isinstance(value, str):
-            return value
-        read = [read_witness(part.strip()) for part in value.split(",") if part.strip()]
-        names = [each.name for each in read]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"the witness {twice[0]} is named twice")
-        return read
-
-    @field_validator("secret_sources", mode="before")
-    @classmethod
-    def _secret_sources(cls, value: object) -> object:
-        """Parse `env,file:/run/secrets,command:/usr/local/bin/get-secret`."""
-        if not isinstance(value, str):
-            return value
-        return [read_source(part.strip()) for part in value.split(",") if part.strip()]
-
-    @field_validator("limits", mode="before")
-    @classmethod
-    def _rules(cls, value: object) -> object:
-        """Parse `tool:charge per_minute=60 at_once=4; provider:openai breaker=50`: limits shared by all workers."""
-        return limits.read(value) if isinstance(value, str) else value
-
-    @field_validator("queues", mode="before")
-    @classmethod
-    def _pairs(cls, value: object) -> object:
-        """Parse `queue=role,queue=role`: the role that decides each queue."""
-        if not isinstance(value, str):
-            return value
-        roles: dict[str, str] = {}
-        for part in filter(None, map(str.strip, value.split(","))):
-            queue, sign, role = map(str.strip, part.partition("="))
-            if not sign or not _NAME.fullmatch(queue) or not _NAME.fullmatch(role):
-                raise ValueError(f"{part!r} is not queue=role, each a name of small letters, digits and _")
-            if queue in roles:
-                raise ValueError(f"the queue {queue!r} is named twice: a queue belongs to one role")
-            roles[queue] = role
-        return roles
-
-    @field_validator("queues")
-    @classmethod
-    def _decided_by_approvers(cls, value: dict[str, str]) -> dict[str, str]:
-        for queue, role in value.items():
-            if role in _OWN_ROLES:
-                raise ValueError(f"the role {role!r} decides nothing: name another role for the queue {queue!r}")
-            # Questions are put to a queue or a role by name.
-            if queue in {*_OWN_ROLES, *value.values()}:
-                raise ValueError(f"{queue!r} names a queue and a role: give the queue another name")
-        return value
-
-    @field_validator("metrics_token")
-    @classmethod
-    def _hard_to_guess(cls, value: str) -> str:
-        if value and not re.fullmatch(r"[!-~]{16,}", value):
-            raise ValueError("use at least 16 letters, digits and signs, without spaces")
-        return value
-
-    @field_validator("data")
-    @classmethod
-    def _absolute(cls, value: Path) -> Path:
-        return Path(os.path.abspath(value.expanduser()))
-
-    @field_validator("agents")
-    @classmethod
-    def _module_names(cls, value: list[str]) -> list[str]:
-        for name in value:
-            if not all(part.isidentifier() for part in name.split(".")):
-                raise ValueError(f"{name!r} is not a module name")
-        return value
-
-    @field_validator("trusted_proxies", "webhook_addresses")
-    @classmethod
-    def _networks(cls, value: list[str]) -> list[str]:
-        for text in [] if value == ["none"] else value:
-            try:
-                ip_network(text, strict=False)
-            except ValueError:
-                raise ValueError(
-                    f"{text!r} is no address or network like 10.0.0.0/8 (`none` for no proxy at all)"
-                ) from None
-        return value
+    metrics_open_to: Literal["nobody", "loopback"] = "nobody"
+    restore_hold: bool = True
+    restore_head: Path | None = None
+    failpoints: str = ""
+    failpoint_dir: Path | None = None
+    call_record: Path | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -322,63 +316,6 @@ class Environment(BaseSettings):
                 "DURABLEAGENTS_FAILPOINTS needs DURABLEAGENTS_FAILPOINT_DIR, where it notes which points have acted"
             )
         return self
-
-    @field_validator("public_url", "otlp_endpoint")
-    @classmethod
-    def _http_address(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"https?://[A-Za-z0-9.\-\[\]:]+(/[A-Za-z0-9._~/\-]*)?", value):
-            raise ValueError("not an address like https://agents.example.org")
-        return value.rstrip("/") if value else None
-
-    @field_validator("trace_url")
-    @classmethod
-    def _trace_viewer(cls, value: str) -> str:
-        bare = value.replace("{trace_id}", "").replace("{span_id}", "")
-        if value and ("{trace_id}" not in value or not re.fullmatch(r"https?://[^\s<>\"'{}\\]+", bare)):
-            raise ValueError("not an address like https://jaeger.example.org/trace/{trace_id}")
-        return value
-
-    @field_validator("passkey_domain")
-    @classmethod
-    def _domain(cls, value: str) -> str:
-        if value and not re.fullmatch(r"localhost|(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*", value):
-            raise ValueError("not a domain like agents.example.org, in small letters and without a port")
-        return value
-
-    @field_validator("push_contact")
-    @classmethod
-    def _contact(cls, value: str) -> str:
-        if value and not re.fullmatch(r"mailto:[^\s@<>]+@[^\s@<>]+|https://[^\s<>]+", value):
-            raise ValueError("not an address like mailto:agents@example.org, or an https address")
-        return value
-
-    @field_validator("email_url")
-    @classmethod
-    def _mail_address(cls, value: str) -> str:
-        """Check `smtp://user:password@host:587` (STARTTLS), `smtps://…:465`, or `smtp+plain://…` without TLS."""
-        try:
-            found = urlsplit(value)
-            is_right = found.scheme in MAIL_PORTS and bool(found.hostname) and (found.port is None or found.port > 0)
-        except ValueError:
-            is_right = False
-        if value and (not is_right or found.path.strip("/") or found.query):
-            raise ValueError("not an address like smtp://user:password@mail.example.org:587 (smtps://, smtp+plain://)")
-        return value
-
-    @field_validator("email_from")
-    @classmethod
-    def _one_address(cls, value: str) -> str:
-        if value and not re.fullmatch(r"[^\s@<>\x00-\x1f]+@[^\s@<>\x00-\x1f]+", value):
-            raise ValueError("not one address like agents@example.org")
-        return value
-
-    @field_validator("report_recipients")
-    @classmethod
-    def _addresses(cls, value: list[str]) -> list[str]:
-        for text in value:
-            if not re.fullmatch(r"[^\s@<>\x00-\x1f]+@[^\s@<>\x00-\x1f]+", text):
-                raise ValueError(f"{text[:80]!r} is no address like audit@example.org")
-        return list(dict.fromkeys(value))
 
     @model_validator(mode="after")
     def _mail_has_a_sender(self) -> Self:

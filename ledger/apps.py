@@ -13,9 +13,8 @@ class LedgerConfig(AppConfig):
         from ledger.verification import registers
         from ledger.verification.accounts import every_account
         from ledger.verification.checks import Acts, HeadCheck, Overrides
-        from ledger.verification.protected import protected_rows
         from ledger.verification.runs import register
 
         register(Overrides, Acts, HeadCheck)
-        registers.register(protected_rows, every_account)
+        registers.register(registers.protected_rows, every_account)
         connection_created.connect(read_every_time, dispatch_uid="ledger.clock.read_every_time")

@@ -13,9 +13,8 @@ from runs.services.starts import turns
 from runs.verification.continuation import Continuation
 from runs.verification.effects import Effects, Undoing
 from runs.verification.messages import CachedReads, Messages, Screened
-from runs.verification.rows import RunFields
+from runs.verification.rows import RunFields, SeenBy
 from runs.verification.snapshots import Checkpoints, Incidents, Signals
-from runs.verification.tags import SeenBy
 from runs.verification.waits import Waits
 
 FEATURES = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -171,91 +172,37 @@ class OneQueue(ApiView):
         return Response(row_of(acts.change(queue, read_body(request, QueueChangeBody), by=self.by)))
 
 
-class QueueClose(ApiView):
-    """Close a queue: until it is opened, nothing is requested or decided there."""
+def _act(summary: str, about: str, body: type[SteerBody], act: Callable[..., Queue]) -> Any:
+    """Return the view of an administrator's act on a queue."""
 
-    permission_classes = [SetsUp]
-    roles = {"POST": ()}
+    class QueueAct(ApiView):
+        __doc__ = about
+        permission_classes = [SetsUp]
+        roles = {"POST": ()}
 
-    @described("Close a queue", QueueRow, body=SteerBody)
-    def post(self, request: Request, queue: str) -> Response:
-        acts.find(queue)
-        why = read_body(request, SteerBody).justification
-        return Response(row_of(acts.close(queue, by=self.by, justification=why)))
+        @described(summary, QueueRow, body=body)
+        def post(self, request: Request, queue: str) -> Response:
+            acts.find(queue)
+            return Response(row_of(act(queue, read_body(request, body), by=self.by)))
 
-
-class QueueOpen(ApiView):
-    """Open a closed queue."""
-
-    permission_classes = [SetsUp]
-    roles = {"POST": ()}
-
-    @described("Open a queue", QueueRow, body=SteerBody)
-    def post(self, request: Request, queue: str) -> Response:
-        acts.find(queue)
-        why = read_body(request, SteerBody).justification
-        return Response(row_of(acts.open_again(queue, by=self.by, justification=why)))
+    return QueueAct.as_view()
 
 
-class QueueRemove(ApiView):
-    """Remove a queue that nothing uses."""
-
-    permission_classes = [SetsUp]
-    roles = {"POST": ()}
-
-    @described("Remove a queue", QueueRow, body=SteerBody)
-    def post(self, request: Request, queue: str) -> Response:
-        acts.find(queue)
-        why = read_body(request, SteerBody).justification
-        return Response(row_of(acts.remove(queue, by=self.by, justification=why)))
+def _said(act: Callable[..., Queue]) -> Callable[..., Queue]:
+    return lambda queue, body, *, by: act(queue, by=by, justification=body.justification)
 
 
-class QueueLimit(ApiView):
-    """Set the most that a person, or a holder of the role, may approve alone."""
-
-    permission_classes = [SetsUp]
-    roles = {"POST": ()}
-
-    @described("Set an approval limit", QueueRow, body=LimitBody)
-    def post(self, request: Request, queue: str) -> Response:
-        acts.find(queue)
-        return Response(row_of(acts.limit(queue, read_body(request, LimitBody), by=self.by)))
-
-
-class QueueLift(ApiView):
-    """Remove an approval limit."""
-
-    permission_classes = [SetsUp]
-    roles = {"POST": ()}
-
-    @described("Remove an approval limit", QueueRow, body=LiftBody)
-    def post(self, request: Request, queue: str) -> Response:
-        acts.find(queue)
-        return Response(row_of(acts.lift(queue, read_body(request, LiftBody), by=self.by)))
-
-
-class QueueProof(ApiView):
-    """Set the proof of identity that approving requires."""
-
-    permission_classes = [SetsUp]
-    roles = {"POST": ()}
-
-    @described("Set required proof", QueueRow, body=ProofBody)
-    def post(self, request: Request, queue: str) -> Response:
-        acts.find(queue)
-        return Response(row_of(acts.prove(queue, read_body(request, ProofBody), by=self.by)))
-
-
-class QueueReasons(ApiView):
-    """Set the reasons offered to approvers."""
-
-    permission_classes = [SetsUp]
-    roles = {"POST": ()}
-
-    @described("Set offered reasons", QueueRow, body=ReasonsBody)
-    def post(self, request: Request, queue: str) -> Response:
-        acts.find(queue)
-        return Response(row_of(acts.offer(queue, read_body(request, ReasonsBody), by=self.by)))
+_CLOSED = "Close a queue: until it is opened, nothing is requested or decided there."
+_LIMITED = "Set the most that a person, or a holder of the role, may approve alone."
+ACTS = {
+    "close": _act("Close a queue", _CLOSED, SteerBody, _said(acts.close)),
+    "open": _act("Open a queue", "Open a closed queue.", SteerBody, _said(acts.open_again)),
+    "remove": _act("Remove a queue", "Remove a queue that nothing uses.", SteerBody, _said(acts.remove)),
+    "limit": _act("Set an approval limit", _LIMITED, LimitBody, acts.limit),
+    "lift": _act("Remove an approval limit", "Remove an approval limit.", LiftBody, acts.lift),
+    "proof": _act("Set required proof", "Set the proof of identity that approving requires.", ProofBody, acts.prove),
+    "reasons": _act("Set offered reasons", "Set the reasons offered to approvers.", ReasonsBody, acts.offer),
+}
 
 
 def row_of(queue: Queue) -> QueueRow:

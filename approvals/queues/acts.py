@@ -466,10 +466,6 @@ def _needed_by(queue: Queue) -> str:
     waits = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True, detail__of=queue.name)
     if waits.exclude(run__state__in=ENDED).exists():
         return "a question is open there"
-    if use := next(
-        (use for ask in features.parts_of_all(lambda each: each.queue_uses) if (use := ask(queue.name))), ""
-    ):
-        return use
     if settings.DURABLEAGENTS.budget_queue == queue.name:
         return "DURABLEAGENTS_BUDGET_QUEUE names it"
     if use := next(

@@ -15,7 +15,8 @@ from typing import Any
 
 from django.db import connection
 
-from ledger.models import AccountRecord, ActRecord, Register
+from ledger.models import AccountRecord, ActRecord, Register, RowCode
+from ledger.protected import Protected, forged_rows, is_coded, name_of, registry, wrong_rows
 from ledger.verification.runs import UNREADABLE, no_sense, snapshot
 
 _BATCH = 200
@@ -178,3 +179,25 @@ class _Reading:
             yield f"the list of {self.of.name} ends at number {self.n}, and should at {self.stands.n}"
         elif self.n and bytes(self.stands.chain) != self.hash:
             yield f"the last record of {self.of.name} is not the one that the list should end with"
+
+
+def protected_rows() -> Listed:
+    """Check every row of every protected table, and every code."""
+    found = [problem for protected in registry.values() for problem in _rows(protected)]
+    codes = RowCode.objects.order_by("table_name", "key")
+    found += [
+        f"code {code.n} of {code.table_name} {code.key} was not written with this installation's key"
+        for code in codes.iterator()
+        if not is_coded(code)
+    ]
+    return Listed("protected rows", codes.count(), "", found)
+
+
+def _rows(protected: Protected) -> Iterator[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT p.proof::text FROM ({protected.proofs_sql()}) p")
+        proofs = [proof for (proof,) in cursor.fetchall()]
+    wrong = dict(wrong_rows(proofs)) | {str(row.pk): True for row in forged_rows(protected)}
+    for key, is_there in wrong.items():
+        row = f"{name_of(protected, key)} ({protected.table} {key})"
+        yield f"{row} was {'added or changed' if is_there else 'deleted'} outside the application"

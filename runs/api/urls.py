@@ -16,7 +16,6 @@ from runs.api import (
 )
 from runs.api.once import answered_once
 from runs.api.versions import OneAgent
-from runs.api.why import RunWhy
 
 answer_repeats_by(answered_once)
 
@@ -24,7 +23,7 @@ urlpatterns = [
     path("runs", views.Runs.as_view(), name="api-runs"),
     path("runs/bulk", starting.BulkStart.as_view(), name="api-runs-bulk"),
     path("runs/<uuid:run_id>", views.OneRun.as_view(), name="api-run"),
-    path("runs/<uuid:run_id>/why", RunWhy.as_view(), name="api-run-why"),
+    path("runs/<uuid:run_id>/why", views.RunWhy.as_view(), name="api-run-why"),
     path("runs/<uuid:run_id>/latest", views.Latest.as_view(), name="api-run-latest"),
     path("runs/<uuid:run_id>/children", views.Children.as_view(), name="api-run-children"),
     path("runs/<uuid:run_id>/log", views.Log.as_view(), name="api-run-log"),

@@ -37,8 +37,8 @@ from ledger.web.api_base import (
 from ledger.web.cursors import closed, numbered
 from ledger.web.roles import AUDITOR, EVERY, INTEGRATOR, OPERATOR, roles
 from ledger.web.seeing.payloads import must_read
+from ledger.web.shapes import Shape
 from runs import features
-from runs.api.fields import fields_in, only
 from runs.api.once import REPLAYED, answered_once
 from runs.api.present import agent_row, load_run_row, log_row, run_rows
 from runs.api.revisions import WAITS_FOR, is_current, revision_of
@@ -49,7 +49,9 @@ from runs.engine.canonical import MAX_VALUE
 from runs.engine.steps.telling import LEVELS
 from runs.fleet import members
 from runs.models import Run, State
+from runs.queries.actions import Reader
 from runs.queries.progress import last_lines
+from runs.queries.run_facts import read_facts
 from runs.queries.run_list import (
     AGES,
     COUNT_TO,
@@ -62,6 +64,7 @@ from runs.queries.run_list import (
     stretch,
     total,
 )
+from runs.queries.why import Why, why
 from runs.services import authority, callbacks, continuation, idempotency, lifecycle, questions, signals
 from runs.services.bodies import AnswerBody, CancelBody, RunFilter, SignalBody, StartBody, SteerRunBody
 from runs.services.budgets.starting import most_of
@@ -490,3 +493,31 @@ def _place(run: Run) -> dict[str, str]:
 
 def _location(run_id: Any) -> dict[str, str]:
     return {"Location": f"/api/v1/runs/{run_id}"}
+
+
+def fields_in(query: Query, shape: type[Shape]) -> frozenset[str] | None:
+    """Return the named fields; None for all. Raises ParseError for an unknown one."""
+    text = query.text("fields")
+    if text is None:
+        return None
+    names = frozenset(text.split(","))
+    if unknown := sorted(names - shape.model_fields.keys()):
+        known = ", ".join(sorted(shape.model_fields))
+        raise ParseError(f"Query parameter 'fields' names {unknown[0][:60]!r}, which is no field here. Known: {known}.")
+    return names
+
+
+def only(row: Shape, names: frozenset[str] | None) -> Any:
+    """Return a row with these fields only."""
+    return row if names is None else {name: value for name, value in row.shown().items() if name in names}
+
+
+class RunWhy(ApiView):
+    """The reasons why a run does not progress, who must act, and which actions the caller may take."""
+
+    roles = READ
+
+    @described("Explain a run's status", Why)
+    def get(self, request: Request, run_id: UUID) -> Response:
+        Query(request)
+        return Response(why(read_facts(run_id), Reader(self.by, roles(request.user))))

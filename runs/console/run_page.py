@@ -38,7 +38,7 @@ from runs.queries.status import Reason, reason_by_state, reason_of
 from runs.queries.tool_cards import ToolCard, cards_of
 from runs.services.settling import agreeing
 from runs.story import Effect, EventLine, Fact, Gate, Story, Talk, Want, folded
-from runs.story.drawn import Drawn
+from runs.story.folded import Drawn
 from runs.story.scale import Scale, place
 from runs.story.transcript import latest
 

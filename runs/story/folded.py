@@ -11,7 +11,7 @@ import gc
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -22,11 +22,13 @@ from django.db import connection
 from ledger.clock import ReadableTime
 from ledger.web.seeing.payloads import Hidden
 from runs.story import Bare, EventLine, Fold, clear_of, doubts, mislabelled, read
-from runs.story.drawn import Drawn
 from runs.story.lines import Stored
 
 MAX_BYTES = 64 * 2**20
 MAX_RUNS = 256
+MAX_PIECES = 600
+MAX_HTML_BYTES = 2**20
+MAX_DOUBTS = 5
 # A refreshed page may go this long without checking all folded rows.
 UNASKED_SECONDS = 5.0
 AT_ONCE = 5000
@@ -71,6 +73,36 @@ class LastEvent(NamedTuple):
 
 
 NOTHING = LastEvent(_FIRST, b"", 0)
+
+
+class Drawn:
+    """Cached HTML of a run's unchanging parts (effects as of their last event, events, messages); nothing with
+    the time, the reader or a form. Thread-safe, because each operation is atomic in the interpreter."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[Hashable, str] = {}
+        self._doubts: dict[int, str] = {}
+        self.bytes = 0
+
+    def get(self, key: Hashable) -> str | None:
+        return self._pieces.get(key)
+
+    def keep(self, key: Hashable, html: str) -> None:
+        """Cache a piece; when there are too many, drop all, because current ones come back with the next view."""
+        if self.bytes + len(html) > MAX_HTML_BYTES or len(self._pieces) >= MAX_PIECES:
+            self._pieces, self.bytes = {}, 0
+        if len(html) * 4 <= MAX_HTML_BYTES:
+            self._pieces[key] = html
+            self.bytes += len(html)
+
+    def doubt(self, seq: int, why: str) -> None:
+        """Note an event that can't be trusted, as long as what was drawn of it is cached."""
+        if len(self._doubts) < MAX_DOUBTS:
+            self._doubts[seq] = why
+
+    @property
+    def doubts(self) -> list[tuple[int, str]]:
+        return sorted(self._doubts.copy().items())
 
 
 @dataclass

@@ -27,7 +27,7 @@ from runs.services.budgets import prices
 from runs.services.families import ends, wishes
 from runs.services.late_results import hand_in, lost_worker, note_unrecorded
 from runs.services.starts import turns
-from runs.workers import failover, starts, timers
+from runs.workers import failover, timers
 
 T = TypeVar("T")
 log = logging.getLogger("runs.workers.housekeeping")
@@ -218,7 +218,7 @@ def _look_around() -> int:
     if is_time_up:
         timers.ask_for_time()
     told = max(timers.tell_parents(), wishes.align()) if are_children else 0
-    return max(told, starts.sweep()) if are_starts else told
+    return max(told, timers.sweep_starts()) if are_starts else told
 
 
 def _tell_of(ended: list[UUID]) -> None:

@@ -22,6 +22,7 @@ from runs.services import halted_time
 from runs.services.budgets import raising
 from runs.services.command import is_busy, locked, mark_overdue
 from runs.services.families import ends
+from runs.services.starts import turns
 from runs.services.wakeups import NOTIFY_SQL
 from runs.workers import failover
 
@@ -243,3 +244,11 @@ def _expire(wait_id: UUID, run_id: UUID) -> None:
         return
     act = features.handler(lambda each: each.on_wait_due, wait.kind) or mark_overdue
     act(head, run, wait, now, SWEEPER)
+
+
+def sweep_starts() -> int:
+    """Start queued runs that are due and end late starts; return how many runs the more frequent checks found."""
+    return max(
+        act_on_each(turns.ended, turns.pass_on, "it has ended, and others are queued behind it"),
+        act_on_each(turns.late, turns.give_up, "it was to have begun by now"),
+    )

@@ -11,16 +11,19 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from ledger.actors import Actor
+from ledger.append import acted
+from ledger.change_control import two_person
 from ledger.clock import database_now
 from ledger.errors import InvalidInput
 from ledger.protected import ChangedOutside, wrong_in
 from runs.engine.agents import Agent
 from runs.engine.assistants import SCRIPTED, Assistant
-from runs.engine.budget import Price, Route
+from runs.engine.budget import Price, Route, usd_of
 from runs.models import Price as PriceRow
 from runs.protected import PRICE
 
@@ -155,3 +158,16 @@ def ship(prices: Iterable[tuple[str, tuple[int, int]]] = SHIPPED.items()) -> int
     for model, (usd_micro_in, usd_micro_out) in new:
         add_price(model, usd_micro_in=usd_micro_in, usd_micro_out=usd_micro_out, by=SHIPPED_BY)
     return len(new)
+
+
+@two_person("prices", needs="runs.add_price", moving=frozenset({"valid_from"}))
+@transaction.atomic
+def set_price(
+    model: str, *, usd_micro_in: int, usd_micro_out: int, valid_from: datetime | None = None, by: Actor
+) -> PriceRow:
+    """Set and record a model's price from a time on (default: now), in micro-dollars per million tokens."""
+    row = add_price(model, usd_micro_in=usd_micro_in, usd_micro_out=usd_micro_out, valid_from=valid_from, by=by.ref)
+    after = {"usd_in": usd_of(row.usd_micro_in), "usd_out": usd_of(row.usd_micro_out)}
+    after["begins"] = "at once" if valid_from is None else row.valid_from.isoformat()
+    acted("price", by=by, subject=row.model, after={**after, "valid_from": row.valid_from.isoformat()})
+    return row

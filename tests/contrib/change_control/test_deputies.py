@@ -21,7 +21,7 @@ from durableagents.contrib.change_control import services as changes
 from durableagents.contrib.change_control.verify import check_changes
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
-from ledger.verification.protected import protected_rows
+from ledger.verification.registers import protected_rows
 from tests.contrib.change_control.test_rule_changes import agreed, anna, bert, guarded, proposed
 from tests.integration.approvals.setup import WHY, asked, say, somebody
 from tests.integration.runs.stage import Stage

@@ -43,10 +43,10 @@ from ledger.change_control import FAMILIES, OTHER_NEEDS, Guarded, acts
 from ledger.change_control import agreed as everybody_agreed
 from ledger.errors import Forbidden, InvalidInput, JustificationRequired, Proposed
 from ledger.models import ActRecord
-from ledger.verification.protected import protected_rows
+from ledger.verification.registers import protected_rows
 from runs.engine.limits import Rule
 from runs.models import Price
-from runs.services.budgets.pricing import set_price
+from runs.services.budgets.prices import set_price
 from tests.integration.approvals.setup import WHY, signed_in, somebody
 from tests.integration.runs.stage import Stage, at_once
 from tests.rewriting import rewrite

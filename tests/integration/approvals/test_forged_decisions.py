@@ -42,8 +42,7 @@ from ledger.append import acted
 from ledger.clock import database_now
 from ledger.errors import InvalidInput
 from ledger.models import Json
-from ledger.verification.protected import protected_rows
-from ledger.verification.registers import verify_registers
+from ledger.verification.registers import protected_rows, verify_registers
 from ledger.web.roles import is_role
 from runs.journal.asked.queues import QUEUES
 from runs.models import Run, Wait

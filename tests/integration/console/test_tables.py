@@ -32,8 +32,7 @@ from runs.queries.status import REASONS, reason_of, status_of
 from runs.services import authority
 from runs.services.reconciling import VERDICTS
 from runs.story import findings, line_of
-from runs.story.drawn import Drawn
-from runs.story.folded import Opened
+from runs.story.folded import Drawn, Opened
 from runs.story.rows import Row, RowKind
 from runs.story.scale import Placed
 from tests.cases import each_case

@@ -23,7 +23,7 @@ from durableagents.models import OwnTag
 from ledger.clock import database_now
 from ledger.models import ActRecord, Coded, RowCode
 from ledger.protected import ChangedOutside, Protected, check, is_changed_outside, registry, seal
-from ledger.verification.protected import protected_rows
+from ledger.verification.registers import protected_rows
 from runs.models import BudgetDefault, Price
 from tests.tampering import tamper
 

@@ -17,7 +17,7 @@ from runs.models import Run
 from runs.services import lifecycle
 from runs.services.starts import keys, turns
 from runs.services.starts.keys import Begun, Delivery, KeyTaken, Wanted
-from runs.workers import starts
+from runs.workers import timers
 from tests.integration.runs.stage import Stage, at_once, dump, events, fresh, kinds, now, overrides, problems
 from tests.tiers import many
 from tests.world import OLGA, Notes, Toolbox, agent_of
@@ -183,7 +183,7 @@ ENDS: dict[str, Callable[[Stage, Run], Any]] = {
 
 def late(run: Run) -> None:
     Run.objects.filter(pk=run.pk).update(start_before=now() - timedelta(seconds=1))
-    starts.sweep()
+    timers.sweep_starts()
 
 
 @pytest.mark.parametrize("how", ENDS)
@@ -197,10 +197,10 @@ def test_the_next_is_let_in_whoever_ends_a_run_and_also_after_a_crash(
     ENDS[how](stage, first)
     monkeypatch.undo()
     assert fresh(first).ended_at is not None
-    starts.sweep()
+    timers.sweep_starts()
     assert not fresh(second).is_queued and fresh(second).ready_at is not None
     assert turns.ended() == [] and len(events(second, e.RunAdmitted)) == 1
-    starts.sweep()
+    timers.sweep_starts()
     assert len(events(second, e.RunAdmitted)) == 1 and drive(stage) == "completed"
 
 
@@ -263,14 +263,14 @@ def test_a_run_begins_at_its_time_and_not_before_whatever_is_done_to_it(name: st
 
 def test_a_run_that_has_not_begun_in_time_ends_with_the_reason(name: str, stage: Stage) -> None:
     run = run_of(name, key="", start_before=now() + timedelta(seconds=60))
-    starts.sweep()
+    timers.sweep_starts()
     assert state(run) == "pending"
     Run.objects.filter(pk=run.pk).update(start_before=now() - timedelta(microseconds=1))
     assert stage.claim() == [], "no worker begins it in the moment before somebody looks"
-    assert starts.sweep() == 1 and state(run) == "cancelled"
+    assert timers.sweep_starts() == 1 and state(run) == "cancelled"
     (told,) = events(run, e.RunCancelled)
     assert "it was to begin before" in told.payload["justification"] and told.by == "system:sweeper"
-    assert starts.sweep() == 0
+    assert timers.sweep_starts() == 0
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_starts_and_ends_and_retries_that_cross_leave_one_that_lives_and_none_be
         assert set(answers) <= {Begun, Run, bool, IllegalTransition, keys.KeyBusy}, (round_, answers)
         assert Run.objects.filter(ended_at__isnull=True, is_queued=False).count() == 1
         for _ in range(8):
-            starts.sweep()
+            timers.sweep_starts()
             drive(stage)
         assert not Run.objects.filter(ended_at__isnull=True).exists(), "none is left behind"
     sound(*Run.objects.all())

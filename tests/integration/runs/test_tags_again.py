@@ -11,7 +11,7 @@ from django.db import ProgrammingError
 from ledger.verification.runs import verify
 from runs.models import Run, RunTag
 from runs.services import lifecycle
-from runs.verification.tags import SeenBy
+from runs.verification.rows import SeenBy
 from tests.conftest import database_urls
 from tests.integration.runs.stage import Stage
 from tests.integration.runs.test_rights import acting_as
