@@ -311,7 +311,6 @@ class Launcher:
         return {
             **os.environ,
             "PYTHONUNBUFFERED": "1",
-            "DJANGO_SETTINGS_MODULE": "durableagents.settings",
             "DURABLEAGENTS_DATA": str(self.data),
             **self.companion.environment,
             "DURABLEAGENTS_DRAIN_SECONDS": str(STEP_SECONDS),

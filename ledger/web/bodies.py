@@ -33,6 +33,10 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class NoBody(Strict):
+    """An empty body."""
+
+
 Justification = Annotated[str, Field(max_length=MAX_JUSTIFICATION, description="Reason for the act, recorded with it.")]
 
 

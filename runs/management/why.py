@@ -36,5 +36,5 @@ def lines(run_id: UUID, _: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _inert(text: str) -> str:
-    """Return the text in printable ASCII, with control characters as numbers."""
-    return json.dumps(text)[1:-1].replace('\\"', '"')
+    """Return the text with characters that don't print as numbers."""
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)

@@ -110,5 +110,5 @@ def _usable(row: SetupLink | None) -> SetupLink:
     if row.expires_at <= database_now():
         raise links.EndedLink("has expired. Run `manage.py setup_link` for another")
     if not is_open():
-        raise links.EndedLink("is needed no longer: the installation has an administrator. Sign in")
+        raise links.EndedLink("is no longer needed: the installation has an administrator. Sign in")
     return row

@@ -30,7 +30,7 @@ tries = throttle.Allowance("own password", limit=5, window_seconds=300)
 
 
 class OtherMeanwhile(DurableAgentsError):
-    status, code, title = 409, "account-changed-meanwhile", "Your account is another by now"
+    status, code, title = 409, "account-changed-meanwhile", "Your account has changed meanwhile"
 
     def __init__(self) -> None:
         super().__init__(

@@ -12,9 +12,10 @@ from approvals.api.present import approval_rows
 from approvals.api.schemas import ApprovalRow, DelegationRow, InquiryRow
 from approvals.api.views import shown_one
 from durableagents.contrib.casework import delegations, inquiries
-from durableagents.contrib.casework.claims import ClaimBody, NoBody, claim, release
+from durableagents.contrib.casework.claims import ClaimBody, claim, release
 from durableagents.contrib.casework.common import AnswerBody, DelegationBody, InquiryBody
 from ledger.web.api_base import ApiView, described, read_body
+from ledger.web.bodies import NoBody
 from ledger.web.roles import EVERY, roles
 from runs.services.bodies import SteerBody
 

@@ -36,10 +36,6 @@ class ClaimBody(Strict):
     take_over: ClaimId = None
 
 
-class NoBody(Strict):
-    """An empty body."""
-
-
 class Claimed(DurableAgentsError):
     """All places on the approval are taken."""
 

@@ -15,10 +15,11 @@ from approvals.brief import ApprovalDetail, load_approval_detail
 from approvals.cases.views import DecidersPage
 from approvals.views import Deciding, InboxPage
 from durableagents.contrib.casework import delegations, inquiries
-from durableagents.contrib.casework.claims import ClaimBody, NoBody, claim, release
+from durableagents.contrib.casework.claims import ClaimBody, claim, release
 from durableagents.contrib.casework.common import AnswerBody, DelegationBody, InquiryBody
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
+from ledger.web.bodies import NoBody
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import actor, ordered, roles
 from runs.services.bodies import SteerBody

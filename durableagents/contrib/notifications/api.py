@@ -20,6 +20,7 @@ from durableagents.contrib.notifications.models import Delivery
 from durableagents.contrib.notifications.preferences import PreferenceBody, PreferenceRow
 from durableagents.contrib.notifications.queries import DeliveryPage, DeliveryRow, find_deliveries, may_read_log
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.bodies import NoBody
 from ledger.web.cursors import placed
 from ledger.web.roles import AUDITOR, EVERY, OPERATOR, roles
 from ledger.web.shapes import TestRequested
@@ -55,8 +56,9 @@ class Test(NotificationView):
 
     roles = {"POST": EVERY}
 
-    @described("Test your notifications", TestRequested, status=202)
+    @described("Test your notifications", TestRequested, status=202, body=NoBody)
     def post(self, request: Request) -> Response:
+        read_body(request, NoBody)
         preferences.request_test(by=self.by)
         return Response(TestRequested.of(None, requested=True), status=202)
 
@@ -152,7 +154,8 @@ class ChannelTest(NotificationView):
 
     roles = {"POST": ()}
 
-    @described("Test a channel", TestRequested, status=202)
+    @described("Test a channel", TestRequested, status=202, body=NoBody)
     def post(self, request: Request, channel_id: int) -> Response:
+        read_body(request, NoBody)
         channels.request_test(channel_id, by=self.by)
         return Response(TestRequested.of(None, requested=True), status=202)

@@ -231,7 +231,7 @@ def record(row: Device, outcome: Outcome) -> None:
     if live is None:
         return
     if outcome.is_gone:
-        _end(live, f"its push service knows it no more: {outcome.why}")
+        _end(live, f"its push service no longer knows it: {outcome.why}")
     elif outcome.state == "sent":
         live.told_at = database_now()
         live.save(update_fields=["told_at"])

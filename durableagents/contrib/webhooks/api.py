@@ -16,6 +16,7 @@ from durableagents.contrib.webhooks import queries, services
 from durableagents.contrib.webhooks.models import Message, Webhook
 from durableagents.contrib.webhooks.services import ReplayBody, SecretBody, WebhookBody, WebhookChangeBody
 from ledger.web.api_base import ApiView, Query, described, read_body
+from ledger.web.bodies import NoBody
 from ledger.web.fields import ActorName, IsAuthentic, Rows
 from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.shapes import Page, Shape, TestRequested
@@ -190,9 +191,10 @@ class Tests(ApiView):
     permission_classes = [OrAdmin]
     roles = {"POST": ()}
 
-    @described("Test a webhook", TestRequested, status=202, also=(409,))
+    @described("Test a webhook", TestRequested, status=202, body=NoBody, also=(409,))
     def post(self, request: Request, webhook_id: int) -> Response:
         """Send a test message. Administrators only."""
+        read_body(request, NoBody)
         services.test(webhook_id, by=self.by)
         return Response(TestRequested.of(None, requested=True), status=202)
 

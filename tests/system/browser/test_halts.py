@@ -149,7 +149,7 @@ def comes_to_a_stand(page: Page, told: Locator, site: Site, yard: Yard, first: s
     holds_up(page)
     yard.lets["second, packed"].set()
     expect(told.locator("header .chip")).to_have_text("confirmed")
-    expect(told).to_contain_text("The worker has confirmed. Nothing starts.")
+    expect(told).to_contain_text("The worker has confirmed. Nothing that it covers starts.")
     call = told.locator("tr", has_text="tool:hand_over")
     expect(call).to_contain_text(first[:8])
     expect(call).to_contain_text("300 s")
