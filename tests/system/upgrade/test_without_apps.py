@@ -23,11 +23,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils.crypto import get_random_string
 password = get_random_string(20)
-User.objects.create_superuser("olga", password=password).groups.add(1)
+olga = User.objects.create_superuser("olga", password=password)
 client = Client(HTTP_HOST="localhost")
 given = {"username": "olga", "password": password}
 assert client.post("/login", given | {"password": "another"}).status_code == 400
-pages = [client.get("/login"), client.post("/login", given)]
+pages = [client.get("/login"), client.post("/login", given), client.get("/runs")]
+olga.groups.add(1)
 paths = ("/", "/runs", "/inbox", "/queues", "/api/v1/me", "/reference", "/admin/password_change/", "/admin/auth/user/")
 pages += [client.get(path) for path in paths]
 pages += [client.post("/logout"), client.get("/")]
@@ -88,7 +89,7 @@ def test_apps_are_left_out_and_put_back(postgres: Mapping[str, str], django_db_s
         assert migrated("all") == "", "a new database"
         assert run(urls, tmp_path, "all", "manage.py", "check") == "System check identified no issues (0 silenced)."
         signed_in = run(urls, tmp_path, "all", "-c", _SIGN_IN)
-        assert signed_in == "[200, 302, 200, 200, 200, 200, 200, 200, 200, 200, 302, 302]", signed_in
+        assert signed_in == "[200, 302, 403, 200, 200, 200, 200, 200, 200, 200, 200, 302, 302]", signed_in
         assert migrated("restore_hold") == "", "the apps come later, but for one that needs halts"
         rest = f"{REMOVABLE},restore_hold"
         assert "SQL differs" in run(urls, tmp_path, rest, "-c", _MISFIT)
