@@ -610,7 +610,9 @@ async def test_all_pages_of_a_process_are_one_look_and_none_is_made_without_them
     ears = Ears(in_thread)
     async with ears.open(UUID(int=1)), ears.open(UUID(int=1)), ears.open(UUID(int=2)):
         await asyncio.wait_for(enough.wait(), 10)
-    assert looks[:4] == [("listen", 2), ("said", 2), ("said", 2), ("said", 2)], "an outage is got over"
+    assert looks[:4] == [("listen", 2), ("live_output_of", 2), ("live_output_of", 2), ("live_output_of", 2)], (
+        "an outage is got over"
+    )
     seen = len(looks)
     await asyncio.sleep(0.1)
     assert len(looks) <= seen + 1 and ears._look is not None and ears._look.done()
