@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NoReturn, Protocol, runtime_checkable
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -415,7 +415,7 @@ def _terms(visit: Visit, time: Time, timing: QueueTiming | None) -> Terms:
     """Return the terms from the code's settings and the queue's. Raises ValueError for a deadline out of range."""
     now = visit.journal.now()
     if timing is None:
-        return Terms(deadline_in(now, time.span))
+        return Terms(deadline_in(now, time.within if isinstance(time.within, timedelta) else time.span))
     try:
         terms = timing.settle(now, time)
         in_range(terms.deadline)

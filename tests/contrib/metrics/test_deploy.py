@@ -147,7 +147,8 @@ def test_prometheus_scrapes_and_evaluates_all_rules(
         assert target["health"] == "up", target["lastError"]
         rules = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
         assert rules and [rule for rule in rules if rule["health"] == "err"] == []
-        (found,) = ask("query?query=durableagents_effects_total%7Btool%3D%22order%22%7D")["result"]
+        query = "query?query=durableagents_effects_total%7Btool%3D%22order%22%7D"
+        (found,) = eventually(lambda: (ask(query) or {}).get("result"), "the effects of a tool")
         assert float(found["value"][1]) > 0
     finally:
         server.terminate()

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from durableagents.contrib.calendars.terms import QueueTiming
 from ledger import events as e
 from runs.engine import memory
 from runs.engine.agents import Agent
@@ -20,6 +19,7 @@ from runs.engine.canonical import keyed_hasher
 from runs.engine.content.hooks import Screen
 from runs.engine.content.reads import NoReads, Reads
 from runs.engine.driver import Driver
+from runs.engine.gating.timing import QueueTiming
 from runs.engine.limits import Limits
 from runs.engine.memory import MemoryJournal, MemoryRun, MemoryWait
 from runs.engine.pipeline import GUARDS
@@ -70,6 +70,7 @@ class Story:
     limits: Limits = field(default_factory=Limits)
     policies: Policies = field(default_factory=NoPolicies)
     queues: Collection[str] | None = None
+    queue_timing: QueueTiming | None = None
     generation: int = 0  # number of migrations
     heard: list[str] | None = None  # collects live model output, as if someone watched the run
 
@@ -106,7 +107,7 @@ class Story:
             limits=self.limits,
             policies=self.policies,
             queues=self.queues,
-            queue_timing=QueueTiming(),
+            queue_timing=self.queue_timing,
             limit_patience=0.0,
             overhear=lambda *place: nullcontext(None if self.heard is None else self.heard.append),
         )

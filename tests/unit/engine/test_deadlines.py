@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from durableagents import Context, End, Gate, Pending, ReplayClass, ToolCall, WorkingHours, tool
+from durableagents.testing.family import DeclaredTiming
 from ledger import events as e
 from runs.engine.errors import DefinitionError
 from runs.engine.journal import WaitSpec
@@ -92,7 +93,7 @@ async def test_a_gate_says_what_comes_when_nobody_answers_and_the_plan_stays_wha
         async def node(state: Notes, ctx: Context, more: Any = more) -> End:
             return await asks(ctx, **more)
 
-        story = Story(agent_of(node, name="asker"))
+        story = Story(agent_of(node, name="asker"), queue_timing=DeclaredTiming())
         assert await story.drive() == "parked"
         ((_, wait),) = story.waiting("approval")
         timed = story.events(e.ApprovalTimed)
