@@ -7,7 +7,7 @@ from durableagents.contrib.limits import services as services  # its acts can ne
 from durableagents.contrib.limits.budget_verify import Charges, check_shared_budgets
 from durableagents.contrib.limits.metrics import read_metrics
 from durableagents.contrib.limits.permits import WorkerLimits
-from durableagents.contrib.limits.queries import limit_reason
+from durableagents.contrib.limits.status import limit_reason
 from runs.features import Feature, PromptSweep
 from runs.models import Wait
 

@@ -1,0 +1,33 @@
+"""The limit or circuit breaker for which a run waits, as the reason for its status."""
+
+from __future__ import annotations
+
+from runs.queries.display import detail_text, name_of
+from runs.queries.run_facts import RunFacts
+from runs.queries.sentences import wait_sentence
+from runs.queries.status import OPERATORS, SYSTEM, FeatureReason, own_reason
+
+_HELD = {
+    "breaker": "its circuit breaker is open",
+    "rate": "its call rate limit is reached",
+    "at_once": "its limit of concurrent calls is reached",
+    "asked": "the system asked to be called later",
+    "changed": "its limit was changed outside the application, and an administrator has to confirm it",
+}
+
+
+def limit_reason(facts: RunFacts) -> FeatureReason | None:
+    """Return the limit or circuit breaker for which a run waits; None if it waits for neither."""
+    wait, limit = facts.wait, detail_text(facts.wait, "limit")
+    if wait is None or not limit or own_reason(facts) != "timer":
+        return None
+    why = detail_text(wait, "why")
+    is_breaker = why == "breaker"
+    text = f"“{name_of(wait)}” waits for {limit}: {_HELD.get(why, 'it is limited')}"
+    return FeatureReason(
+        reason="breaker" if is_breaker else "limit",
+        sentence=wait_sentence(facts, text),
+        who=OPERATORS if is_breaker else SYSTEM,
+        since=wait.opened_at,
+        until=wait.deadline,
+    )
