@@ -48,10 +48,8 @@ def can_look(user: User) -> bool:
 
 def wrong(field: str, problem: str, fix: str, called: str = "") -> InvalidInput:
     """Return the error for one wrong field. `called` is its label, if its name isn't clear."""
-    subject = called or field
-    return InvalidInput(
-        f"{subject[:1].upper()}{subject[1:]} {problem}.", errors=[{"field": field, "problem": problem, "fix": fix}]
-    )
+    told = f"Invalid input: {called or field} {problem}."
+    return InvalidInput(told, errors=[{"field": field, "problem": problem, "fix": fix}])
 
 
 class Unchanged(InvalidInput):

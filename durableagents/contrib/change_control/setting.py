@@ -115,5 +115,5 @@ def _count_able(needs: str) -> int:
 
 def _wrong(problem: str, fix: str) -> InvalidInput:
     return InvalidInput(
-        f"The choice of rules {problem}.", errors=[{"field": "families", "problem": problem, "fix": fix}]
+        f"Invalid input: families {problem}.", errors=[{"field": "families", "problem": problem, "fix": fix}]
     )

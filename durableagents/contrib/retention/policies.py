@@ -132,4 +132,4 @@ def check_text(field: str, text: str) -> None:
 
 
 def wrong(field: str, problem: str, fix: str) -> InvalidInput:
-    return InvalidInput(f"{field.capitalize()} {problem}.", errors=[{"field": field, "problem": problem, "fix": fix}])
+    return InvalidInput(f"Invalid input: {field} {problem}.", errors=[{"field": field, "problem": problem, "fix": fix}])

@@ -375,7 +375,7 @@ def test_how_far_it_may_go_is_set_by_two_people_where_two_set_queues(guarded: No
 def test_bounds_that_say_half_of_it_are_refused(stage: Stage, said: dict[str, Any], field: str) -> None:
     admin = boss()
     allowed(admin)
-    with pytest.raises(InvalidInput, match=f"^{field.capitalize()} "):
+    with pytest.raises(InvalidInput, match=f"^Invalid input: {field} "):
         allowed(admin, **({"days": 0} | said))
     with pytest.raises(InvalidInput, match="as it was"):
         allowed(admin)
