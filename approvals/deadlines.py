@@ -56,7 +56,7 @@ class MissedDeadline:
 
 @dataclass(frozen=True, slots=True)
 class DeadlineTexts:
-    """What pages say about an approval's time, in sentences that may be empty. `is_halted`: its run and clock are."""
+    """Sentences about an approval's time, for pages; each may be empty. `is_halted`: its run and clock are."""
 
     counted: str = ""
     then: str = "If nobody decides by then, it is rejected."

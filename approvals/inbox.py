@@ -112,7 +112,7 @@ class Item:
 
     @property
     def time(self) -> DeadlineTexts:
-        """What is said about its time."""
+        """Sentences about its time."""
         return deadlines().texts(self.approval)
 
 

@@ -1,4 +1,4 @@
-"""What an approval must prove before it counts. An app checks that it does."""
+"""Proof that an approval needs before it counts. An app checks it."""
 
 from __future__ import annotations
 

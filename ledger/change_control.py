@@ -82,8 +82,8 @@ def _propose_nothing(act: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, A
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeControl:
-    """What an app answers; by default no change needs a second person. `hold` keeps what `is_guarded` returns until the
-    transaction ends. `propose` stores what a call would do, and returns the change's id; it raises what the act
+    """The answers of an app; by default no change needs a second person. `hold` keeps the answer of `is_guarded` until
+    the transaction ends. `propose` stores what a call would do, and returns the change's id; it raises what the act
     raises, and Forbidden. `find` returns a proposed change, also one that is over."""
 
     is_guarded: Callable[[str], bool] = lambda family: False

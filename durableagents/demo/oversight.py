@@ -1,8 +1,7 @@
-"""What administrators say of the demo's queue for refunds, so that all of it is there to be tried: a calendar, deadlines,
-reasons, limits, what a yes has to show, how far the same again may be allowed, a deputy and a policy.
+"""Settings of the demo's queue for refunds, so that all of them can be tried: reasons, limits, proof, and those of apps.
 
-Each is an act like an administrator's, on record with its reason. It is done once: whatever someone has said of the
-same since, or has taken away, stays as they left it. A start that is killed in the middle is gone on with by the next.
+Each is set once, by an act on record; what people have changed or removed since stays so. A start that was killed
+halfway is completed by the next.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ _REASONS = [
 
 
 def put_oversight() -> None:
-    """What nobody has said anything about yet. What can't be said is told on the terminal, and keeps nothing else from
-    being said."""
+    """Set what nobody has set yet. A refusal is printed, and stops no other setting."""
     queue = Queue.objects.filter(name=QUEUE, role=QUEUES[QUEUE], state=Queue.State.OPEN).first()
     if queue is None:  # someone has closed, removed or given it away, or made one of that name
         return
@@ -48,7 +46,7 @@ def put_oversight() -> None:
 
 
 def _wanted() -> Iterator[tuple[str, Callable[[], object]]]:
-    """What is still to be said, in its order: each with its name and the act."""
+    """Yield the settings that are still missing, in order: name and act."""
     of_queue = {(act.action, act.subject) for act in ActRecord.objects.filter(queue=QUEUE)}
     actions = {action for action, _ in of_queue}
     if "queue_reasons" not in actions:

@@ -150,9 +150,9 @@ def post(
         connection.close()
 
 
-def one_line(text: str) -> str:
-    """Return the first characters of untrusted text as one harmless line."""
-    return "".join(f"[{piece.text}]" if piece.is_mark else piece.text for piece in line_pieces(text, MAX_KEPT_BYTES))
+def one_line(text: str, most: int = MAX_KEPT_BYTES) -> str:
+    """Return at most `most` characters of untrusted text as one line with everything visible."""
+    return "".join(f"[{piece.text}]" if piece.is_mark else piece.text for piece in line_pieces(text, most))
 
 
 def _skip_for_now(server: str) -> None:

@@ -48,7 +48,7 @@ POINTS = {
 
 
 class DeclaredTiming:
-    """What gates declare about time. A story has no queues with rules of their own, and every hour counts."""
+    """Rules about time from gates alone. A story has no queues with rules of their own, and every hour counts."""
 
     def settle(self, now: datetime, time: Time) -> Terms:
         """Return the terms of an approval requested now."""

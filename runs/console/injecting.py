@@ -25,7 +25,7 @@ _ACTS = {"resume": "Resumed.", "retry": "Retried."}
 
 
 class _Form(BaseModel):
-    """What the page sends."""
+    """The form of the page."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     patch: Patch | None = None

@@ -1,4 +1,4 @@
-"""What a run's waits and node are called, and which wait comes first."""
+"""Names of a run's waits and node, and the order of waits."""
 
 from __future__ import annotations
 

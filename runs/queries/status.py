@@ -98,7 +98,7 @@ OPERATORS = people(OPERATOR)
 
 
 class RunStatus(Shape):
-    """What a run does, or why it does not continue."""
+    """The activity of a run, or the reason why it does not continue."""
 
     state: State = Field(description="State of the run.")
     reason: Reason = Field(description="Stable code of the reason.")

@@ -1,4 +1,4 @@
-"""What a run looks like, and the pieces of its page. And what a wait says of itself, whatever is in its detail."""
+"""Template tags of a run's status, the pieces of its page, and the text of a wait, whatever its detail holds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def log_text(line: LogLine) -> SafeString:
 
 @register.filter
 def named(wait: Wait | None) -> str:
-    """What is waited for: title, tool, or at least the kind."""
+    """Return what is waited for: title, tool, or at least the kind."""
     return display.name_of(wait)
 
 
@@ -140,7 +140,7 @@ def timeline_row(context: template.Context, placed: Placed) -> SafeString:
 
 @register.simple_tag
 def undoable(run: Run) -> Preview | None:
-    """What a cancel would have to say something about; None where there is nothing, or nobody can read it."""
+    """Return the effects that a cancel has to decide about; None if there are none or they are unreadable."""
     found = effects_to_decide(run)
     if found is None or reads(run.pk):
         return found
@@ -164,13 +164,13 @@ def row_words(card: Card) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def why(context: template.Context) -> SafeString:
-    """Why nothing moves in the run that the page is about, or what does."""
+    """Return why the page's run does not move, or what moves it."""
     return statuses.sentence_of(context["d"])
 
 
 @register.filter
 def assigned_why(assigned: Mapping[str, Any]) -> str:
-    """Why a ramp gave the run its version."""
+    """Return why a ramp gave the run its version."""
     side = "the newer side" if assigned["is_new"] else "the older side"
     return f"{side}, {WHY.get(assigned['why'], assigned['why'])}"
 
@@ -182,19 +182,19 @@ def called(field: str) -> str:
 
 @register.filter
 def cap_changes(record: Any) -> list[str]:
-    """What an act made of a run's caps, as its record says it: cap by cap."""
+    """Return the caps that an act set, one text each, from its record."""
     return budgets.changes(record.before, record.after)
 
 
 @register.simple_tag
 def verbs(acts: Mapping[str, Offer]) -> dict[str, statuses.Verb]:
-    """What the reader may do to the run now, as `why` tells it."""
+    """Return the actions that the reader may do to the run now."""
     return {name: verb for name, verb in statuses.VERBS.items() if acts[name].allowed}
 
 
 @register.filter
 def not_now(acts: Mapping[str, Offer]) -> list[tuple[str, str]]:
-    """What the reader might do to the run, but not as it stands; and why not."""
+    """Return the actions that the run's state does not allow now, with the reasons."""
     return [
         (statuses.VERBS[name].label, offer.why_not)
         for name, offer in acts.items()

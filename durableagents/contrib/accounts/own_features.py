@@ -1,4 +1,4 @@
-"""What this app adds. Pages and libraries are imported when they are used: workers don't load them."""
+"""The feature of this app. Pages and libraries are imported when they are used: workers don't load them."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def _choices() -> list[tuple[str, str]]:
 
 
 class InviteForm(forms.Form):
-    """Whom to invite, with which roles."""
+    """An invitation: the address, and the roles."""
 
     username = forms.CharField(label="User name", max_length=150)
     email = forms.EmailField(label="E-mail")

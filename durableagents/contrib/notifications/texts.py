@@ -19,7 +19,7 @@ from approvals.queues.standing import asked_in
 from durableagents.contrib.notifications.addressing import zone_of
 from durableagents.contrib.notifications.kinds import KINDS
 from durableagents.contrib.notifications.recipients import INQUIRIES, Subject
-from ledger.web.text_safety import line_pieces
+from durableagents.outgoing.http import one_line
 from runs.models import Wait
 
 MAX_LENGTH = 160
@@ -42,8 +42,7 @@ class Text:
 
 def harmless(text: object, length: int = MAX_LENGTH) -> str:
     """Return untrusted text as one line with everything visible and no links."""
-    drawn = "".join(f"[{piece.text}]" if piece.is_mark else piece.text for piece in line_pieces(str(text), length))
-    return _DOTS.sub("[.]", drawn.replace("://", "[:]//").replace("@", "[at]"))
+    return _DOTS.sub("[.]", one_line(str(text), length).replace("://", "[:]//").replace("@", "[at]"))
 
 
 def text_of(subject: Subject, zone: str = "UTC") -> Text:

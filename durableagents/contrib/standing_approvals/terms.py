@@ -1,4 +1,4 @@
-"""What a standing approval may cover, by its queue's limits, and what a question asks of one. Pure."""
+"""Limits of standing approvals, and the question that one is asked. Pure."""
 
 from __future__ import annotations
 

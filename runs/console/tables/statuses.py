@@ -1,4 +1,4 @@
-"""How a run's status looks in the console: label, tone and list text, and the page's sentence, by the reason that
+"""A run's status in the console: label, tone and list text, and the page's sentence, by the reason that
 `runs/queries/status.py` gives. Everything from outside goes through `visible`, `datum` or `escape`."""
 
 from __future__ import annotations
