@@ -1,24 +1,19 @@
-"""Web Push (RFC 8030): encryption of messages (RFC 8291 over RFC 8188, aes128gcm) and this installation's key
-(VAPID, RFC 8292)."""
+"""Web Push (RFC 8030): encrypted messages (RFC 8291) and this installation's key (VAPID, RFC 8292)."""
 
-# Own code, tested against the RFC's example: libraries bring an HTTP client, and messages must go through the one that
+# http-ece and py-vapid are what pywebpush is made of. Its HTTP clients are not used: messages go through the one that
 # checks addresses (durableagents/outgoing/http.py).
 
 from __future__ import annotations
 
 import base64
-import json
-import secrets
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import http_ece
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -27,14 +22,15 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from django.conf import settings
+from py_vapid import Vapid02
 
 from durableagents.env import kept_secret
 from ledger.errors import DurableAgentsError
 
 # Push services accept at least 4,096 bytes. All messages have one length, to hide the kind of news. The longest has two
-# texts (texts.py, MAX_LENGTH) of characters that JSON writes as six bytes.
-RECORD_SIZE, PADDED_LENGTH = 4096, 2560
-SALT_LENGTH, SECRET_LENGTH, POINT_LENGTH = 16, 16, 65
+# texts (texts.py, MAX_LENGTH) of characters that JSON writes as six bytes. The rest is blanks, which JSON ignores.
+PADDED_LENGTH = 2560
+SECRET_LENGTH, POINT_LENGTH = 16, 65
 TOKEN_SECONDS = 12 * 3600  # RFC 8292 allows a day
 
 
@@ -69,26 +65,16 @@ class VapidKey:
     public: str
 
 
-def encrypt(
-    message: bytes,
-    keys: SubscriptionKeys,
-    *,
-    salt: bytes = b"",
-    own: ec.EllipticCurvePrivateKey | None = None,
-    length: int = PADDED_LENGTH,
-) -> bytes:
-    """Return a push body padded to `length` bytes; `salt`, `own`: by default random. Raises ValueError if too long."""
-    salt, own = salt or secrets.token_bytes(SALT_LENGTH), own or ec.generate_private_key(ec.SECP256R1())
-    if len(message) > RECORD_SIZE - 17:
-        raise ValueError("the message is too long for one record")
-    public = own.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
-    shared = own.exchange(ec.ECDH(), ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), keys.public))
-    ikm = _derive(shared, keys.secret, b"WebPush: info\0" + keys.public + public, 32)
-    key = _derive(ikm, salt, b"Content-Encoding: aes128gcm\0", 16)
-    nonce = _derive(ikm, salt, b"Content-Encoding: nonce\0", 12)
-    padded = message + b"\x02" + bytes(max(0, length - len(message)))
-    encrypted = AESGCM(key).encrypt(nonce, padded, None)
-    return salt + RECORD_SIZE.to_bytes(4, "big") + bytes([len(public)]) + public + encrypted
+def encrypt(message: bytes, keys: SubscriptionKeys) -> bytes:
+    """Return the body of a push: `message`, which must be JSON, padded with blanks and encrypted for the device."""
+    return http_ece.encrypt(
+        message.ljust(PADDED_LENGTH),
+        salt=os.urandom(SECRET_LENGTH),
+        private_key=ec.generate_private_key(ec.SECP256R1()),
+        dh=keys.public,
+        auth_secret=keys.secret,
+        version="aes128gcm",
+    )
 
 
 def create_key() -> None:
@@ -139,11 +125,10 @@ def find_contact() -> str:
 
 def authorization(endpoint: str, now_seconds: float) -> str:
     """Return the VAPID header for an endpoint. Raises PushUnavailable."""
-    key, parts = read_key(), urlsplit(endpoint)
+    parts = urlsplit(endpoint)
     claims = {"aud": f"{parts.scheme}://{parts.netloc}", "exp": int(now_seconds) + TOKEN_SECONDS, "sub": find_contact()}
-    signing = f"{_encode_json({'typ': 'JWT', 'alg': 'ES256'})}.{_encode_json(claims)}"
-    r, s = decode_dss_signature(key.private.sign(signing.encode(), ec.ECDSA(SHA256())))
-    return f"vapid t={signing}.{_encode(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}, k={key.public}"
+    # Not strict: a contact may have a port.
+    return Vapid02(read_key().private, conf={"no-strict": True}).sign(claims)["Authorization"]
 
 
 @lru_cache(maxsize=4)
@@ -155,10 +140,6 @@ def _read(path: Path, changed: int) -> VapidKey:
     return VapidKey(key, _encode(key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)))
 
 
-def _derive(secret: bytes, salt: bytes, info: bytes, length: int) -> bytes:
-    return HKDF(SHA256(), length, salt=salt, info=info).derive(secret)
-
-
 def _decode(text: str) -> bytes:
     if len(text) > 200 or not text.isascii():
         raise ValueError("too long")
@@ -167,7 +148,3 @@ def _decode(text: str) -> bytes:
 
 def _encode(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _encode_json(value: dict[str, object]) -> str:
-    return _encode(json.dumps(value, separators=(",", ":")).encode())

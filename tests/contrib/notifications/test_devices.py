@@ -20,7 +20,6 @@ from durableagents.contrib.notifications import addressing, delivering, devices,
 from durableagents.contrib.notifications.devices import DeviceBody
 from durableagents.contrib.notifications.models import Delivery, Device
 from durableagents.contrib.notifications.preferences import PreferenceBody
-from durableagents.contrib.notifications.web_push import SubscriptionKeys, encrypt
 from durableagents.outgoing.encryption import encrypt as encrypt_text
 from ledger.actors import Actor
 from ledger.errors import InvalidInput
@@ -28,7 +27,7 @@ from ledger.models import ActRecord
 from ledger.verification.registers import verify_registers
 from tests.contrib.accounts.conftest import PASSWORD, secret_on
 from tests.contrib.notifications.mail_server import allow
-from tests.contrib.notifications.push_service import Browser, Service, claims_of, push_service, unb64
+from tests.contrib.notifications.push_service import Browser, Service, claims_of, push_service
 from tests.contrib.notifications.test_notices import soon
 from tests.integration.approvals.setup import asked, say, somebody
 from tests.integration.runs.stage import Stage, now
@@ -71,28 +70,6 @@ def deliver() -> None:
 
 def pushed() -> Delivery:
     return Delivery.objects.get(by="push")
-
-
-def test_the_example_of_the_rfc_comes_out_to_the_byte() -> None:
-    """RFC 8291, appendix A."""
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    def private(text: str) -> ec.EllipticCurvePrivateKey:
-        return ec.derive_private_key(int.from_bytes(unb64(text), "big"), ec.SECP256R1())
-
-    theirs = Browser("", private("q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94"), unb64("BTBZMqHH6r4Tts7J_aSIgg"))
-    sealed = encrypt(
-        b"When I grow up, I want to be a watermelon",
-        SubscriptionKeys(theirs.public, theirs.auth),
-        salt=unb64("DGv6ra1nlYgDCS1FRnbzlw"),
-        own=private("yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw"),
-        length=0,
-    )
-    right = (
-        "DGv6ra1nlYgDCS1FRnbzlwAAEABBBP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl"
-        "7A_yl95bQpu6cVPTpK4Mqgkf1CXztLVBSt2Ks3oZwbuwXPXLWyouBWLVWGNWQexSgSxsj_Qulcy4a-fN"
-    )
-    assert sealed == unb64(right) and theirs.read(sealed) == b"When I grow up, I want to be a watermelon"
 
 
 def test_a_device_shows_only_where_and_until_when_it_waits(stage: Stage, tools: Toolbox, service: Service) -> None:
