@@ -1,20 +1,19 @@
-"""Compare a text with its previous revision word by word, with Myers' algorithm (An O(ND) Difference Algorithm and Its
-Variations, 1986). Pure."""
+"""Compare a text with its previous revision word by word, with difflib. Pure."""
 
-# First on lines, then on the words of differing lines. The cost grows with the differences, and the texts are
-# untrusted: past a bound for the page, uncompared parts are shown as removed and added. All text is always shown, in
-# order.
+# First by lines, then by the words of differing lines. The texts are untrusted, and difflib's time can grow with the
+# square of their length: past a bound for the page, uncompared parts are shown as removed and added. All text is always
+# shown, in order.
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from difflib import Match, SequenceMatcher
+from itertools import accumulate, groupby
 
 SAME, ADDED, REMOVED = "same", "added", "removed"
-MAX_EDITS = 600  # maximum edit distance that is compared
-MAX_PAIRS = 400_000  # pairs compared for one page, about a second
+MAX_PAIRS = 4_000_000  # pairs of words or lines compared for one page, about a second
 _WORDS = re.compile(r"\s+|\S+")
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 Edit = tuple[str, Sequence[str]]
@@ -37,6 +36,25 @@ class Budget:
     """The pairs that may still be compared, shared by comparisons of one page."""
 
     left: int = field(default_factory=lambda: MAX_PAIRS)
+
+
+class TooManyPairs(Exception):
+    """The page's budget is used up."""
+
+
+class BoundedMatcher(SequenceMatcher[str]):
+    """The standard library's matcher, which charges each search to a budget. Raises TooManyPairs."""
+
+    def __init__(self, old: Sequence[str], new: Sequence[str], budget: Budget) -> None:
+        super().__init__(None, old, new, autojunk=False)
+        self._budget = budget
+        self._costs = [0, *accumulate(1 + len(self.b2j.get(token, ())) for token in old)]
+
+    def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
+        self._budget.left -= self._costs[len(self.a) if ahi is None else ahi] - self._costs[alo]
+        if self._budget.left < 0:
+            raise TooManyPairs
+        return super().find_longest_match(alo, ahi, blo, bhi)
 
 
 def redline(new: str, old: str, budget: Budget | None = None) -> list[Part]:
@@ -84,49 +102,16 @@ def _edits(new: Sequence[str], old: Sequence[str], budget: Budget) -> Iterator[E
     middle, gone = rest[: len(rest) - tail], before[: len(before) - tail]
     if head:
         yield SAME, new[:head]
-    found = _shortest(middle, gone, budget) if middle and gone else None
-    if found is None:
-        yield from ((what, tokens) for what, tokens in ((REMOVED, gone), (ADDED, middle)) if tokens)
-    else:
-        yield from found
+    yield from _differences(middle, gone, budget)
     if tail:
         yield SAME, new[len(new) - tail :]
 
 
-def _shortest(new: Sequence[str], old: Sequence[str], budget: Budget) -> list[Edit] | None:
-    """Return the shortest edit script; None if it exceeds the limits."""
-    furthest, trace = {1: 0}, []
-    for steps in range(min(len(new) + len(old), MAX_EDITS) + 1):
-        trace.append(dict(furthest))
-        for diagonal in range(-steps, steps + 1, 2):
-            is_down = diagonal == -steps or (diagonal != steps and furthest[diagonal - 1] < furthest[diagonal + 1])
-            x = furthest[diagonal + 1] if is_down else furthest[diagonal - 1] + 1
-            y = x - diagonal
-            while x < len(old) and y < len(new) and old[x] == new[y]:
-                x, y, budget.left = x + 1, y + 1, budget.left - 1
-            furthest[diagonal] = x
-            if x >= len(old) and y >= len(new):
-                return _way_back(trace, new, old)
-        budget.left -= steps + 1
-        if budget.left < 0:
-            return None
-    return None
-
-
-def _way_back(trace: Sequence[dict[int, int]], new: Sequence[str], old: Sequence[str]) -> list[Edit]:
-    x, y, edits = len(old), len(new), []
-    for steps in range(len(trace) - 1, -1, -1):
-        furthest, diagonal = trace[steps], x - y
-        is_down = diagonal == -steps or (diagonal != steps and furthest[diagonal - 1] < furthest[diagonal + 1])
-        before = diagonal + 1 if is_down else diagonal - 1
-        from_x = furthest[before]
-        from_y = from_x - before
-        start = (from_x, from_y + 1) if is_down else (from_x + 1, from_y)
-        if steps == 0:
-            start = (0, 0)
-        if x > start[0]:
-            edits.append((SAME, old[start[0] : x]))
-        if steps:
-            edits.append((ADDED, new[from_y : from_y + 1]) if is_down else (REMOVED, old[from_x : from_x + 1]))
-        x, y = from_x, from_y
-    return edits[::-1]
+def _differences(new: Sequence[str], old: Sequence[str], budget: Budget) -> list[Edit]:
+    edits: list[Edit] = []
+    try:
+        for what, x, to_x, y, to_y in BoundedMatcher(old, new, budget).get_opcodes():
+            edits += [(SAME, old[x:to_x])] if what == "equal" else [(REMOVED, old[x:to_x]), (ADDED, new[y:to_y])]
+    except TooManyPairs:
+        edits = [(REMOVED, old), (ADDED, new)]
+    return [(what, tokens) for what, tokens in edits if tokens]
