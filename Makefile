@@ -1,6 +1,6 @@
 # Everything a person does here by name. `make` alone lists it.
 #
-# The environment is a plain venv filled by pip from requirements.lock (hashes checked), because a
+# The environment is a plain venv filled by pip from requirements-dev.lock (hashes checked), because a
 # fresh machine has neither uv nor a build tool. The stamp is written last: an install that was
 # interrupted is taken up again by the next `make`.
 
@@ -79,19 +79,22 @@ bench-scale: install ## what pages, lists and open consoles cost at a million ru
 clean-data: install ## remove what `make up` created (asks nothing; refuses while it runs)
 	@exec $(PY) manage.py clean_data
 
-install: ## build .venv from requirements.lock (the other targets do it by themselves)
+install: ## build .venv from requirements-dev.lock (the other targets do it by themselves)
 	@$(LOCKED) $(MAKE) -s --no-print-directory $(STAMP)
 
-$(STAMP): requirements.lock
+$(STAMP): requirements-dev.lock
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer is needed; none found on PATH (set PYTHON=/path/to/python3)" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "make: $(PYTHON) is not Python 3.11 or newer" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "make: $(PYTHON) has no venv module (Debian: apt-get install python3-venv)" >&2; exit 2; }
 	@echo "installing the environment into .venv (once)"
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
-	@$(PY) -m pip install -qq --disable-pip-version-check --no-input --no-deps --require-hashes -r requirements.lock
+	@$(PY) -m pip install -qq --disable-pip-version-check --no-input --no-deps --require-hashes -r requirements-dev.lock
 	@found=$$($(PY) -m pip check --disable-pip-version-check 2>&1) || printf '%s\n' "$$found" "make: .venv holds packages that do not fit together, maybe from an earlier lock; if something fails: rm -r .venv && make install" >&2
 	@touch $(STAMP)
 
-lock: ## renew requirements.lock from requirements.in (needs uv)
-	@uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
-		--python-version 3.11 --custom-compile-command 'make lock' -o requirements.lock requirements.in
+LOCK := uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
+	--python-version 3.11 --custom-compile-command 'make lock'
+
+lock: ## renew both locks, of an installation and of development (needs uv)
+	@$(LOCK) -o requirements.lock requirements.in
+	@$(LOCK) -c requirements.lock -o requirements-dev.lock requirements-dev.in

@@ -135,7 +135,7 @@ async def fill() -> Shelf:
     try:
         name = edition()
     except PackageNotFoundError as missing:
-        problem = f"{missing.name} is not installed, and the library is made of it: install requirements.lock"
+        problem = f"{missing.name} is not installed, and the library is made of it: install requirements-dev.lock"
         raise BusinessFailure(problem, code="no_corpus") from missing
     async with _connection() as connection:
         if not await _count(connection, name):

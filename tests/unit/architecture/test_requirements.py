@@ -22,6 +22,7 @@ USED_OTHERWISE = {
     "flask": "runs the test server of moto",
     "flask-cors": "runs the test server of moto",
     "import-linter": "make lint",
+    "mkdocs-material": "make docs",
     "mypy": "make lint",
     "openapi-python-client": "generates a client in a test",
     "pytest-asyncio": "a plugin of pytest",
@@ -39,14 +40,17 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def required() -> set[str]:
-    lines = (CHECKOUT / "requirements.in").read_text().splitlines()
+def required(*files: str) -> set[str]:
+    """Return the names in these files; by default in both."""
+    files = files or ("requirements.in", "requirements-dev.in")
+    lines = [line for file in files for line in (CHECKOUT / file).read_text().splitlines()]
     return {normal(found.group()) for line in lines if (found := re.match(r"[A-Za-z0-9][\w.-]*", line))}
 
 
-def locked() -> dict[str, set[str]]:
+def locked(file: str = "requirements-dev.lock") -> dict[str, set[str]]:
+    """Return the packages of a lock, each with those that need it."""
     found: dict[str, set[str]] = {}
-    for line in (CHECKOUT / "requirements.lock").read_text().splitlines():
+    for line in (CHECKOUT / file).read_text().splitlines():
         if head := re.match(r"([a-z0-9][\w.-]*)==", line):
             needed_by = found.setdefault(normal(head.group(1)), set())
         elif via := re.match(r"    # (?:via|  ) ?(\S.*)$", line):
@@ -78,11 +82,18 @@ def test_everything_that_is_locked_is_needed_by_somebody() -> None:
     found = locked()
     assert required() <= set(found)
     for name, needed_by in found.items():
-        direct = any("requirements.in" in who for who in needed_by)
+        direct = any(who.endswith(".in") for who in needed_by)
         assert direct == (name in required()), name
         assert direct or any(normal(who) in found for who in needed_by), f"nobody needs {name}"
-        strangers = {who for who in needed_by if "requirements.in" not in who and normal(who) not in found}
+        strangers = {who for who in needed_by if "requirements" not in who and normal(who) not in found}
         assert not strangers, f"{name} is said to be needed by {strangers}"
+
+
+def test_development_has_all_of_an_installation_in_the_same_versions() -> None:
+    def versions(file: str) -> set[str]:
+        return set(re.findall(r"^[a-z0-9][\w.-]*==\S+", (CHECKOUT / file).read_text(), re.MULTILINE))
+
+    assert versions("requirements.lock") < versions("requirements-dev.lock")
 
 
 def installed(names: Iterable[str]) -> list[str]:
