@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import Match, SequenceMatcher
@@ -48,10 +49,11 @@ class BoundedMatcher(SequenceMatcher[str]):
     def __init__(self, old: Sequence[str], new: Sequence[str], budget: Budget) -> None:
         super().__init__(None, old, new, autojunk=False)
         self._budget = budget
-        self._costs = [0, *accumulate(1 + len(self.b2j.get(token, ())) for token in old)]
+        counts = Counter(new)
+        self._costs = [0, *accumulate(1 + counts[token] for token in old)]
 
     def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
-        self._budget.left -= self._costs[len(self.a) if ahi is None else ahi] - self._costs[alo]
+        self._budget.left -= self._costs[-1 if ahi is None else ahi] - self._costs[alo]
         if self._budget.left < 0:
             raise TooManyPairs
         return super().find_longest_match(alo, ahi, blo, bhi)
