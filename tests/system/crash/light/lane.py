@@ -415,7 +415,7 @@ class Performance:
         """Return the app's own verification problems; faults alone must cause none."""
         said = patiently(lambda: verify(UUID(run_id))).problems
         if self._schedule.sharing == "refill":  # it ends months at will, which the calendar doesn't know
-            said = [problem for problem in said if "in a period that it was not begun in" not in problem]
+            said = [problem for problem in said if "in another period than it began in" not in problem]
         return [Finding("broken", run_id, f"verification: {problem}") for problem in said]
 
     def _children(self, run_id: str) -> list[Facts]:
