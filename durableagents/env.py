@@ -259,8 +259,6 @@ class Environment(BaseSettings):
     web_statement_seconds: float = Field(default=15.0, ge=0, le=3600)
     trusted_proxies: Networks = []
     callback_bytes: int = Field(default=64 * 1024, ge=1024, le=1024 * 1024)
-    connections: int = Field(default=2000, ge=10, le=100_000)
-    connections_per_address: int = Field(default=300, ge=5, le=100_000)
     rate_limit: int = Field(default=0, ge=0, le=1_000_000)
     uncertified_tools: Literal["allow", "warn", "refuse"] = "allow"
     probe_days: float = Field(default=90.0, gt=0, le=3650, validation_alias="DURABLEAGENTS_PROBE_TTL")

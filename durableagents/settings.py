@@ -306,7 +306,7 @@ LOGGING = {
             for unreadable in ("DisallowedHost", "RequestDataTooBig", "TooManyFieldsSent", "TooManyFilesSent")
         },
         # Invalid HTTP is answered; a line each would let anybody fill the disk.
-        "durableagents.server.doors": {"level": "ERROR"},
+        "durableagents.server.bounded_protocols": {"level": "ERROR"},
         "opentelemetry": {"level": "CRITICAL"},  # durableagents/contrib/tracing says when the collector is away
         "httpx": {"level": "WARNING"},
         "httpx2": {"level": "WARNING"},

@@ -17,6 +17,7 @@ import asyncio
 import http.client
 import logging
 import os
+import resource
 import signal
 import socket
 import threading
@@ -29,7 +30,7 @@ from typing import Any
 
 import uvicorn
 
-from durableagents.server.doors import Doorkeeper, protocols
+from durableagents.server.bounded_protocols import BoundedHttp, BoundedSocket
 from durableagents.server.limits import HEADER_LIMIT, Message, Receive, Scope, Send
 
 BACKLOG = 2048
@@ -92,7 +93,6 @@ class Server(uvicorn.Server):
     def __init__(
         self,
         app: Any,
-        keeper: Doorkeeper,
         *,
         patience_seconds: float,
         on_ready: Callable[[], None],
@@ -102,12 +102,11 @@ class Server(uvicorn.Server):
         self._patience_seconds, self._on_ready, self._on_leaving = patience_seconds, on_ready, on_leaving
         self._is_handing_over = False
         self._wake: Callable[[], object] = lambda: None  # while it starts
-        http, socket = protocols(keeper)
         super().__init__(
             uvicorn.Config(
                 self._answers,
-                http=http,
-                ws=socket,
+                http=BoundedHttp,
+                ws=BoundedSocket,
                 h11_max_incomplete_event_size=HEADER_LIMIT,
                 ws_max_size=SOCKET_BYTES,
                 access_log=False,
@@ -187,8 +186,6 @@ def _end_after(seconds: float) -> None:
 
 def serve(listener: socket.socket, *, patience_seconds: float, ready_fd: int | None = None) -> int:
     """Serve on `listener` until stopped; write a line to `ready_fd` once serving. Return the exit code."""
-    from django.conf import settings
-
     from durableagents.server.asgi import application, streams
 
     def say_ready() -> None:
@@ -197,10 +194,9 @@ def serve(listener: socket.socket, *, patience_seconds: float, ready_fd: int | N
             os.write(ready_fd, b"ready\n")
             os.close(ready_fd)
 
-    known = settings.DURABLEAGENTS
-    keeper = Doorkeeper(known.connections, known.connections_per_address)
-    server = Server(
-        application, keeper, patience_seconds=patience_seconds, on_ready=say_ready, on_leaving=streams.leave
-    )
+    # Every connection is a file descriptor, and systems begin with a low limit that may be raised.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    server = Server(application, patience_seconds=patience_seconds, on_ready=say_ready, on_leaving=streams.leave)
     server.run(sockets=[listener])
     return 0

@@ -38,7 +38,7 @@ START = {"agent": "listener@1.0.0", "input": {"word": "?"}}
 
 @pytest.fixture
 def web(process_env: dict[str, str]) -> Iterator[Web]:
-    env = process_env | {"DURABLEAGENTS_AGENTS": agents.__name__, "DURABLEAGENTS_CONNECTIONS_PER_ADDRESS": "2000"}
+    env = process_env | {"DURABLEAGENTS_AGENTS": agents.__name__}
     registry.add(agents.agent) if agents.agent.graph_id not in {each.graph_id for each in registry.agents()} else None
     with serving(env) as web:
         yield web

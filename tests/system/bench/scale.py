@@ -162,7 +162,6 @@ def main() -> int:
     with place() as folder:
         from tests.system.bench import consoles
 
-        os.environ["DURABLEAGENTS_CONNECTIONS"] = os.environ["DURABLEAGENTS_CONNECTIONS_PER_ADDRESS"] = "1000"
         fill(given.runs)
         filled = time.monotonic() - began
         if "pages" in given.only:

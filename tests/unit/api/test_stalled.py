@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import uvicorn
 
-from durableagents.server.doors import Doorkeeper, protocols
+from durableagents.server.bounded_protocols import BoundedHttp, BoundedSocket
 from tests.conftest import free_ports
 
 STALL_SECONDS = 0.6
@@ -54,10 +54,11 @@ def count_no_stalls() -> None:
 
 
 @asynccontextmanager
-async def served(keeper: Doorkeeper) -> AsyncIterator[int]:
-    """Run a server behind these doors; yield its port."""
+async def served() -> AsyncIterator[tuple[int, Collection[object]]]:
+    """Run a server with a short patience; yield its port and its connections."""
     count_no_stalls()
-    http, socket = protocols(keeper)
+    http = type("Http", (BoundedHttp,), {"stall_seconds": STALL_SECONDS})
+    socket = type("Socket", (BoundedSocket,), {"stall_seconds": STALL_SECONDS})
     (port,) = free_ports(1)
     server = uvicorn.Server(
         uvicorn.Config(
@@ -75,7 +76,7 @@ async def served(keeper: Doorkeeper) -> AsyncIterator[int]:
         while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
             await asyncio.sleep(0.005)
     try:
-        yield port
+        yield port, server.server_state.connections
     finally:
         server.should_exit = True
         await serving
@@ -92,10 +93,10 @@ async def client(port: int, opening: bytes) -> AsyncIterator[asyncio.StreamReade
         writer.transport.abort()
 
 
-async def until_empty(keeper: Doorkeeper) -> float:
+async def until_empty(connections: Collection[object]) -> float:
     """Wait until no connection is left; return the time."""
     async with asyncio.timeout(20):
-        while len(keeper):  # noqa: ASYNC110  what is measured is when it happens
+        while connections:  # noqa: ASYNC110  what is measured is when it happens
             await asyncio.sleep(0.005)
     return asyncio.get_running_loop().time()
 
@@ -117,22 +118,20 @@ async def is_taken_whole(reader: asyncio.StreamReader, *, slowly_for: float = 0.
 
 @WAYS
 async def test_who_does_not_take_the_answer_is_let_go(opening: bytes) -> None:
-    keeper = Doorkeeper(most=5, most_per_address=5, stall_seconds=STALL_SECONDS)
-    async with served(keeper) as port, client(port, opening) as reader:
+    async with served() as (port, connections), client(port, opening) as reader:
         await reader.readexactly(10)
         began = asyncio.get_running_loop().time()
-        assert len(keeper) == 1
-        assert await until_empty(keeper) - began > STALL_SECONDS / 2, "it was given time"
+        assert len(connections) == 1
+        assert await until_empty(connections) - began > STALL_SECONDS / 2, "it was given time"
         assert not await is_taken_whole(reader)
 
 
 @WAYS
 async def test_who_is_slow_gets_all_of_it(opening: bytes) -> None:
     """The total time doesn't matter, only how long nothing is taken."""
-    keeper = Doorkeeper(most=5, most_per_address=5, stall_seconds=STALL_SECONDS)
-    async with served(keeper) as port:
+    async with served() as (port, connections):
         async with client(port, opening) as reader:
             began = asyncio.get_running_loop().time()
             assert await is_taken_whole(reader, slowly_for=1.5 * STALL_SECONDS)
             assert asyncio.get_running_loop().time() - began > STALL_SECONDS
-        await until_empty(keeper)
+        await until_empty(connections)

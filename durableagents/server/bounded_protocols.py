@@ -1,96 +1,33 @@
-"""uvicorn's protocols with bounds on connections and time, against slow or greedy clients. The h11 protocol refuses
-what isn't HTTP/1 (docs/decisions/0016)."""
-
-# - Limits of connections in all and per address. At the limit, the oldest without a complete request is closed. Trusted
-#   proxies count only in all.
-# - `HEAD_SECONDS` for a request's headers, from the first byte (for a new connection from its start), and for a
-#   WebSocket's handshake.
-# - `STALL_SECONDS` for clients that don't read, or keep sending an unwanted body.
+"""uvicorn's protocols with bounds on time, against clients that send or read slowly. The h11 protocol refuses what is
+not HTTP/1. How many connections each address may have is for the proxy in front to say (deploy/nginx)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import sys
-from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from durableagents.server import proxies
-
-HEAD_SECONDS = 10.0
-STALL_SECONDS = 20.0
-_log = logging.getLogger("durableagents.server.doors")
-
-
-@dataclass
-class Doorkeeper:
-    """Counts the connections of a process."""
-
-    most: int
-    most_per_address: int
-    head_seconds: float = HEAD_SECONDS
-    stall_seconds: float = STALL_SECONDS
-    _address_of: dict[Any, str] = field(default_factory=dict)
-    _per_address: Counter[str] = field(default_factory=Counter)
-    # In order of arrival.
-    _waiting: dict[Any, None] = field(default_factory=dict)
-
-    def enter(self, transport: Any) -> bool:
-        """Return whether a new connection may stay."""
-        name = transport.get_extra_info("peername")
-        address = str(name[0]) if isinstance(name, tuple) else ""
-        is_alone = bool(address) and not proxies.is_trusted(address)
-        if is_alone and self._per_address[address] >= self.most_per_address:
-            return False
-        if len(self._address_of) >= self.most:
-            oldest = next(iter(self._waiting), None)
-            if oldest is None:
-                return False
-            self.leave(oldest)
-            oldest.abort()
-        self._address_of[transport] = address
-        self._per_address[address] += 1
-        self._waiting[transport] = None
-        return True
-
-    def is_heard(self, transport: Any) -> None:
-        """Note that its request has arrived."""
-        self._waiting.pop(transport, None)
-
-    def leave(self, transport: Any) -> None:
-        """Forget a closed connection."""
-        address = self._address_of.pop(transport, None)
-        self._waiting.pop(transport, None)
-        if address is not None:
-            self._per_address[address] -= 1
-            if not self._per_address[address]:
-                del self._per_address[address]
-
-    def __len__(self) -> int:
-        return len(self._address_of)
-
-
-def protocols(keeper: Doorkeeper) -> tuple[type[H11Protocol], type[WebSocketsSansIOProtocol]]:
-    """Return the server's protocol classes under one doorkeeper."""
-    return type("Http", (BoundedHttp,), {"keeper": keeper}), type("Socket", (BoundedSocket,), {"keeper": keeper})
+HEAD_SECONDS = 10.0  # for the headers, from the first byte (of a new connection from its start), and for a handshake
+STALL_SECONDS = 20.0  # for clients that don't read, or keep sending a body that nobody reads
+_log = logging.getLogger("durableagents.server.bounded_protocols")
 
 
 class _Bounded(asyncio.Protocol):
-    """Base of both protocols: aborts clients that don't read, and uncounts closed ones."""
+    """Base of both protocols: aborts clients that don't read."""
 
-    keeper: Doorkeeper
+    stall_seconds = STALL_SECONDS
     loop: asyncio.AbstractEventLoop
     transport: asyncio.Transport
     _stall: asyncio.TimerHandle | None = None
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stall = self.loop.call_later(self.keeper.stall_seconds, self.transport.abort)
+        self._stall = self.loop.call_later(self.stall_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -103,7 +40,6 @@ class _Bounded(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_stall()
-        self.keeper.leave(self.transport)
         super().connection_lost(exc)
 
 
@@ -119,27 +55,19 @@ class BoundedHttp(_Bounded, H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if not self.keeper.enter(transport):
-            self._turn_away(_plain(503, b"Service Unavailable", b"Too many connections.", b"Retry-After: 2\r\n"))
-            return
-        self._start_clock(self.keeper.head_seconds)
+        self._start_clock(HEAD_SECONDS)
 
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
             return
         if self.conn.their_state is h11.IDLE and _is_ambiguous(self.conn.trailing_data[0] + data):
-            self._turn_away(
-                _plain(400, b"Bad Request", b"Lines of a header end in CR LF, and don't go on in the next.")
-            )
+            self._is_refused = True
+            text = b"Lines of a header end in CR LF, and don't go on in the next."
+            self.transport.write(_plain(400, b"Bad Request", text))
+            self.transport.close()
             return
         super().data_received(data)
         self._check()
-
-    def _turn_away(self, answer: bytes) -> None:
-        """Send the last response and ignore further data."""
-        self._is_refused = True
-        self.transport.write(answer)
-        self.transport.close()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -151,14 +79,12 @@ class BoundedHttp(_Bounded, H11Protocol):
             self._stop_clock()
             return
         theirs = self.conn.their_state
-        if theirs is not h11.IDLE:
-            self.keeper.is_heard(self.transport)
         has_begun_again = theirs is h11.IDLE and (self.cycle is None or bool(self.conn.trailing_data[0]))
         is_unread = theirs is h11.SEND_BODY and self.conn.our_state in (h11.DONE, h11.MUST_CLOSE)
         if not (has_begun_again or is_unread):
             self._stop_clock()
         elif self._clock is None:
-            self._start_clock(self.keeper.head_seconds)
+            self._start_clock(HEAD_SECONDS)
 
     def _start_clock(self, seconds: float) -> None:
         self._clock = self.loop.call_later(seconds, self._too_slow)
@@ -202,8 +128,7 @@ class BoundedSocket(_Bounded, WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.keeper.is_heard(transport)
-        self._clock = self.loop.call_later(self.keeper.head_seconds, self._open_or_gone)
+        self._clock = self.loop.call_later(HEAD_SECONDS, self._open_or_gone)
 
     def _open_or_gone(self) -> None:
         if not self.handshake_complete:
@@ -220,14 +145,13 @@ def _is_ambiguous(begun: bytes) -> bool:
     return b"\n" in head.replace(b"\r\n", b"") or b"\r\n " in head or b"\r\n\t" in head
 
 
-def _plain(status: int, phrase: bytes, text: bytes, more: bytes = b"") -> bytes:
+def _plain(status: int, phrase: bytes, text: bytes) -> bytes:
     """Return a plain response to an invalid request."""
     return b"".join(
         [
             b"HTTP/1.1 %d %s\r\n" % (status, phrase),
             b"Content-Type: text/plain; charset=utf-8\r\n",
             b"Content-Length: %d\r\n" % len(text),
-            more,
             b"Connection: close\r\n\r\n",
             text,
         ]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +16,13 @@ import psutil
 import pytest
 from django.db import connection
 
-from durableagents.server import doors
+from durableagents.server.bounded_protocols import HEAD_SECONDS
 from tests.conftest import database_urls, process_env_in
 from tests.kept import clean
 from tests.system.api.web import Web, serving
-from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db
-ADDRESS_LIMIT = 30
+CLIENTS = 200  # of each kind
 
 
 class Door(Web):
@@ -63,7 +65,6 @@ def door(
     with django_db_blocker.unblock():
         env, admin = process_env_in(folder, postgres), database_urls(postgres)["admin"]
         connection.close()
-    env |= {"DURABLEAGENTS_CONNECTIONS_PER_ADDRESS": str(ADDRESS_LIMIT), "DURABLEAGENTS_CONNECTIONS": "60"}
     try:
         with (folder / "log").open("wb") as log, serving(env, kind=Door, stderr=log, exit_code=0) as running:
             running.log = folder / "log"
@@ -136,7 +137,7 @@ def test_slow_clients_are_sent_away_and_the_door_is_free_again(door: Door) -> No
         for link, half in zip(links, halves, strict=True):
             link.sendall(half)
         assert door.is_alive(), "they wait, nobody else does"
-        assert drips(stack.enter_context(closing(door.knock()))) < 4 * doors.HEAD_SECONDS, "it may go on for ever"
+        assert drips(stack.enter_context(closing(door.knock()))) < 4 * HEAD_SECONDS, "it may go on for ever"
         answers = [rest_of(link) for link in links]
     assert time.monotonic() - began < 55, "not for ever"
     assert [status(answer) for answer in answers] == [408] * 4
@@ -145,36 +146,13 @@ def test_slow_clients_are_sent_away_and_the_door_is_free_again(door: Door) -> No
 def drips(link: socket.socket) -> float:
     link.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
     began = time.monotonic()
-    while (lasted := time.monotonic() - began) < 4 * doors.HEAD_SECONDS:
+    while (lasted := time.monotonic() - began) < 4 * HEAD_SECONDS:
         try:
             link.sendall(b"a")
         except ConnectionError:
             break
         time.sleep(1)  # a slow client
     return lasted
-
-
-def test_one_address_has_only_so_many_connections_and_others_come_in(door: Door) -> None:
-    with ExitStack() as stack:
-        for _ in range(ADDRESS_LIMIT):
-            stack.enter_context(closing(door.knock(source="127.0.0.2")))
-        eventually(lambda: _is_refused(door, "127.0.0.2"), what="the limit of one address")
-        assert door.is_alive(), "127.0.0.1 is somebody else"
-    eventually(lambda: not _is_refused(door, "127.0.0.2"), what="its connections being free again")
-
-
-def test_when_the_door_is_full_who_has_said_nothing_goes_first(door: Door) -> None:
-    with ExitStack() as stack:
-        idle = [stack.enter_context(closing(door.knock(source=f"127.0.0.{2 + n % 6}"))) for n in range(70)]
-        eventually(door.is_alive, what="an answer for one who speaks")
-        idle[0].settimeout(5)
-        assert rest_of(idle[0]) == b"", "the first of the silent ones was let go"
-
-
-def _is_refused(door: Door, source: str) -> bool:
-    return door.answer(
-        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", source=source
-    ).startswith(b"HTTP/1.1 503")
 
 
 def test_bad_requests_leave_no_line_each_in_the_log(door: Door) -> None:
@@ -205,3 +183,55 @@ def test_forged_proxy_headers_do_not_give_a_fresh_address(door: Door) -> None:
         for n in range(12)
     ]
     assert answers == [400] * 10 + [429] * 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_slow_and_greedy_clients_cost_a_holder_of_a_key_no_request(door: Door, operator: Any) -> None:
+    """Without a proxy: 200 clients that never finish a request, and 200 that ask without a key as fast as they can."""
+    with ExitStack() as stack:
+        for _ in range(CLIENTS):
+            stack.enter_context(closing(door.knock())).sendall(b"GET / HTTP/1.1\r\nHost: local")
+        greedy = stack.enter_context(crowd(door.port))
+        alive, known = [], []
+        until = time.monotonic() + HEAD_SECONDS
+        while time.monotonic() < until:
+            began = time.monotonic()
+            assert door.is_alive()
+            alive.append(time.monotonic() - began)
+            known.append(door.client.get("/api/v1/me", headers=operator.headers).status_code)
+        assert greedy.poll() is None, "they are still at it"
+    print(f"/healthz: p50 {pth(alive, 50):.3f} s, p99 {pth(alive, 99):.3f} s; {len(known)} requests with a key")  # noqa: T201
+    assert Counter(known) == {200: len(known)} and pth(alive, 95) < 0.5
+
+
+def pth(times: list[float], percent: int) -> float:
+    return sorted(times)[min(len(times) - 1, len(times) * percent // 100)]
+
+
+_CROWD = """
+import asyncio, sys
+async def ask(port):
+    while True:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            while True:
+                writer.write(b"GET /api/v1/runs HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n")
+                if not await reader.read(65536):
+                    break
+        except OSError:
+            await asyncio.sleep(0.1)
+async def crowd(port, count):
+    await asyncio.gather(*(ask(port) for _ in range(count)))
+asyncio.run(crowd(*map(int, sys.argv[1:])))
+"""
+
+
+@contextmanager
+def crowd(port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Let clients without a key ask, each again as soon as it has its answer. They end with the block."""
+    process = subprocess.Popen([sys.executable, "-c", _CROWD, str(port), str(CLIENTS)])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
