@@ -38,7 +38,7 @@ REFUSED = "worker %d does not serve: %s"
 HOST_DIED = "the host of worker %d died; the process ends and is started again"
 HOST_LEFT = "the host of worker %d stopped serving without being asked; the process ends and is started again"
 THREADS_BEFORE_FORK = "importing the agents started threads (%s), which the worker, being forked, will not have"
-CHILD_LOST = "sentinel: process %s died; leaving the cluster to the supervisor"
+CHILD_LOST = "sentinel: %s died; leaving the cluster to the supervisor"
 VERSION_CHANGED = "changed under its version: %s (%s)"
 VERSION_ADOPTED = (
     "%s: its fingerprint on record was of an older scheme and of this very code; "

@@ -67,7 +67,7 @@ class Nursery:
         return None
 
     def bear(self, number: int, report: int) -> int:
-        """Fork cluster `number`, which reports through the pipe `report`; return its main pid. Raises OSError.
+        """Fork cluster `number`, which reports through the pipe `report`; return its sentinel's pid. Raises OSError.
         After an error the nursery is unusable, and a cluster that was forked all the same ends with its pipe."""
         socket.send_fds(self._control, [b"%d" % number], [report])
         pid = int(self._control.recv(64) or 0)

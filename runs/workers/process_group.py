@@ -61,22 +61,22 @@ def new_nursery() -> Nursery:
 def _exec(number: int, report: int) -> int:
     """Start a cluster without a nursery; return its pid."""
     command = [sys.executable, "-c", _BOOT, str(CHECKOUT), str(os.getpid()), "cluster", f"--report={report}"]
-    main = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(report,), start_new_session=True)
-    assert main.stdin is not None
-    with suppress(BrokenPipeError), main.stdin:  # it has died meanwhile: the next check finds out
-        main.stdin.write(b"%d\n" % number)
-    main.returncode = 0  # reaped here, like a forked one
-    return main.pid
+    sentinel = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(report,), start_new_session=True)
+    assert sentinel.stdin is not None
+    with suppress(BrokenPipeError), sentinel.stdin:  # it has died meanwhile: the next check finds out
+        sentinel.stdin.write(b"%d\n" % number)
+    sentinel.returncode = 0  # reaped here, like a forked one
+    return sentinel.pid
 
 
 class Tree:
-    """A cluster: its main process is a child of this process and leads its own session."""
+    """A cluster: its sentinel is a child of this process and leads its own session."""
 
     def __init__(self, number: int, born_by: Nursery | None) -> None:
         """Start it, from the main thread, because children die with the thread that started them. Raises OSError."""
         report, theirs = os.pipe()
         try:
-            self.main_pid = _exec(number, theirs) if born_by is None else born_by.bear(number, theirs)
+            self.sentinel_pid = _exec(number, theirs) if born_by is None else born_by.bear(number, theirs)
         except OSError:
             os.close(report)
             raise
@@ -132,11 +132,11 @@ class Tree:
         """Return why this tree must be replaced, or None."""
         if dead := next((member for member in self.members if member.is_dead), None):
             return f"{dead} died"
-        if not self.members and self._is_main_dead():
-            return f"main {self.main_pid} died while starting"
+        if not self.members and self._is_sentinel_dead():
+            return f"sentinel {self.sentinel_pid} died while starting"
         limit = STALE_SECONDS if self.is_ready else READY_SECONDS
         if self._silent_seconds > limit:
-            who = self.worker or f"main {self.main_pid}"
+            who = self.worker or f"sentinel {self.sentinel_pid}"
             return f"{who} gave no sign of life for {limit:g} s"
         return None
 
@@ -152,36 +152,36 @@ class Tree:
         for member in self.members:
             procfs.send(member.identity.pid, member.identity.born_ticks, signal.SIGKILL)
         # Not reaped yet, so the pid is still its own.
-        os.kill(self.main_pid, signal.SIGKILL)
+        os.kill(self.sentinel_pid, signal.SIGKILL)
 
     def is_over(self) -> bool:
         """Return whether the session's last process is dead and reaped; kills processes that were just being forked.
-        Main is reaped here and last, because until then its pid, the session's id, can't be reused. Adopted processes
-        are reaped by `procfs.reap_orphans` and waited for."""
+        The sentinel is reaped here and last, because until then its pid, the session's id, can't be reused. Adopted
+        processes are reaped by `procfs.reap_orphans` and waited for."""
         is_empty = True
-        for entry in procfs.of_session(self.main_pid):
-            if entry.pid == self.main_pid:
+        for entry in procfs.of_session(self.sentinel_pid):
+            if entry.pid == self.sentinel_pid:
                 continue
             if not entry.is_dead:
                 is_empty = False
                 procfs.send(entry.pid, entry.born_ticks, signal.SIGKILL)
             elif entry.parent == os.getpid():
                 is_empty = False
-        return is_empty and self._is_main_dead() and self._reap_main()
+        return is_empty and self._is_sentinel_dead() and self._reap_sentinel()
 
     def close(self) -> None:
         for handle in self.handles():
             os.close(handle)
 
-    def _is_main_dead(self) -> bool:
-        entry = procfs.stat(self.main_pid)
+    def _is_sentinel_dead(self) -> bool:
+        entry = procfs.stat(self.sentinel_pid)
         return entry is None or entry.is_dead
 
-    def _reap_main(self) -> bool:
+    def _reap_sentinel(self) -> bool:
         try:
-            return os.waitpid(self.main_pid, os.WNOHANG)[0] == self.main_pid
+            return os.waitpid(self.sentinel_pid, os.WNOHANG)[0] == self.sentinel_pid
         except ChildProcessError:  # dead before it was handed over: the parent shows in a moment
-            return procfs.stat(self.main_pid) is None
+            return procfs.stat(self.sentinel_pid) is None
 
     def _read(self) -> bytes:
         whole = b""

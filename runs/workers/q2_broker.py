@@ -99,7 +99,7 @@ class DoorbellBroker(Broker):
         return sorted((number, payload) for number, payload in rows if is_run_id(payload))
 
     def _exit_if_orphaned(self) -> None:
-        """Exit if the sentinel died: the pusher would take messages and deliver them to nobody."""
+        """Exit if the supervisor died: the pusher would take messages and deliver them to nobody."""
         parent = os.getppid()
         if self._parent is None:
             self._parent = parent

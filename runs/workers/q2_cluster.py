@@ -1,8 +1,8 @@
-"""One django-q2 cluster with one worker process: main → sentinel → worker, pusher, monitor.
+"""One django-q2 cluster of two processes: the sentinel, with pusher and monitor as threads, and one worker.
 
-django-q2 survives few deaths: orphans go on, and a worker killed while idle holds the queue's lock. So every process
-dies with its parent, and the supervisor replaces the whole tree. Each process reports `<role> <pid> <start time>
-<incarnation>` through the report pipe. All but the worker ignore SIGTERM, so that a signal to the group drains.
+django-q2 survives few deaths: orphans go on, and a worker killed while idle holds the queue's lock. So the worker dies
+with its sentinel, and the supervisor replaces both. Each process reports `<role> <pid> <start time> <incarnation>`
+through the report pipe. The sentinel ignores SIGTERM, so that a signal to the group drains.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 import setproctitle
 from django.db import connections
+from django_q import monitor, pusher
 from django_q.cluster import Sentinel
 from django_q.signals import post_spawn
 from django_q.worker import worker
@@ -32,14 +33,13 @@ log = logging.getLogger("runs.workers.q2_cluster")
 
 
 class Kinship:
-    """Ties each forked process to its parent, and reports it, before it does anything else."""
+    """Ties the worker to the sentinel that forks it, and reports both."""
 
     def __init__(self, report: int, name: str) -> None:
         self._report, self.name = report, name
-        self._forker = os.getpid()
-        self._next_role = ""
+        self._sentinel = os.getpid()
         self._is_active = True
-        os.register_at_fork(before=self._before, after_in_child=self._in_child)
+        os.register_at_fork(after_in_child=self._in_child)
 
     def introduce(self, role: str) -> None:
         """Report this process to the supervisor."""
@@ -48,9 +48,6 @@ class Kinship:
         line = f"{role} {identity.pid} {identity.born_ticks} {incarnation_id(identity)}\n"
         os.write(self._report, line.encode())  # shorter than PIPE_BUF, so it isn't interleaved
 
-    def expect(self, role: str) -> None:
-        self._next_role = role
-
     def pulse(self, is_serving: bool) -> None:
         """Write a pulse; if the pipe is full, the supervisor is busy and can do without one."""
         try:
@@ -58,57 +55,59 @@ class Kinship:
         except BlockingIOError:
             pass
 
-    def _before(self) -> None:
-        self._forker = os.getpid()
-
     def _in_child(self) -> None:
-        if not self._is_active:
-            return
-        tie_to_parent(self._forker)
-        self.introduce(self._next_role)
-        # Only main and sentinel fork for django-q2; a tool may fork in the worker as it likes.
-        self._is_active = self._next_role == "sentinel"
+        if self._is_active:
+            tie_to_parent(self._sentinel)
+            self.introduce("worker")
+            self._is_active = False  # a tool may fork in the worker as it likes
+
+
+class HelperThread(threading.Thread):
+    """A thread in the place of one of django-q2's processes. Its process is the sentinel's."""
+
+    pid = property(lambda self: os.getpid())
 
 
 class TiedSentinel(Sentinel):
-    """A sentinel with tied children that never repairs a damaged cluster."""
+    """A sentinel with one process that never repairs a damaged cluster."""
 
     kinship: Kinship
 
     def start(self) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        setproctitle.setproctitle(f"{self.kinship.name} sentinel")
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which django-q2 has undone
         super().start()
 
-    def spawn_process(self, target: Any, *args: Any) -> multiprocessing.Process:
-        """Spawn with a role, and a name that is readable in `ps`."""
-        role = target.__name__
-        self.kinship.expect(role)
-        is_worker = target is worker
+    def spawn_process(self, target: Any, *args: Any) -> multiprocessing.Process | HelperThread:
+        """Start the worker as a process, and after it pusher and monitor as threads: they only wait."""
+        if target is not worker:
+            thread = HelperThread(target=target, args=args, name=target.__name__, daemon=True)
+            thread.start()
+            return thread
         # A daemonic process can't have children, which a tool may need.
-        process = multiprocessing.Process(target=target, args=args, name=self.kinship.name, daemon=not is_worker)
-        if is_worker:
-            process.timer = args[2]  # type: ignore[attr-defined]
-            self.pool.append(process)
+        process = multiprocessing.Process(target=target, args=args, name=self.kinship.name, daemon=False)
+        process.timer = args[2]  # type: ignore[attr-defined]
+        self.pool.append(process)
         process.start()
         return process
 
-    def reincarnate(self, process: multiprocessing.Process) -> NoReturn:
+    def reincarnate(self, process: multiprocessing.Process | HelperThread) -> NoReturn:
         """Exit instead: the dead process may hold locks of the shared queues, so a new one could wait forever."""
-        log.warning(log_messages.CHILD_LOST, process.pid)
+        log.warning(log_messages.CHILD_LOST, process.name)
         logging.shutdown()
         os._exit(1)
 
 
 def become(number: int, report: int) -> NoReturn:
-    """Become the main process of cluster `number` until it ends. `report` is the pipe to the supervisor."""
+    """Become the sentinel of cluster `number` until it ends. `report` is the pipe to the supervisor."""
     name = f"durableagents-{number}"
     os.set_blocking(report, False)
     # The code below requires fork; newer Pythons and other platforms have another default.
     multiprocessing.set_start_method("fork", force=True)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    setproctitle.setproctitle(f"{name} main")
+    setproctitle.setproctitle(f"{name} sentinel")
+    # Their own titles would be the process's.
+    pusher.setproctitle = monitor.setproctitle = None
     connections.close_all()
     if threading.active_count() > 1:
         log.warning(
@@ -117,16 +116,13 @@ def become(number: int, report: int) -> NoReturn:
     gc.freeze()
 
     kinship = Kinship(report, name)
-    kinship.introduce("main")
+    kinship.introduce("sentinel")
     TiedSentinel.kinship = kinship
     # Signals hold receivers weakly: a bound method of a local would be collected at once.
     post_spawn.connect(_become_worker, dispatch_uid="runs.workers.q2_cluster.become_worker")
-    kinship.expect("sentinel")
-    started, stopped = multiprocessing.Event(), multiprocessing.Event()
-    sentinel = multiprocessing.Process(target=TiedSentinel, args=(stopped, started, uuid.uuid4()), name=name)
-    sentinel.start()
-    sentinel.join()
-    os._exit(sentinel.exitcode or 0)
+    multiprocessing.current_process().name = name
+    TiedSentinel(multiprocessing.Event(), multiprocessing.Event(), uuid.uuid4())
+    os._exit(0)
 
 
 def _become_worker(**_: Any) -> None:

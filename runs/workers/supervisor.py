@@ -131,7 +131,7 @@ class Supervisor:
                 continue
             del self._start_at[number]
             self._trees[number] = tree
-            log.info(log_messages.CLUSTER_STARTED, number, tree.main_pid)
+            log.info(log_messages.CLUSTER_STARTED, number, tree.sentinel_pid)
 
     def _fork_nursery(self) -> None:
         """Fork the first nursery, while this process may be forked, to share its memory."""
@@ -239,7 +239,7 @@ class Supervisor:
 
     def _reap(self) -> None:
         """Reap orphans every turn: adopted processes may end long after their tree."""
-        known = {tree.main_pid for tree in (*self._everyone(), *self._falling)}
+        known = {tree.sentinel_pid for tree in (*self._everyone(), *self._falling)}
         reap_orphans(known if self._nursery is None else known | {self._nursery.pid})
 
     # --- renewing ---
@@ -322,7 +322,7 @@ class Supervisor:
                 self._fell(tree)
 
     def _is_drained(self, tree: Tree, until: float) -> bool:
-        """Return whether there is nothing left to wait for; a dead pusher or monitor doesn't matter."""
+        """Return whether there is nothing left to wait for."""
         if tree.worker is None or tree.worker.is_dead:
             return True
         if monotonic() < until:

@@ -32,10 +32,7 @@ BY_CLOCK = ("sleep", "keyed", "unsafe")
 # The processes to strike: kind in the fleet, a word of the title, and weight.
 VICTIMS = {
     ("worker", ""): 8,
-    ("cluster", "main"): 1,
-    ("cluster", "sentinel"): 1,
-    ("cluster", "pusher"): 1,
-    ("cluster", "monitor"): 1,
+    ("cluster", "sentinel"): 3,
     ("supervisor", ""): 1,
     ("web", ""): 2,
     ("sandbox", ""): 2,

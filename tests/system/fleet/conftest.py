@@ -16,7 +16,6 @@ import pytest
 from runs.fleet import members, procfs
 from tests.conftest import CHECKOUT
 from tests.system.fleet import agents
-from tests.system.infra.installation import cmdline
 from tests.waiting import eventually
 
 
@@ -66,12 +65,7 @@ class Crew:
         if found is None:
             return {}
         self.sessions.add(found.session)
-        roles = {"main": found.session, "sentinel": found.parent, "worker": worker}
-        for each in procfs.of_session(found.session):
-            for role in ("pusher", "monitor"):
-                if cmdline(each.pid).endswith(role):
-                    roles[role] = each.pid
-        return roles if len(roles) == 5 else {}
+        return {"sentinel": found.session, "worker": worker}
 
     def descendants(self) -> list[int]:
         stats = [found for pid in os.listdir("/proc") if pid.isdigit() and (found := procfs.stat(int(pid)))]

@@ -62,7 +62,7 @@ def test_a_stopped_worker_that_ends_slowly_is_dead_when_all_of_it_is_and_then_re
         eventually(lambda: first_thread_has_ended(worker), what="the end of its first thread")
         eventually(lambda: set(crew.serving()) - {worker}, what="a new worker, while the old one is still ending")
         assert crew.notes("died") == []
-    eventually(lambda: left_of(tree["main"]) == [], what="the whole tree reaped")
+    eventually(lambda: left_of(tree["sentinel"]) == [], what="the whole tree reaped")
     eventually(lambda: [died[0] for died in crew.notes("died")] == [incarnation], what="the report")
 
 
@@ -88,7 +88,7 @@ def test_what_stopped_workers_left_running_is_reaped_too_once_it_ends(
         stop(pid)
     for pid in [pid for tree in trees for pid in tree.values()]:
         os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not any(left_of(tree["main"]) for tree in trees), what="both trees reaped")
+    eventually(lambda: not any(left_of(tree["sentinel"]) for tree in trees), what="both trees reaped")
     assert {parent(first), parent(second)} == {crew.pid}
     eventually(lambda: len(crew.serving()) == 2, what="two new workers")
 

@@ -23,7 +23,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-ROLES = ["worker", "sentinel", "main", "pusher", "monitor"]
+ROLES = ["worker", "sentinel"]
 # The promise is about a second; a loaded two-core machine gets more time.
 PROMPTLY = 30.0
 
@@ -39,8 +39,8 @@ def test_any_death_replaces_the_cluster_and_leaves_the_other_alone(crew: Crew) -
     for role in ROLES:
         hit, other = crew.serving()
         tree, other_tree = crew.tree(hit), crew.tree(other)
-        main = procfs.stat(tree["main"])
-        assert main is not None and (main.parent, main.session) == (crew.pid, tree["main"]), "born into its hands"
+        sentinel = procfs.stat(tree["sentinel"])
+        assert sentinel is not None and (sentinel.parent, sentinel.session) == (crew.pid, sentinel.pid)
         eventually(lambda: any("nursery" in cmdline(pid) for pid in crew.descendants()), what="the nursery")
 
         os.kill(tree[role], signal.SIGKILL)
@@ -50,7 +50,7 @@ def test_any_death_replaces_the_cluster_and_leaves_the_other_alone(crew: Crew) -
 
         _ended(crew, hit, tree, what=f"after the death of a {role}")
         assert crew.tree(other) == other_tree, role
-        _reaped(tree["main"])
+        _reaped(tree["sentinel"])
         expected = [("supervisor", crew.pid)]
         for each in (crew.tree(replacement), other_tree):
             expected += [("worker" if name == "worker" else "cluster", pid) for name, pid in each.items()]
@@ -215,7 +215,7 @@ def test_a_message_rings_a_host_in_time(crew: Crew) -> None:
 def test_lost_connections_are_replaced_without_a_restart(crew: Crew) -> None:
     crew.start(processes=1)
     tree = crew.tree(the_only(crew))
-    eventually(lambda: len(members.alive()) == 6)
+    eventually(lambda: len(members.alive()) == 3)
     for _ in range(3):
         with connection.cursor() as cursor:
             cursor.execute(

@@ -51,7 +51,7 @@ class Wait:
 def test_a_run_goes_on_whoever_is_killed(crew: Crew, tmp_path: Path) -> None:
     crew.start(processes=1, wait=False)
     run = Wait(tmp_path)
-    for role in ("worker", "sentinel", "main", "pusher", "monitor"):
+    for role in ("worker", "sentinel"):
         driver = run.driver()
         os.kill(crew.tree(driver)[role], signal.SIGKILL)
         eventually(lambda driver=driver: not is_alive(driver), what="the driver's end")  # type: ignore[misc]
