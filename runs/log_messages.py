@@ -7,7 +7,7 @@ import logging
 from ledger.errors import first_line
 
 SUPERVISOR_STARTED = "supervisor %d watches %d worker process(es) with %d slots each"
-CLUSTER_STARTED = "cluster %d started: main %d"
+CLUSTER_STARTED = "cluster %d started: sentinel %d"
 CLUSTER_READY = "cluster %d is ready after %.1f s: worker %d"
 CLUSTER_DIED = "cluster %d: %s; ending all of it and starting it again%s"
 CLUSTER_NOT_STARTED = "cluster %d could not be started (%s); next attempt in %.1f s"
