@@ -307,7 +307,7 @@ class Source:
         """Return its newest matching rows, in the list's order."""
         if filters.action not in ("", *self.actions) and not (filters.action == "accounts" and self.kind == "account"):
             return []
-        # A future time would stay on top forever; the page says that there are some, and verification which.
+        # A future time would stay on top forever; the page notes it, and verification names the rows.
         rows = self.rows().filter(at__lte=RawSQL(NOT_YET, []), at__gte=EARLIEST).order_by("-at", "-pk")
         if filters.action in self.actions:
             rows = rows.filter(**{self.verb: filters.action})

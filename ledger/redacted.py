@@ -1,4 +1,4 @@
-"""What pages, exports and logs leave out: fields of tools' arguments and results, idempotency keys, callback tokens."""
+"""Values that pages, exports and logs leave out: fields of arguments and results, idempotency keys, callback tokens."""
 
 from __future__ import annotations
 

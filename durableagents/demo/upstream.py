@@ -110,7 +110,7 @@ def _raise_for_status(response: httpx.Response, method: str, url: str) -> None:
 
 
 def _problem(response: httpx.Response) -> tuple[str, str | None]:
-    """What upstream says is wrong, bounded, and the field it blames (RFC 9457, else the plain text)."""
+    """Return the problem that upstream reports, shortened, and the field it names (RFC 9457, otherwise plain text)."""
     try:
         body = response.json()
     except (ValueError, RecursionError):

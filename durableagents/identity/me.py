@@ -42,7 +42,7 @@ class MeRow(Shape):
 
 
 class Me(ApiView):
-    """Who the caller is and may do. Checks a key without any effect."""
+    """Return the caller's identity and permissions. Checks a key without any effect."""
 
     # Also for an account without a role, which is told so.
     permission_classes = [IsAuthenticated]

@@ -71,7 +71,7 @@ class Policies(Protocol):
     def version(self) -> int: ...
 
     def may_apply(self) -> bool:
-        """Return whether calls must be judged: not if it was read just now that there are no policies."""
+        """Return whether calls must be judged. False if a recent read found no policies."""
         ...
 
     async def judge(self, asking: Asking, *, fresh: bool = False) -> Judged | None:

@@ -162,7 +162,7 @@ def due_first(waits: Iterable[Wait], most: int) -> list[Wait]:
 
 
 def how_many_more(facts: RunFacts) -> str:
-    """Return a note that there are more waits than actions; "" otherwise."""
+    """Return a note if there are more waits than actions; "" otherwise."""
     more = len(_outside(facts)) - MAX_OFFERED
     if more <= 0:
         return ""

@@ -252,7 +252,7 @@ class Supervisor:
         self._nursery_at = 0.0
 
     def _renew(self) -> None:
-        """Do one turn of a renewal; one worker at a time, so that there is at most one extra process."""
+        """Do one turn of a renewal: one worker at a time, with at most one extra process."""
         if self._coming is not None:
             self._hear(self._coming)
             if self._coming.trouble():

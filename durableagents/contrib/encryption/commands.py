@@ -30,7 +30,7 @@ def lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
     reasons."""
     reason, same = options["reason"], options["justification"]
     if reason and same:
-        problem = {"field": "--justification", "problem": "came beside --reason", "fix": "give one of them"}
+        problem = {"field": "--justification", "problem": "was given together with --reason", "fix": "give one of them"}
         raise InvalidInput("Give --reason or --justification, not both.", errors=[problem])
     done = erasure.erase(
         run_id, with_children=options["with_children"], by=command_actor(), justification=reason or same

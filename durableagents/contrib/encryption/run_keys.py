@@ -188,7 +188,7 @@ class RunKeys:
                     key = self._learned(*row)
                 else:  # a source may take seconds
                     key = await asyncio.to_thread(self._learned, *row)
-                self._keep(row[0], key)  # also that there is none: an event loop can't look again
+                self._keep(row[0], key)  # also a missing key: an event loop can't look again
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 

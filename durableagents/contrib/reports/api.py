@@ -67,7 +67,7 @@ class ColumnRow(Shape):
 class TableRow(Shape):
     name: str = Field(description="Name of the table.")
     title: str = Field(description="Its title.")
-    total: int = Field(description="Number of rows that there are; `rows` has at most 2000 of them.")
+    total: int = Field(description="Total number of rows; `rows` has at most 2000 of them.")
     columns: list[ColumnRow] = Field(description="Its columns.")
     rows: list[list[str | int | bool | None]] = Field(description="Its rows; decimals and times are strings.")
 

@@ -75,7 +75,7 @@ class FaultBook:
         return [self._entries[pair] for pair in sorted(self._entries)]
 
     def targets(self) -> dict[str, list[str]]:
-        """What an entry may name, for a form."""
+        """Return the targets that an entry may name, for a form."""
         operations = sorted(set().union(*self._known.values()))
         return {"system": [ANY, *sorted(self._known)], "operation": [ANY, *operations]}
 

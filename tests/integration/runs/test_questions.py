@@ -31,7 +31,7 @@ class Address(BaseModel):
 
 
 class Visit(BaseModel):
-    """When to come."""
+    """The time of a visit."""
 
     day: Literal["monday", "friday"]
     people: int = Field(ge=1, le=9)

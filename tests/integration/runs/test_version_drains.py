@@ -150,7 +150,7 @@ def test_a_worker_of_what_it_has_not_is_refused_by_name(stage: Stage, only: str)
 
 
 def test_what_nobody_begins_says_that_its_workers_only_drain(stage: Stage) -> None:
-    """Until a worker comes that begins its runs. Running ones and their children continue."""
+    """A worker has to come that begins its runs. Running ones and their children continue."""
     old, _ = versions(waits)
     begun = start(agent=old.graph_id)
     assert stage.drive() == "parked"

@@ -278,7 +278,7 @@ async def asks_for_help(state: Notes, ctx: Context) -> End:
 
 
 async def may_not_call(state: Notes, ctx: Context) -> End:
-    """Which tool it is depends on the run."""
+    """The tool depends on the run."""
     look_up = state.seen[0]
     await help_some(ctx, "")
     return End(await ctx.call(look_up, Item(name="a")))
