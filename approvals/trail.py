@@ -265,7 +265,7 @@ class Filters:
             else "a run's id or its beginning, at least four digits of it",
             "from": "a day (2026-11-21) or a moment (2026-11-21T08:00Z)" if self.since and since is None else "",
             "to": "a day (2026-11-21) or a moment (2026-11-21T08:00Z)" if self.until and until is None else "",
-            "before": "the place that `next` or *Older* names" if self.before and self.place is None else "",
+            "before": "the cursor from `next` or *Older*" if self.before and self.place is None else "",
         }
         return {name: fix for name, fix in fixes.items() if fix}
 

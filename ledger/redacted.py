@@ -35,7 +35,7 @@ def masked_text(text: str) -> str:
 def pattern_of(path: str) -> Pattern:
     """Return the pattern of a path's end, such as `customer.name`, with `*` for any name. Raises ValueError."""
     if not isinstance(path, str) or not path or any(not part for part in path.split(".")):
-        raise ValueError(f"{path!r} is no path of fields, such as iban or customer.name")
+        raise ValueError(f"{path!r} is not a path of fields, such as iban or customer.name")
     return tuple(path.lower().split("."))
 
 

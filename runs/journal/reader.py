@@ -223,7 +223,7 @@ def checked(run_id: UUID, row: TupleRow) -> tuple[Link, Event]:
     )
     body = body_hash(link.clear, link.sealed)
     if link_hash(link.prev_hash, seq, epoch, at, body) != link.hash:
-        raise JournalBroken(f"event {seq} was changed: its content does not give its hash")
+        raise JournalBroken(f"event {seq} was changed: its content does not match its hash")
     try:
         event = decode(link.clear, unpack(link.sealed))
     except (KeyError, TypeError, ValueError, RecursionError) as error:

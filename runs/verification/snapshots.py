@@ -37,7 +37,7 @@ class Checkpoints:
             if digest != cut_digest(row.generation, row.node, row.visit, row.fingerprint, state):
                 yield f"{what} is not the one that its event tells of"
             if not self.journal.is_just_after(row.seq, row.at):
-                yield f"{what}: its time, {row.at.isoformat()}, is not that of its event"
+                yield f"{what}: its time, {row.at.isoformat()}, differs from its event's"
         for seq in missing:
             yield f"event {seq} enters a node, and its checkpoint is gone"
 

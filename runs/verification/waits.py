@@ -228,7 +228,7 @@ class Waits:
             del right["deadline"]
         yield from compared(what, row, right)
         if not self.journal.is_about(known.seq, row.opened_at):
-            yield f"{what}: it was not opened when its event was written"
+            yield f"{what}: it was not opened at the time of its event"
         detail = row.detail if isinstance(row.detail, dict) else {}
         for name, value in known.detail.items():
             if detail.get(name) != value:

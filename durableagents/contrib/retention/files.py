@@ -177,6 +177,6 @@ class Chain:
         if link.seq != self.seq + 1:
             return f"event {self.seq + 1} is missing"
         if link.prev_hash != self.hash or not link.is_as_written(link.body()):
-            return f"event {link.seq} was changed: its content does not give its hash"
+            return f"event {link.seq} was changed: its content does not match its hash"
         self.seq, self.hash = link.seq, link.hash
         return ""

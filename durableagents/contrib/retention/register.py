@@ -198,7 +198,7 @@ def _event_problems(run_id: UUID, row: Event) -> Iterator[str]:
     body = Link.of(row).body()
     if code is None:
         if not may_lack_code(event):
-            yield f"event {row.seq}, {event.KIND}, has no code: none of our processes wrote it"
+            yield f"event {row.seq}, {event.KIND}, has no code: this installation did not write it"
     elif event.KIND in SQL_MADE or not is_authentic(code_key(), run_id, row.seq, body, code):
         yield f"event {row.seq}, {event.KIND}, was not written with this installation's key, or not at its place"
 

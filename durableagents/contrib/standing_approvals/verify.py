@@ -110,7 +110,7 @@ class StandingApprovals:
         amount = None if asked.amount is None else asked.amount.value
         yield from compared(what, use, {"grant_id": grant_id, "n": n, "amount": amount})
         if not self.journal.is_about(seq, use.at):
-            yield f"{what}: its time is not that of its event"
+            yield f"{what}: its time differs from its event's"
         if not grant.is_authentic:
             yield f"{what}: its grant was not written with this installation's key, or was changed"
         if (decided.role, decided.verdict) != (grant.role, "approved") or decided.n:

@@ -331,7 +331,7 @@ def test_a_list_in_the_row_that_is_not_the_plans_is_named(stage: Stage, tools: T
     approval = asked(stage, paying(tools, [text()]))
     past_the_triggers("UPDATE approvals_approval SET documents = '{\"a\": 1}'")
     assert opened(approval).obstacle == "", "the plan names what is shown"
-    assert any("documents are not what the plan says" in each for each in verify(approval.run_id).problems)
+    assert any("documents differ from the plan" in each for each in verify(approval.run_id).problems)
 
 
 def test_the_revision_before_may_be_gone(stage: Stage, tools: Toolbox) -> None:

@@ -643,4 +643,4 @@ def test_a_yes_that_lapsed_and_was_set_back_is_found(stage: Stage, tools: Toolbo
     swept()
     revoke(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
     Wait.objects.filter(pk=case.wait_id).update(grant_expires_at=grant.until + timedelta(days=1))
-    assert any("its grant does not end when it should" in problem for problem in verify(case.run_id).problems)
+    assert any("its approval ends at the wrong time" in problem for problem in verify(case.run_id).problems)

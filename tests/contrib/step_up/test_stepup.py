@@ -224,7 +224,7 @@ def test_who_changed_what_a_yes_has_to_show_does_not_decide_what_was_open(stage:
     question = asked(stage, tools)
     rule()
     User.objects.get(pk=admin.person).groups.add(Group.objects.get_or_create(name=FINANCE)[0])
-    nothing_changes(lambda: say(question, fresh(admin)), Forbidden, "changed who decides here")
+    nothing_changes(lambda: say(question, fresh(admin)), Forbidden, "changed the members of this role")
 
 
 def test_several_people_show_it_each(stage: Stage, tools: Toolbox, outside: Outside) -> None:

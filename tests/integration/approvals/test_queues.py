@@ -218,7 +218,7 @@ def test_a_queue_with_an_open_question_is_not_removed(stage: Stage, tools: Toolb
         acts.QueueInUse,
     )
     say(approval, FIONA, "reject")
-    changed(lambda: acts.remove("finance_po", by=admin, justification=WHY), "asks there: close it", acts.QueueInUse)
+    changed(lambda: acts.remove("finance_po", by=admin, justification=WHY), "uses it: close it", acts.QueueInUse)
 
 
 def test_a_question_at_a_removed_queue_says_who_must_act(stage: Stage, tools: Toolbox) -> None:

@@ -46,5 +46,5 @@ def test_act_under_a_wrong_id_is_found(stage: Stage, tools: Toolbox, table: str,
             [NO_RUN],
         )
     found = {each.run_id: each.problems for each in verify_all()}
-    assert found[sound.id] == [] and any("has no code: none of our" in problem for problem in found[NO_RUN])
+    assert found[sound.id] == [] and any("has no code: this installation" in problem for problem in found[NO_RUN])
     assert [each.run_id for each in verify_all(NO_RUN)] == [sound.id], "what comes after it doesn't begin with it"
