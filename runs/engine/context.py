@@ -64,7 +64,7 @@ def _seconds(number: float) -> timedelta:
     try:
         return max(timedelta(0), timedelta(seconds=number))
     except (OverflowError, ValueError):
-        raise ValueError(f"sleep({number}) is no time that ends") from None
+        raise ValueError(f"sleep({number}) is not a finite time") from None
 
 
 def _noted(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -336,7 +336,7 @@ class Context:
         if (seconds is None) == (until is None):
             raise TypeError("sleep takes either seconds or until=")
         if until is not None and until.tzinfo is None:
-            raise ValueError("sleep(until=…) needs an aware datetime: one with a time zone")
+            raise ValueError("sleep(until=…) needs a datetime with a time zone")
         slot = visit.next_slot()
         record = visit.recall(slot, "sleep", "")
         if record.now.waits.get(("timer", 0)) is not None:

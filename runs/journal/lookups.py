@@ -228,4 +228,4 @@ class Lookups:
 
     def _check_lease(self, lease: Lease, epoch: int, token: UUID | None) -> None:
         if (epoch, token) != (lease.epoch, lease.token):
-            raise StaleLease(f"run {self._run_id} is at epoch {epoch}, the reader came with epoch {lease.epoch}")
+            raise StaleLease(f"run {self._run_id} is at epoch {epoch}, but the reader has epoch {lease.epoch}")

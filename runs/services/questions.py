@@ -89,7 +89,7 @@ def question(run_id: UUID, wait_id: UUID) -> Wait:
     if wait is None:
         raise NotFound("question", wait_id)
     if not isinstance(wait.detail, dict) or not isinstance(wait.detail.get("schema"), dict):
-        raise RecordDamaged(run_id, "a question that can be read")
+        raise RecordDamaged(run_id, "a readable question")
     return wait
 
 

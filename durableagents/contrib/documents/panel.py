@@ -17,7 +17,7 @@ from durableagents.contrib.documents.storage import mismatch, read_contents
 from runs.engine.canonical import parsed
 from runs.engine.gating.documents import Named, is_text, named_in
 
-NOT_TEXT = "it is no text in UTF-8"
+NOT_TEXT = "it is not UTF-8 text"
 
 
 class ShownInFull(DecisionGuard):

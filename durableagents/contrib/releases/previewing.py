@@ -102,7 +102,7 @@ def refusal_by_rows(run: Run, head: Head, moving: Moving) -> MigrationResult | N
     if run.owner is not None or head.lease is not None:
         return refused("driven", "a worker drives it: pause it first, and wait until it is paused")
     if run.is_undoing and run.state != State.FAILED:
-        return refused("undoing", "it undoes its effects: no other version may take that over")
+        return refused("undoing", "it is undoing its effects, which no other version may take over")
     if head.is_cancel_requested:
         return refused("cancelled", "its cancellation was requested")
     return None

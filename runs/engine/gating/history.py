@@ -21,7 +21,7 @@ _EXPIRED_OR_BACK = "it was taken back, or expired, before the call was made"
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """Reason why an approval was not used: `expired` is the slot of an expired one, otherwise `because` has the reason."""
+    """Reason why an approval was not used: `expired` is the slot of an expired one, else `because` has the reason."""
 
     because: str = ""
     expired: str = ""

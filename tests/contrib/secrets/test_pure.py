@@ -257,7 +257,7 @@ def test_a_model_cannot_choose_a_secret() -> None:
     async def look(args: Transfer, call: ToolCall) -> Done:
         return Done()
 
-    with pytest.raises(DefinitionError, match="the model could choose which one"):
+    with pytest.raises(DefinitionError, match="the model could choose any secret"):
         Assistant(name="clerk", instructions="", output=Done, tools=[look], models=["openai:gpt"])
 
 

@@ -236,7 +236,7 @@ def test_part_in_two_stages_is_refused_where_the_seats_are_gone(stage: Fleet, as
     stage.drive()
     tamper("DELETE FROM approvals_seat")
     say(fiona)
-    nothing_changes(lambda: say(both), NotCounted, "a part in it twice")
+    nothing_changes(lambda: say(both), NotCounted, "voted or decided twice")
 
 
 def test_nobody_without_an_account_is_one_of_several(ask: Callable[..., Approval]) -> None:
