@@ -407,8 +407,8 @@ class Driver:
             if (await self.journal.succeed(partial(self._made_of, going, buffered))).is_done:
                 return "completed"
         problem = (
-            "a call, question or child run is still open, so the run can't be renewed or handed off: wait for it in the "
-            "node before you return Renew or Handoff, or retry the run once it has ended"
+            "a call, question or child run is still open, so the run can't be renewed or handed off: wait for it in "
+            "the node before you return Renew or Handoff, or retry the run once it has ended"
         )
         return await self._operator(Broken("can_not_go_on", {"problem": problem}))
 

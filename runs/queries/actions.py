@@ -167,8 +167,8 @@ def how_many_more(facts: RunFacts) -> str:
     if more <= 0:
         return ""
     return (
-        f"{more} more answers, signals or messages that it waits for are not among its acts: "
-        f"GET /api/v1/runs/{facts.run.pk} has them all (waiting_for)."
+        f"{more} more awaited answers, signals or messages are not listed as actions: "
+        f"GET /api/v1/runs/{facts.run.pk} lists them all (waiting_for)."
     )
 
 

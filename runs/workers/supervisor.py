@@ -205,7 +205,10 @@ class Supervisor:
         deaths = self._young_deaths[tree.number] = self._young_deaths.get(tree.number, 0) + 1 if is_young else 0
         pause = pause_seconds(deaths - YOUNG_DEATHS_FREE, first=FIRST_BACKOFF_SECONDS, longest=MAX_BACKOFF_SECONDS)
         log.warning(
-            log_messages.CLUSTER_DIED, tree.number, reason, f" in {pause:g} s: it keeps dying young" if pause else ""
+            log_messages.CLUSTER_DIED,
+            tree.number,
+            reason,
+            f" in {pause:g} s: it keeps dying soon after its start" if pause else "",
         )
         self._start_at[tree.number] = monotonic() + pause
         self._fell(tree)

@@ -65,7 +65,7 @@ def attest_repeat(run: Run, asked: e.WaitOpened, given: Any, now: datetime) -> s
     try:
         told = forked_of(run.pk)
     except JournalBroken as broken:
-        raise RecordDamaged(run.pk, f"a journal that can be trusted ({broken})") from broken
+        raise RecordDamaged(run.pk, f"an intact journal ({broken})") from broken
     effects = [] if told is None else [x for x in Fork(told).effects if _is_meant(run, asked, x)]
     try:
         words = [

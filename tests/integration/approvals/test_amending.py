@@ -487,7 +487,7 @@ def test_a_name_within_a_field_that_the_tool_does_not_know_is_refused(
 ) -> None:
     do = lambda: refused(order, fiona, **given)  # noqa: E731
     found = do() if has_code else without_code(order, do)
-    assert found["field"] == field and "holds what is not asked for" in found["problem"]
+    assert found["field"] == field and "contains unknown names" in found["problem"]
 
 
 def test_an_amount_that_is_emptied_is_said_to_be_empty(stage: Stage, tools: Toolbox, fiona: Actor) -> None:

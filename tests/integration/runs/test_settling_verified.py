@@ -41,7 +41,7 @@ __all__ = ["ann", "ben", "run", "two"]  # fixtures
 def test_whoever_said_the_first_word_had_a_hand_in_the_run(run: Run, ann: Actor, ben: Actor) -> None:
     says(run, ann)
     says(run, ben)
-    assert "said what became of a call" in str(authority.own_act(fresh(run), ann.person, "ann"))
+    assert "settled the outcome of a call" in str(authority.own_act(fresh(run), ann.person, "ann"))
     assert "settled a call" in str(authority.own_act(fresh(run), ben.person, "ben"))
 
 

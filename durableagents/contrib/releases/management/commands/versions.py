@@ -211,7 +211,7 @@ def _share(text: str | None) -> Decimal | None:
     try:
         return None if text is None else Decimal(text)
     except InvalidOperation:
-        raise CommandError(f"--share {text!r} is no number.") from None
+        raise CommandError(f"--share {text!r} is not a number.") from None
 
 
 def _whole(text: str) -> int:
