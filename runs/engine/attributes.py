@@ -106,7 +106,7 @@ class Money(Attribute):
 
     def text(self, value: Any) -> str:
         if isinstance(value, float):
-            raise ValueError('is a float, which can't hold an exact amount: give a text, such as "12.50"')
+            raise ValueError('is a float, which is not exact: give a text, such as "12.50"')
         usd = _decimal(value)
         if abs(usd) > _MAX_USD or -_exponent(usd) > 6:
             raise ValueError("is out of range: at most a million millions are allowed, with six decimal places")

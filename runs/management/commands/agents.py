@@ -92,9 +92,7 @@ class Command(BaseCommand):
         lines = []
         for graph_id, count in _under_way(gone).items():
             if count:
-                lines.append(
-                    f"{graph_id}: gone from the code, but {count} of its runs are active: keep it registered until they end"
-                )
+                lines.append(f"{graph_id}: gone, but {count} of its runs are active: keep it registered until they end")
             elif graph_id not in forgotten:
                 known = "none of its runs is active in this database" if count == 0 else "its runs can't be counted"
                 lines.append(f"{graph_id}: gone ({known}): keep it registered, or use --write --forget {graph_id}")

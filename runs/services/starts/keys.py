@@ -283,7 +283,7 @@ def _check_rule(body: StartBody) -> None:
         errors.append({"field": "debounce_seconds", "problem": "is missing", "fix": "give a number of seconds"})
     if body.debounce_seconds is not None and not is_debounced:
         fix = 'set on_conflict to "debounce", or leave it out'
-        errors.append({"field": "debounce_seconds", "problem": "requires on_conflict "debounce"", "fix": fix})
+        errors.append({"field": "debounce_seconds", "problem": 'requires on_conflict "debounce"', "fix": fix})
     if is_debounced and body.start_at is not None:
         problem = "the window determines when a debounced run starts"
         errors.append({"field": "start_at", "problem": problem, "fix": "leave it out"})

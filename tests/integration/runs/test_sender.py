@@ -60,7 +60,7 @@ def test_that_the_row_of_its_sender_is_gone_is_no_proof_that_it_is(stage: Stage,
     """Rows of the last week are kept, so someone deleted it."""
     Process.objects.filter(pk=stage.worker.id).delete()
     before = dump()
-    with pytest.raises(IllegalTransition, match="doesn't tell any more which worker"):
+    with pytest.raises(IllegalTransition, match="no longer says which worker"):
         in_thread(lambda: stage.reconcile(in_doubt, "did_not"))
     assert dump() == before
     stage.reconcile(in_doubt, "did_not", sender_is_gone=True)
