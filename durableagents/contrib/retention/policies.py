@@ -41,7 +41,7 @@ class RetentionPolicyBody(Justified):
 
 
 class NotInForce(DurableAgentsError):
-    """It was ended before."""
+    """It had already been ended."""
 
     status, code, title = 409, "illegal-state", "No longer in force"
 

@@ -272,7 +272,7 @@ def test_a_key_that_is_gone_without_a_record_is_a_problem(stage: Stage) -> None:
     with without_triggers() as cursor:
         cursor.execute("DELETE FROM encryption_erasure WHERE run_id = %s", [third.pk])
     found = " ".join(problem for each in verify_registers() for problem in each.problems)
-    assert f"erased run {third.pk}, and the erasure register has no entry" in found
+    assert f"erased run {third.pk}, but the erasure register has no entry" in found
 
 
 @pytest.mark.timeout(1800)

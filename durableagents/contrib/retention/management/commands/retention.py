@@ -188,7 +188,7 @@ def _run_id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise CommandError(f"{text!r} is no id of a run", returncode=2) from None
+        raise CommandError(f"{text!r} is not a run id", returncode=2) from None
 
 
 def _positive(text: str) -> int:
