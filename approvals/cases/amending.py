@@ -86,7 +86,7 @@ def look(approval: Approval, given: Any) -> Wanted:
     if not fields:
         _refuse("", "can't be changed: its gate names no field that approvers may change", "approve or reject")
     if not isinstance(given, dict):
-        _refuse("", "is no object", f'give the fields that change, such as {{"{next(iter(fields))}": …}}')
+        _refuse("", "is not an object", f'give the fields that change, such as {{"{next(iter(fields))}": …}}')
     before = plan["arguments"]
     for name in given:
         if name not in before and name not in fields:

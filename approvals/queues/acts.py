@@ -213,7 +213,7 @@ def change(name: str, body: QueueChangeBody, *, seen: str | None = None, by: Act
     for key, value in given.items():
         setattr(queue, key, value)
     if snapshot(queue) == before and queue.is_authentic:
-        raise Unchanged("title", "name what is to be changed")
+        raise Unchanged("title", "name a field to change")
     return store("queue_change", queue, by=by, before=before, why=why)
 
 

@@ -53,7 +53,7 @@ def wrong(field: str, problem: str, fix: str, called: str = "") -> InvalidInput:
 
 
 class Unchanged(InvalidInput):
-    """The input changes nothing, which is no single field's fault; programs get the first one."""
+    """The input changes nothing. No single field causes that; programs get the first one."""
 
     def __init__(self, field: str, fix: str) -> None:
         problem = {"field": field, "problem": "would stay the same", "fix": fix}

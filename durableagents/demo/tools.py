@@ -140,7 +140,7 @@ class _W9Requested(Answer):
 
 
 def _same_request(receipt: dict[str, str], w9: W9) -> str | None:
-    """The portal numbers its requests: a form for another one is no answer to ours, whichever address it came to."""
+    """The portal numbers its requests: a form for another request is not an answer to ours, even if it came to our address."""
     given = receipt["request_id"]
     return (
         None if w9.request_id == given else f"request_id is {w9.request_id!r}, and this request was taken as {given!r}"

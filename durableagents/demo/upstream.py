@@ -31,7 +31,7 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 _CONNECT_SECONDS = 5.0
 _MAX_PROBLEM_LENGTH = 500
-# 409 is an upstream's "this key is in progress": that request may yet succeed, so it is no refusal.
+# 409 is an upstream's "this key is in progress": that request may yet succeed, so it is not a refusal.
 _COME_BACK = frozenset({408, 409, 425, 429})
 _KEY_REJECTED = frozenset({410, 422})
 _NOTHING_LEFT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)

@@ -38,7 +38,7 @@ class Sent:
         return {name: text.replace("\x00", "\ufffd") for name, text in typed.items()}
 
     def aside(self, name: str) -> str | None:
-        """Return a form field that is no part of the act's body; None if it wasn't sent."""
+        """Return a form field that does not belong to the act's body; None if it wasn't sent."""
         self._aside.add(name)
         return self.texts.get(name)
 

@@ -184,15 +184,15 @@ def _decimal(value: Any) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, (int, str, Decimal)):
         raise ValueError(f"is {_type(value)}, not a number")
     if isinstance(value, str) and not _NUMBER.fullmatch(value) and not _is_small_float(value):
-        raise ValueError("is no number")
+        raise ValueError("is not a number")
     if isinstance(value, int) and abs(value) >= 10**40:
         raise ValueError("is out of range")
     try:
         number = Decimal(value)
     except InvalidOperation:
-        raise ValueError("is no number") from None
+        raise ValueError("is not a number") from None
     if not number.is_finite():
-        raise ValueError("is no number")
+        raise ValueError("is not a number")
     return number
 
 

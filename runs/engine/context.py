@@ -439,7 +439,7 @@ class Context:
 
     def progress(self, done: float, of: float | None = None, note: str = "") -> None:
         """Report progress: `done` out of `of` (None: unknown), with a `note`. The run keeps the newest report. Raises
-        ValueError for what is no number, or more than the whole."""
+        ValueError for a value that is not a number, or more than the whole."""
         tell_progress(self._visit, done, of, note)
 
     def _value(self, what: str, read: Any) -> Any:

@@ -25,7 +25,7 @@ _ABOUT = "Recorded agent versions. Written by `manage.py agents check --write`: 
 
 
 class BadBaseline(Exception):
-    """The file is no baseline that this release reads. Nothing was written."""
+    """The file is not a baseline that this release can read. Nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,4 +159,4 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")

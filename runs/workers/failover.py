@@ -201,7 +201,7 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool 
 
 def _count_death(head: Head, run: Run, cause: Cause, *, has_progressed: bool) -> bool:
     """Take the lease from the head, and count the death if it is the run's fault; returns whether it was counted.
-    Only a proven death without progress since the claim counts: repeatedly sending the same call is no progress.
+    Only a proven death without progress since the claim counts: repeatedly sending the same call is not progress.
     Neighbours die with a poison run, so from SOLO_FROM on only a death while driven alone counts."""
     is_counted = cause == Cause.PROOF and not has_progressed and (head.deaths < SOLO_FROM or run.is_solo)
     head.deaths = (0 if has_progressed else head.deaths) + is_counted

@@ -83,7 +83,7 @@ class TimeChecks(DeadlineChecks):
         if event.cause == "amended":
             known = self.of[event.approval_id]
             if event.to not in self._queues(self.changed.get(event.approval_id, "")):
-                yield f"event {seq}: approval {event.approval_id} went to {event.to}, unlike the approval that it amends"
+                yield f"event {seq}: approval {event.approval_id} went to {event.to}, unlike the amended one"
             if datetime.fromisoformat(event.deadline) != known.course.deadline:
                 yield f"event {seq}: approval {event.approval_id} got a wrong deadline with {event.to}"
             return

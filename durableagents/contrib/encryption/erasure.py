@@ -230,8 +230,8 @@ def _must_be_erasable(run_id: UUID) -> None:
         raise NotErasable(f"Run {run_id} was erased already.", run_id=str(run_id))
     if not RunKey.objects.filter(run_id=run_id).exists():
         raise NotErasable(
-            f"Run {run_id} can't be erased: it has no key. It was started while encryption was off, or its key was lost "
-            f"without an erasure. `manage.py ledger verify {run_id}` shows which.",
+            f"Run {run_id} can't be erased: it has no key. It was started while encryption was off, or its key was "
+            f"lost without an erasure. `manage.py ledger verify {run_id}` shows which.",
             run_id=str(run_id),
         )
 

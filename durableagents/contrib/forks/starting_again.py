@@ -300,7 +300,7 @@ def _apply_audit(
         run = verdict.run or (next(iter(runs)) if len(runs) == 1 else "")
         place = run, verdict.slot, verdict.attempt
         if place not in places:
-            errors.append(_error("is no effect of this run", "see GET …/start-again", *place))
+            errors.append(_error("is not an effect of this run", "see GET …/start-again", *place))
         elif place in said:
             errors.append(_error("is decided twice", "say it once", *place))
         said[place] = verdict

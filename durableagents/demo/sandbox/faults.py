@@ -31,7 +31,7 @@ def _up_to(most: float) -> PlainValidator:
 
 
 class Fault(BaseModel):
-    """One entry, whole: what it doesn't mention is no fault."""
+    """One complete entry: systems it doesn't mention have no fault."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 

@@ -211,7 +211,7 @@ def is_typed(name: str, wanted: str, typed: Any) -> bool:
 
 
 def _amount(text: str, currency: str) -> Decimal | None:
-    """Return the typed number without its minus sign; None if it is no number or of another currency."""
+    """Return the typed number without its minus sign; None if it is not a number or has another currency."""
     rest = "".join(unicodedata.normalize("NFKC", text).split()).upper()
     for sign in (currency, *(sign for sign, of in _SIGNS.items() if of == currency)):
         if rest.startswith(sign) or rest.endswith(sign):

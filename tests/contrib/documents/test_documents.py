@@ -340,7 +340,9 @@ def test_the_revision_before_may_be_gone(stage: Stage, tools: Toolbox) -> None:
     approval = revised(stage, approval)
     damage(text("one\n").digest, b"forged")
     (contract,) = views(approval)
-    assert [(x.what, x.text) for x in contract.parts] == [("same", "two\n")] and "no differences are marked" in contract.against
+    assert [(x.what, x.text) for x in contract.parts] == [
+        ("same", "two\n")
+    ] and "no differences are marked" in contract.against
     say(approval, somebody("ann", "approver_finance"))
     assert stage.drive() == "completed"
 

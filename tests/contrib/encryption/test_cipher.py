@@ -264,5 +264,5 @@ def test_a_source_that_is_away_hides_no_other(keys_are: Any, tmp_path: Path) -> 
     with pytest.raises(KeyUnavailable, match="/nowhere/key"):
         master_keys.find("0" * 16)
     keys_are("master")
-    with pytest.raises(KeyUnavailable, match=f"{key.id} is in none of the sources"):
+    with pytest.raises(KeyUnavailable, match=f"{key.id} is missing from DURABLEAGENTS_ENCRYPTION_KEYS"):
         master_keys.find(key.id)

@@ -244,7 +244,7 @@ def test_a_forged_row_lets_nobody_decide(stage: Stage, tools: Toolbox) -> None:
     changed(lambda: say(approval, finn), "not authentic", Forbidden)
     run_sql("UPDATE approvals_queue SET role = 'approver_legal' WHERE name = 'finance_po'")
     for by in (lena, finn):
-        changed(lambda by=by: say(approval, by), "changed by another program", Forbidden)
+        changed(lambda by=by: say(approval, by), "changed outside the application", Forbidden)
     acts.change("finance_po", QueueChangeBody(role="approver_finance", justification="set right"), by=admin)
     say(approval, finn, "reject")
 
