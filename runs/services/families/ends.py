@@ -62,7 +62,7 @@ def tell_many(children: Iterable[UUID]) -> int:
         try:
             told += tell(parent, ended)
         except (RecordDamaged, JournalBroken, Run.DoesNotExist) as error:
-            log.warning("run %s: it can't be told of the ends of %s of its children: %s", parent, len(ended), error)
+            log.warning("run %s: can't record the ends of %s of its children: %s", parent, len(ended), error)
     return told
 
 

@@ -114,7 +114,7 @@ def test_a_question_with_a_forged_decision_is_refused(stage: Stage, tools: Toolb
     before = len(events(approval.run))
     body = {"plan_hash": approval.plan_hash, "justification": "as quoted"} | said
     answer = calls(frank).post(f"approvals/{approval.id}/decision", body)
-    assert is_problem(answer, 409, "record-damaged") and "none of our processes wrote" in answer.json()["detail"]
+    assert is_problem(answer, 409, "record-damaged") and "this installation did not write" in answer.json()["detail"]
     form = {name: text for name, text in body.items() if name != "arguments"}
     assert reads(frank).client.post(f"/approvals/{approval.id}/decision", form).status_code == 409
     assert Approval.objects.get().state == "open" and Decision.objects.count() == 1
@@ -930,7 +930,7 @@ def test_a_queue_whose_proof_nobody_can_read_is_not_authentic(stage: Stage, tool
     approval = asked(stage, tools)
     forge("UPDATE approvals_queue SET proof = %s, changed_at = 'infinity' WHERE name = 'finance_po'", proof)
     assert statuses(admin) == statuses(ann) == {}
-    with pytest.raises(Exception, match="changed by another program"):
+    with pytest.raises(Exception, match="changed outside the application"):
         say(approval, ann)
     forge("UPDATE approvals_queue SET proof = NULL WHERE name = 'finance_po'")
     queue_acts.change("finance_po", QueueChangeBody(role="approver_finance", justification=WHY), by=admin)
