@@ -184,7 +184,9 @@ class Deadlines:
             return False
         if ends == course.deadline:
             log.error(
-                "run %s: the deadline of approval %s was moved by others: corrected", approval.run_id, approval.id
+                "run %s: the deadline of approval %s was changed outside the application and has been restored",
+                approval.run_id,
+                approval.id,
             )
         put_off(approval, wait, ends)
         return True
@@ -217,7 +219,7 @@ class Deadlines:
     def texts(self, approval: Approval) -> DeadlineTexts:
         """Return what pages say about an approval's time."""
         is_expired = approval.state == ApprovalState.EXPIRED
-        ended = "Nothing was sent. The agent was told that nobody answered." if is_expired else ""
+        ended = "Nothing was sent. The agent learns that nobody answered." if is_expired else ""
         return DeadlineTexts(ended=ended, is_halted=bool(getattr(approval, "is_halted", False)))
 
     def checks(self, journal: ReadJournal) -> DeadlineChecks:
@@ -276,14 +278,14 @@ class DeadlineChecks:
                 deadline = datetime.fromisoformat(event.deadline)
                 self.begin(id, deadline, line.at)
                 if deadline > self.most.get(id, deadline):
-                    self.wrong.append(f"event {line.seq}: approval {id} got more time than what it is a change of had")
+                    self.wrong.append(f"event {line.seq}: approval {id} got more time than the approval that it amends")
             case e.ApprovalDecided(approval_id=id, verdict="expired") if self.knows(id):
                 self.check_not_early(line, id, "expired")
             case e.ApprovalDecided(approval_id=id) | e.ApprovalVoted(approval_id=id) if self.knows(id):
                 course = self.course_of(id)
                 is_late = course.ends_at is not None and line.at > course.ends_at
                 if is_late and line.at > self.answerable(course, line.at) + SLACK + MAX_AHEAD:
-                    self.wrong.append(f"event {line.seq}: approval {id} was decided after its time was over")
+                    self.wrong.append(f"event {line.seq}: approval {id} was decided after its deadline")
             case e.PlanAmended(approval_id=id) if self.knows(id):
                 self.most[event.next] = self.answerable(self.course_of(id), line.at) + SLACK
             case e.RunRetried():
@@ -292,7 +294,9 @@ class DeadlineChecks:
                     self.move(line, id, event)
             case e.ApprovalTimed() | e.ApprovalReminded() | e.ApprovalEscalated():
                 if event.approval_id not in self.courses:
-                    self.wrong.append(f"event {line.seq} tells of approval {event.approval_id}, which nobody asked for")
+                    self.wrong.append(
+                        f"event {line.seq} tells of approval {event.approval_id}, which no event requested"
+                    )
                     return
                 self.move(line, event.approval_id, event)
                 if isinstance(event, e.ApprovalEscalated):
@@ -324,7 +328,7 @@ class DeadlineChecks:
     def check_not_early(self, line: EventLine, id: str, what: str) -> None:
         """Check that a deadline's consequence didn't come before it, as by moving its row."""
         if line.at < self.course_of(id).deadline:
-            self.wrong.append(f"event {line.seq}: approval {id} {what} before its time was over")
+            self.wrong.append(f"event {line.seq}: approval {id} {what} before its deadline")
 
     def check_retry(self, line: EventLine, event: e.RunRetried) -> Iterator[str]:
         """Check that the run had ended as a retry says: nothing else extends deadlines."""
@@ -357,7 +361,7 @@ class DeadlineChecks:
     def about(self, what: str, row: Approval) -> Iterator[str]:
         """Check an approval's columns about time."""
         if self.knows(str(row.id)) and not self._is_of_its_wait(self.course_of(str(row.id)), row):
-            yield f"{what}: its deadline is not that of its wait"
+            yield f"{what}: its deadline differs from its wait's"
 
     def _is_of_its_wait(self, course: Course, row: Approval) -> bool:
         """Return whether approval and wait have the same deadline; after its end, the wait's may be later."""
@@ -380,7 +384,7 @@ class DeadlineChecks:
             deadline = datetime.fromisoformat(event.deadline)
             yield from compared(what, row, {"queue": event.to, "cause": event.cause, "deadline": deadline})
             if not self.journal.is_about(seq, row.at):
-                yield f"{what}: its time is not that of its event"
+                yield f"{what}: its time differs from its event's"
             if not row.is_authentic:
                 yield f"{what} was not written with this installation's key, or was changed"
         for id, n in missing:
@@ -390,4 +394,4 @@ class DeadlineChecks:
         """Check that an approval had been escalated to the queue where a decision was made."""
         queue = terms.get("queue") if isinstance(terms, dict) else None
         if queue is not None and queue not in [event.to for _, event in self.went.get(approval_id, [])]:
-            yield f"{what}: it was made at {queue}, where approval {approval_id} never went"
+            yield f"{what}: it was made at {queue}, which approval {approval_id} never reached"

@@ -29,10 +29,14 @@ def decide_as_requested(
     if again is None:
         return services.decide(approval_id, verdict=body.verdict, evidence=evidence, **given)
     if body.verdict != APPROVE:
-        raise wrong("again", "goes with no other verdict than approve", "approve with it, or leave it out")
+        raise wrong("again", "can only be sent with approve", "approve with this field, or leave it out")
     if body.changes_arguments:
-        raise wrong("again", "does not go with changes", "approve the changed call, and allow it again another time")
+        raise wrong(
+            "again",
+            "can't be combined with changes",
+            "approve the changed call now, and give a standing approval another time",
+        )
     approve_again = features.only(lambda each: each.approve_again)
     if approve_again is None:
-        raise wrong("again", "needs an app that is not installed", "approve this call only")
+        raise wrong("again", "requires an app that is not installed", "approve this call only")
     return approve_again(approval_id, again=again, **given)

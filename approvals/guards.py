@@ -37,7 +37,7 @@ class NotShown(DurableAgentsError):
 class ApprovalPanel:
     """A part of an approval's page: its template, and the value `p` in it. `place` is top, content, talk (after what
     the agent wrote), history, decision, or advance (below, in the decision's form). `obstacle` says why nobody can
-    approve now, to be shown beside the decision."""
+    approve now, shown next to the decision."""
 
     template: str
     value: Any

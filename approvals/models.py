@@ -90,7 +90,7 @@ class Approval(models.Model):
         default=list,
         db_default=[],
         shown=listed_in_row,
-        help_text="What is shown with it, as the plan names it: see documents/.",
+        help_text="Documents shown with it, as named in the plan.",
     )
     why = ContentText(blank=True, help_text="The agent's own words. Untrusted.")
     requested_by = models.TextField()
@@ -99,17 +99,17 @@ class Approval(models.Model):
     deadline = models.DateTimeField()
     decided_at = models.DateTimeField(null=True)
     case_id = models.UUIDField(
-        null=True, help_text="The first stage's question, where several people decide; empty: one yes of one person."
+        null=True, help_text="Approval of the first stage, if several people decide; empty: one person decides."
     )
     # Timing beyond the deadline; the journal's events repeat it. See deadlines.py.
-    timing = Json(null=True, help_text="The terms: by which calendar, what then, when people are reminded.")
-    look_at = models.DateTimeField(null=True, help_text="When the sweeper looks at it before its deadline.")
+    timing = Json(null=True, help_text="The terms of the deadline: calendar, action at time-out and reminders.")
+    look_at = models.DateTimeField(null=True, help_text="Time of the next reminder or escalation before the deadline.")
     escalated_to = ArrayField(models.TextField(), null=True, help_text="Further queues to which it was escalated.")
     reminded = models.SmallIntegerField(db_default=0, default=0)
     reminded_at = models.DateTimeField(null=True)
-    same = models.TextField(null=True, help_text="By which a standing grant is found; what counts is the plan.")
+    same = models.TextField(null=True, help_text="Digest by which a standing approval is found; the plan decides.")
     call = models.TextField(
-        null=True, help_text="A keyed digest of the arguments, by which repeats are found; older rows have none."
+        null=True, help_text="Keyed digest of the arguments, by which repeats are found; older rows have none."
     )
 
     amount = models.TextField(null=True, help_text="The plan's amount, by which limits of people are checked in lists.")
@@ -220,7 +220,7 @@ class Decision(Coded):
     before = Json(default=dict)
     after = Json(default=dict)
     standing = Json(null=True)
-    proof = Json(null=True, help_text="What its person showed, where more was asked than a yes.")
+    proof = Json(null=True, help_text="The proof that the person gave, if the approval required one.")
     at = models.DateTimeField()
     closes = models.BooleanField(default=True, db_default=True)
 

@@ -27,8 +27,8 @@ def how_many_more(facts: RunFacts) -> str:
     if more <= 0:
         return ""
     return (
-        f"{more} more questions to decide are not among its acts: "
-        f"GET /api/v1/approvals?state=open&run_id={facts.run.pk} has them all."
+        f"{more} more approvals are not listed as actions: "
+        f"GET /api/v1/approvals?state=open&run_id={facts.run.pk} lists all of them."
     )
 
 

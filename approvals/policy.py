@@ -15,8 +15,10 @@ from typing import Any
 
 from runs.engine.gating.proof import Threshold
 
-NOT_GENUINE = "The queue {queue} was changed by another program: nobody {what} until an administrator saves it again."
-CHANGED_FIRST = "Changes are made in {queue}, which is asked first: approve it as it is, or reject it."
+NOT_GENUINE = (
+    "The queue {queue} was changed outside the application: nobody {what} until an administrator saves it again."
+)
+CHANGED_FIRST = "Changes are made in {queue}, which decides first: approve it as it is, or reject it."
 # Verdicts that close a question, with the resulting state. An abstention closes nothing.
 VERDICTS = {"approve": "approved", "reject": "rejected", "fail": "rejected"}
 ABSTAIN = "abstain"

@@ -25,11 +25,11 @@ class Queue(Coded):
     state = models.TextField(choices=State.choices, default=State.OPEN)
     currency = models.TextField(default="USD", help_text="Of its limits.")
     needs_amount = models.BooleanField(
-        default=False, help_text="People with a limit may not decide requests that name no amount."
+        default=False, help_text="People with a limit may not decide requests without an amount."
     )
-    proof = Json(null=True, help_text="What a yes has to show, and from where on; empty: no more.")
+    proof = Json(null=True, help_text="Proof required to approve, and above which amount or risk; empty: none.")
     reasons = Json(null=True, help_text="Short reasons offered to the people who decide; empty: none.")
-    again = Json(null=True, help_text="How far standing grants may go there; empty: none may be given.")
+    again = Json(null=True, help_text="Limits of standing approvals; empty: none may be given.")
     set_by = models.TextField()
     made_at = models.DateTimeField()
     changed_at = models.DateTimeField()
@@ -51,8 +51,8 @@ class Limit(Coded):
 
     id = models.BigAutoField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.PROTECT, related_name="limits")
-    person = models.BigIntegerField(null=True, help_text="The account; empty: the role's own.")
-    most = models.DecimalField(max_digits=24, decimal_places=6, null=True, help_text="Empty: as much as they like.")
+    person = models.BigIntegerField(null=True, help_text="The account; empty: the limit of the role.")
+    most = models.DecimalField(max_digits=24, decimal_places=6, null=True, help_text="Empty: no limit.")
     currency = models.TextField()
     set_by = models.TextField()
     set_at = models.DateTimeField()
@@ -82,7 +82,7 @@ class Deputy(Coded):
     """A person who decides in another's place for a time, at one queue or at all of theirs."""
 
     id = models.BigAutoField(primary_key=True)
-    principal = models.BigIntegerField(help_text="The account in whose place.")
+    principal = models.BigIntegerField(help_text="The account that is represented.")
     deputy = models.BigIntegerField(help_text="The account that decides.")
     queue = models.ForeignKey(Queue, null=True, on_delete=models.PROTECT, related_name="deputies")
     starts_at = models.DateTimeField()
@@ -122,7 +122,7 @@ class Escalation(Coded):
     n = models.SmallIntegerField()
     run_id = models.UUIDField()
     queue = models.TextField()
-    cause = models.TextField(help_text="timeout, or away: everybody who decides there was.")
+    cause = models.TextField(help_text="timeout, or away: everybody who decides there was absent.")
     deadline = models.DateTimeField()
     at = models.DateTimeField()
 

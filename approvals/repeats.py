@@ -23,7 +23,7 @@ MAX_SHOWN = 20
 MAX_DECIDED = 1000
 # The same call has the same `same` (sameness.py), indexed for open ones. It may cover some arguments only, so all are
 # compared by `call`; rows from before that column are searched in their plans, whose canonical JSON has one form. A
-# rejected or amended revision is shown with its successor and is no repeat.
+# rejected or amended revision is shown with its successor and is not a repeat.
 _REPEATS = """
     WITH wanted AS (
         SELECT a.id, a.run_id, a.same, a.queue, w.call, w.arguments

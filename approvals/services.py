@@ -131,7 +131,7 @@ class StalePlan(DurableAgentsError):
 
     def __init__(self, approval: Approval) -> None:
         super().__init__(
-            f"The decision names another plan than the current one (revision {approval.revision}). "
+            f"The decision names a plan that isn't the current one (revision {approval.revision}). "
             "Read it again, then decide.",
             plan_hash=approval.plan_hash,
             revision=approval.revision,
@@ -360,7 +360,7 @@ def locked_question(unlocked: Approval, by: Actor) -> tuple[Head, Run, Wait, App
     head, run = locked(unlocked.run_id, under=by)
     wait = Wait.objects.select_for_update().filter(pk=unlocked.wait_id).first()
     if wait is None:
-        raise RecordDamaged(unlocked.run_id, "what waits for this decision")
+        raise RecordDamaged(unlocked.run_id, "the wait for this decision")
     approval = Approval.objects.select_for_update().get(pk=unlocked.pk)
     if approval.state != ApprovalState.OPEN or wait.resolved_at is not None:
         raise AlreadyDecided(approval)
@@ -370,7 +370,7 @@ def locked_question(unlocked: Approval, by: Actor) -> tuple[Head, Run, Wait, App
 def check_no_forged_decision(approval: Approval) -> None:
     """Raise RecordDamaged if an open question has a closing decision: it must be forged."""
     if approval.decisions.filter(closes=True).exists():
-        raise RecordDamaged(approval.run_id, "a decision that none of our processes wrote", is_forged=True)
+        raise RecordDamaged(approval.run_id, "a decision that this installation did not write", is_forged=True)
 
 
 def is_plan_intact(approval: Approval) -> bool:

@@ -265,7 +265,7 @@ class Filters:
             else "a run's id or its beginning, at least four digits of it",
             "from": "a day (2026-11-21) or a moment (2026-11-21T08:00Z)" if self.since and since is None else "",
             "to": "a day (2026-11-21) or a moment (2026-11-21T08:00Z)" if self.until and until is None else "",
-            "before": "the place that `next` or *Older* names" if self.before and self.place is None else "",
+            "before": "the cursor from `next` or *Older*" if self.before and self.place is None else "",
         }
         return {name: fix for name, fix in fixes.items() if fix}
 
@@ -307,7 +307,7 @@ class Source:
         """Return its newest matching rows, in the list's order."""
         if filters.action not in ("", *self.actions) and not (filters.action == "accounts" and self.kind == "account"):
             return []
-        # A future time would stay on top forever; the page says that there are some, and verification which.
+        # A future time would stay on top forever; the page notes it, and verification names the rows.
         rows = self.rows().filter(at__lte=RawSQL(NOT_YET, []), at__gte=EARLIEST).order_by("-at", "-pk")
         if filters.action in self.actions:
             rows = rows.filter(**{self.verb: filters.action})

@@ -72,7 +72,7 @@ class Gates:
             case e.ToolInvoked(grant=str(grant)) as invoked:
                 asked = self.answered.get(grant)
                 if asked is not None and asked.requested_hash != invoked.requested_hash:
-                    self.misused.append(f"event {line.seq}: the yes at slot {grant} is about another call")
+                    self.misused.append(f"event {line.seq}: the approval at slot {grant} is for another call")
             case e.PlanAmended() as amended:
                 self.decided[amended.approval_id] = (line.seq, as_decision(amended))
                 self.amended[amended.approval_id] = amended
@@ -88,7 +88,7 @@ class Gates:
                 plans[str(row.id)] = plan
             request = missing.pop(str(row.id), None)
             if request is None:
-                yield f"approval {row.id} was asked for by no event"
+                yield f"approval {row.id} has no event that requested it"
                 continue
             yield from self._about(row, *request)
         for id in missing:
@@ -122,22 +122,22 @@ class Gates:
             },
         )
         if row.previous_id is not None and not _is_revised_by(row.previous, row):
-            yield f"{what}: it is no revision of approval {row.previous_id}"
+            yield f"{what}: it is not a revision of approval {row.previous_id}"
         if plan is None or hasher()(plan) != request.plan_hash:
-            yield f"{what}: its plan is not the one that was hashed"
+            yield f"{what}: its plan does not match its hash"
         elif wrong := [name for name in _PLANNED if plan.get(name) != as_hashed(getattr(row, name))]:
-            yield f"{what}: {', '.join(wrong)} are not what the plan says"
+            yield f"{what}: {', '.join(wrong)} differ from the plan"
         if row.documents != (plan.get(DOCUMENTS, []) if isinstance(plan, dict) else []):
-            yield f"{what}: documents are not what the plan says"
+            yield f"{what}: documents differ from the plan"
         if (row.wait.run_id, row.wait.slot, row.wait.kind, row.wait.n) != (
             self.journal.run_id,
             request.slot,
             "approval",
             request.n,
         ):
-            yield f"{what}: its wait is another one's"
+            yield f"{what}: its wait belongs to another approval"
         if not self.journal.is_about(seq, row.opened_at):
-            yield f"{what}: it was not opened when its event was written"
+            yield f"{what}: it was not opened at the time of its event"
         yield from self._grant(what, row)
         yield from self.times.about(what, row)
         yield from amendment_problems(what, row, plan, self.amended.get(str(row.previous_id)))
@@ -153,14 +153,14 @@ class Gates:
         is_yes = decided is not None and decided.verdict == "approved"
         wait, at = row.wait, row.decided_at
         if not (self.journal.is_about(seq, at) if decided else _is_withdrawn_with(wait.resolved_at, at, row.state)):
-            yield f"{what}: the time of its decision is not the journal's"
+            yield f"{what}: the time of its decision differs from the journal's"
         if decided is not None and (decided.plan_hash, decided.slot) != (row.plan_hash, wait.slot):
-            yield f"{what}: its decision is about another plan"
+            yield f"{what}: its decision is for another plan"
         if wait.grant_hash != (row.plan_hash if is_yes else None):
             yield f"{what}: its wait grants {wait.grant_hash}, the journal {'this plan' if is_yes else 'nothing'}"
         ends = wait.grant_expires_at if wait.resolved_at is not None else None
         if (ends is not None) != is_yes or (ends and wait.resolved_at and not self._is_in_time(row, ends)):
-            yield f"{what}: its grant does not end when it should"
+            yield f"{what}: its approval ends at the wrong time"
 
     def _is_in_time(self, row: Approval, ends: datetime) -> bool:
         right = (row.wait.resolved_at or ends) + GRANT_LIVES
@@ -223,10 +223,10 @@ class Gates:
             said = row.verdict if isinstance(event, e.ApprovalVoted) else _VERDICTS.get(row.verdict)
             then = FAIL if row.verdict == FAIL else None
             if said != event.verdict or payload.get("then") != then or not self.journal.is_about(seq, row.at):
-                yield f"{what}: verdict or time are not those of its event"
+                yield f"{what}: its verdict or time differs from its event's"
         yield from _rights(what, row)
         if row.code is None:
-            yield f"{what} has no code: none of our processes wrote it"
+            yield f"{what} has no code: this installation did not write it"
         elif not row.is_authentic:
             yield f"{what} was not written with this installation's key, or was changed"
 
@@ -242,7 +242,7 @@ class Gates:
             right = {(case, person) for person in (row.person, whom) if isinstance(person, int)}
             is_counted = (str(row.approval_id), row.person) in self.votes
             if found.get(row.pk, set()) != right and (is_counted or row.pk in found):
-                yield f"decision {row.pk}: who has had their say by it is not what it says"
+                yield f"decision {row.pk}: the person who voted differs from the one it names"
 
     def _stages(self, plans: dict[str, Any]) -> Iterator[str]:
         """Check that each grant had the votes its plan requires, each with the required proof."""

@@ -92,7 +92,7 @@ class Case:
         rows = {(str(row.approval_id), row.person): row for row in found}
         ours = [rows.get((vote.approval_id, vote.person)) for vote in yes]
         if not all(row is not None and row.is_authentic for row in ours):
-            raise NotCounted(self.approval, "a vote stands there that this installation did not write")
+            raise NotCounted(self.approval, "it has a vote that this installation did not write")
 
 
 def case_of(approval: Approval, wait: Wait) -> Case:
@@ -104,7 +104,7 @@ def case_of(approval: Approval, wait: Wait) -> Case:
     asked = {x.approval_id: x for x in told if isinstance(x, e.ApprovalRequested)}
     question = asked.get(str(approval.id))
     if question is None:
-        raise RecordDamaged(approval.run_id, "the question that this answers")
+        raise RecordDamaged(approval.run_id, "the approval that this decides")
     case = Case(
         approval,
         question,

@@ -52,8 +52,8 @@ def warn_unpriced(request: HttpRequest, budget: Any, agents: Iterable[Agent]) ->
         return
     for agent in agents:
         if models := prices.unpriced(agent):
-            words = f"No run of {agent.graph_id} is started under this: there is no price for {', '.join(models)}."
-            messages.warning(request, f"{words} Set it under Prices, or take the dollars out.")
+            words = f"No run of {agent.graph_id} can start under this: there is no price for {', '.join(models)}."
+            messages.warning(request, f"{words} Set it under Prices, or remove the dollar cap.")
 
 
 def checked_budget(given: Any) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class OwnTagForm(forms.ModelForm):
         given = {**(super().clean() or {})}
         mine = OwnTag.objects.filter(user=given.get("user"), tag=given.get("tag"), taken_at__isnull=True)
         if self.instance.pk is None and not self.errors and mine.exists():
-            raise ValidationError("The tag is this account's own already.")
+            raise ValidationError("The account already has this tag.")
         return given
 
 
@@ -223,13 +223,13 @@ class PriceForm(forms.ModelForm):
         model = Price
         fields = ("model",)
         widgets = {"model": forms.TextInput()}
-        help_texts = {"model": "As a run's journal names it: provider:model, or scripted:assistant."}
+        help_texts = {"model": "Name as in a run's journal: provider:model, or scripted:assistant."}
 
     def clean_model(self) -> str:
         """Return the model's name. Raises ValidationError if a journal can't have it."""
         name = str(self.cleaned_data["model"]).strip()
         if not _MODEL.fullmatch(name):
-            raise ValidationError("Write provider:model, such as openai:gpt-4o, as a run's journal names it.")
+            raise ValidationError("Write provider:model, such as openai:gpt-4o, as in a run's journal.")
         return name
 
 
@@ -309,7 +309,7 @@ class DefaultForm(forms.ModelForm):
     def clean(self) -> dict[str, Any]:
         given = {**(super().clean() or {})}
         if not self.errors and bool(given.get("agent")) == bool(given.get("tag")):
-            raise ValidationError("Name an agent or a tag, one of the two.")
+            raise ValidationError("Name either an agent or a tag.")
         return given
 
 

@@ -61,12 +61,12 @@ def _authentication_page(request: HttpRequest) -> HttpResponse | None:
         return None
     is_plain = not any("password" in name for name in request.POST if not name.startswith("proof_"))
     asks = features.parts_of_all(lambda each: each.reauthentications)
-    return next((page for ask in asks if (page := ask(request, "change what administrators keep", is_plain))), None)
+    return next((page for ask in asks if (page := ask(request, "change administrators' records", is_plain))), None)
 
 
 def _refuse_unreadable(request: HttpRequest) -> None:
     """Refuse NUL in filters and ids that aren't numbers: Django would pass them to the database. Raises BadRequest."""
     if any("\x00" in text for name, given in request.GET.lists() for text in (name, *given)):
-        raise BadRequest("The query string holds a NUL character.")
+        raise BadRequest("The query string contains a NUL character.")
     if request.method == "POST" and not all(map(_ROW.fullmatch, request.POST.getlist(ACTION_CHECKBOX_NAME))):
-        raise BadRequest("The form chooses rows by what is no number.")
+        raise BadRequest("The form selects rows by something that is not a number.")

@@ -80,7 +80,8 @@ class Accounts(UserAdmin):
         found = list(User.objects.filter(has_acted, pk__in=[each.pk for each in objs]).distinct())
         shown, counts, lacking, protected = super().get_deleted_objects(objs, request)
         kept = [
-            f"{user.username} is named in the log of changes, which is kept: deactivate the account" for user in found
+            f"{user.username} is named in the change log, which must stay complete: deactivate the account"
+            for user in found
         ]
         return shown, counts, lacking, [*protected, *kept]
 

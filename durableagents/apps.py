@@ -63,7 +63,7 @@ def keep_admin_log(*, instance: Any, **_: Any) -> None:
     """Refuse to delete the administration's log, also with its account. Raises ProtectedError. The runtime role may not
     delete it. While this is connected, Django looks for entries before it deletes any, so an account without entries
     can still be deleted."""
-    raise ProtectedError("The administration's log stays on record: deactivate the account.", {instance})
+    raise ProtectedError("The administration's log must stay complete: deactivate the account.", {instance})
 
 
 def create_roles(*, using: str, **_: Any) -> None:

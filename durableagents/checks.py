@@ -31,7 +31,7 @@ def check_definitions() -> list[CheckMessage]:
     by_name: dict[str, str] = {}
     for name in settings.DURABLEAGENTS_QUEUES:
         if (twin := by_name.setdefault(name.lower(), name)) != name:
-            problem = f"DURABLEAGENTS_QUEUES names {twin!r} and {name!r}, which differ by capitals alone"
+            problem = f"DURABLEAGENTS_QUEUES names {twin!r} and {name!r}, which differ only in case"
             raise ImproperlyConfigured(f"{problem}: leave one of them out")
     warnings: list[CheckMessage] = []
     for agent in registry.agents():
@@ -96,7 +96,7 @@ def check_screens() -> None:
     """Check that hooks which settings name are asked. Raises ImproperlyConfigured: they protect models and tools."""
     if settings.DURABLEAGENTS.screens and features.only(lambda each: each.screens) is None:
         raise ImproperlyConfigured(
-            "DURABLEAGENTS_SCREENS: durableagents.contrib.screening is not installed, so no hook would be asked: "
+            "DURABLEAGENTS_SCREENS: durableagents.contrib.screening is not installed, so no hook would run: "
             "add the app to INSTALLED_APPS, or unset it"
         )
 
@@ -121,7 +121,7 @@ def check_signing_in() -> list[CheckMessage]:
             raise ImproperlyConfigured(f"{where}: the issuer {provider.issuer} is not https")
         if is_role(provider.creates_in):
             raise ImproperlyConfigured(
-                f"{where}: creates_in={provider.creates_in!r} is a role: name a group that is none"
+                f"{where}: creates_in={provider.creates_in!r} is a role: name a group that is not a role"
             )
         if unknown := sorted(role for role in set(provider.roles.values()) if not is_role(role)):
             fix = f"there are {', '.join(ROLES)}, and those that begin with approver_"
@@ -132,7 +132,7 @@ def check_signing_in() -> list[CheckMessage]:
     problems = [
         *(["DURABLEAGENTS_OIDC has no effect"] if environment.oidc else []),
         *(
-            ["nobody with a role of DURABLEAGENTS_REQUIRE_SECOND_FACTOR can sign in"]
+            ["nobody with a role named in DURABLEAGENTS_REQUIRE_SECOND_FACTOR can sign in"]
             if environment.second_factor_roles
             else []
         ),
@@ -197,7 +197,7 @@ def environment_checks(**_: Any) -> list[CheckMessage]:
     if "DURABLEAGENTS_UP" in os.environ:
         return []
     return [
-        Warning(line, hint="correct the name, or take it out of the environment", id="durableagents.W003")
+        Warning(line, hint="correct the name, or remove it from the environment", id="durableagents.W003")
         for line in env.unread()
     ]
 
@@ -248,15 +248,15 @@ def proxies_are_known(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     if not networks:
         return [
             Warning(
-                "No proxy is trusted: every plain request is redirected to https, also those that your proxy forwards.",
-                hint="Set DURABLEAGENTS_TRUSTED_PROXIES to the addresses of the proxy that ends TLS.",
+                "No proxy is trusted: every http request is redirected to https, including those from your proxy.",
+                hint="Set DURABLEAGENTS_TRUSTED_PROXIES to the addresses of the proxy that terminates TLS.",
                 id="durableagents.W001",
             )
         ]
     if any(network.prefixlen == 0 for network in networks):
         return [
             Warning(
-                "Every address is a trusted proxy: anybody can write any address into the records.",
+                "Every address is a trusted proxy: clients can put any address into the records.",
                 hint="Set DURABLEAGENTS_TRUSTED_PROXIES to the addresses of your proxies.",
                 id="durableagents.W002",
             )

@@ -110,9 +110,9 @@ def _queue_roles(text: str) -> dict[str, str]:
     for part in filter(None, map(str.strip, text.split(","))):
         queue, sign, role = map(str.strip, part.partition("="))
         if not sign or not _NAME.fullmatch(queue) or not _NAME.fullmatch(role):
-            raise ValueError(f"{part!r} is not queue=role, each a name of small letters, digits and _")
+            raise ValueError(f"{part!r} is not queue=role, each a name of lower-case letters, digits and _")
         if queue in roles:
-            raise ValueError(f"the queue {queue!r} is named twice: a queue belongs to one role")
+            raise ValueError(f"the queue {queue!r} is named twice, but a queue belongs to one role")
         roles[queue] = role
     return roles
 
@@ -120,7 +120,7 @@ def _queue_roles(text: str) -> dict[str, str]:
 def _decided_by_approvers(value: dict[str, str]) -> dict[str, str]:
     for queue, role in value.items():
         if role in _OWN_ROLES:
-            raise ValueError(f"the role {role!r} decides nothing: name another role for the queue {queue!r}")
+            raise ValueError(f"the role {role!r} decides in no queue: name another role for the queue {queue!r}")
         # Questions are put to a queue or a role by name.
         if queue in {*_OWN_ROLES, *value.values()}:
             raise ValueError(f"{queue!r} names a queue and a role: give the queue another name")
@@ -140,7 +140,7 @@ def _networks(value: list[str]) -> list[str]:
             ip_network(text, strict=False)
         except ValueError:
             raise ValueError(
-                f"{text!r} is no address or network like 10.0.0.0/8 (`none` for no proxy at all)"
+                f"{text!r} is not an address or network like 10.0.0.0/8 (`none` for no proxy at all)"
             ) from None
     return value
 
@@ -173,7 +173,7 @@ def _mail_server(value: str) -> str:
 def _mail_addresses(value: list[str]) -> list[str]:
     for text in value:
         if not re.fullmatch(_MAIL_ADDRESS, text):
-            raise ValueError(f"{text[:80]!r} is no address like audit@example.org")
+            raise ValueError(f"{text[:80]!r} is not an address like audit@example.org")
     return list(dict.fromkeys(value))
 
 
@@ -223,7 +223,7 @@ class Environment(BaseSettings):
         str,
         _like(
             r"localhost|(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*",
-            "not a domain like agents.example.org, in small letters and without a port",
+            "not a domain like agents.example.org, in lower case and without a port",
         ),
     ] = ""
     push_key: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_PUSH_KEY_FILE")
@@ -409,7 +409,7 @@ def unread() -> list[str]:
     problems = []
     for name in sorted(ours - known - {"DURABLEAGENTS_UP"}):
         (meant, *_) = (*get_close_matches(name, known, 1), "")
-        problems.append(f"{name} is set and nothing reads it" + (f": did you mean {meant}?" if meant else ""))
+        problems.append(f"{name} is set, but nothing reads it" + (f": did you mean {meant}?" if meant else ""))
     return problems
 
 
@@ -461,9 +461,7 @@ def kept_secret(path: Path, *, size: int = 48, make: Callable[[int], str] = secr
     except FileNotFoundError:
         pass
     except UnicodeDecodeError:
-        raise EnvironmentProblem(
-            f"{path} holds no key: it is not text; put back the one that was kept with the backups"
-        ) from None
+        raise EnvironmentProblem(f"{path} contains no key: it is not text; restore the key from the backups") from None
     except OSError as error:
         raise EnvironmentProblem(f"cannot read {path}: {error.strerror}") from None
     ensure_directory(path.parent)

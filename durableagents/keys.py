@@ -42,7 +42,9 @@ def refusal() -> str | None:
     except OSError as error:
         return f"cannot read the master key {path}: {error.strerror}"
     if len(key) < _SHORTEST:
-        return f"{path} holds no master key (it is shorter than {_SHORTEST} bytes): restore the file from your backup"
+        return (
+            f"{path} contains no master key (it is shorter than {_SHORTEST} bytes): restore the file from your backup"
+        )
     try:
         return None if _fits(key) else _refused(path)
     finally:

@@ -202,7 +202,7 @@ class Operations(AutoSchema):
         return parameters
 
     def _is_list_view(self, serializer: Any = None) -> bool:
-        """Return whether the operation is a list. With a `serializer` it is about the answer, which is no array."""
+        """Return whether the operation is a list. With a `serializer` it describes the answer, not an array."""
         if serializer is not None:
             return False
         answers = self.get_response_serializers()

@@ -29,14 +29,14 @@ def read_witness(text: str) -> SealWitness:
         "like file:///volume/seals.jsonl, storage:seals or https://witness.example.org/seals#token=/run/secrets/witness"
     )
     if not _ALLOWED.fullmatch(text):
-        raise ValueError(f"{text!r} is no address {wanted}")
+        raise ValueError(f"{text!r} is not an address {wanted}")
     if _STORAGE.fullmatch(text):
         return SealWitness(text, storage=text.partition(":")[2])
     try:
         url = urlsplit(text)
         has_host = bool(url.hostname) and (url.port is None or url.port > 0)
     except ValueError:
-        raise ValueError(f"{text!r} is no address {wanted}") from None
+        raise ValueError(f"{text!r} is not an address {wanted}") from None
     if url.scheme == "file" and not url.netloc and url.path.startswith("/") and not url.query + url.fragment:
         if url.path.endswith("/"):
             raise ValueError(f"{text!r} names a folder: name a file in it")
@@ -44,7 +44,7 @@ def read_witness(text: str) -> SealWitness:
     if url.username or url.password:
         raise ValueError("the address of a witness has no user and password: name a token's file, #token=/path")
     if url.scheme not in ("https", "http") or not has_host:
-        raise ValueError(f"{text!r} is no address {wanted}")
+        raise ValueError(f"{text!r} is not an address {wanted}")
     if not url.fragment:
         return SealWitness(text)
     token = Path(url.fragment.removeprefix(_TOKEN))

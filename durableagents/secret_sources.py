@@ -78,7 +78,7 @@ def read_file(path: Path, most: int = MAX_BYTES) -> bytes | None:
         raise SourceProblem(f"can't be read: {path}: {error.strerror}") from None
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise SourceProblem(f"can't be read: {path} is no file")
+            raise SourceProblem(f"can't be read: {path} is not a file")
         found = os.read(descriptor, most + 1)
     except OSError as error:
         raise SourceProblem(f"can't be read: {path}: {error.strerror}") from None

@@ -75,6 +75,6 @@ def verify(run_id: UUID, links: Iterable[Link]) -> list[str]:
         if link.prev_hash != prev:
             problems.append(f"event {link.seq} does not link to the event before it")
         if not link.is_as_written(link.body()):
-            problems.append(f"event {link.seq} was changed: its content does not give its hash")
+            problems.append(f"event {link.seq} was changed: its content does not match its hash")
         prev, expected = link.hash, expected + 1
     return problems

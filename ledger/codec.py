@@ -42,13 +42,13 @@ _PAYLOAD = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan
 
 
 def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise ValueError(f"{digits[:40]} is beyond any number that is stored")
+        raise ValueError(f"{digits[:40]} is out of range")
     return number
 
 
@@ -185,7 +185,7 @@ def read_clear(clear: bytes | memoryview) -> dict[str, Any]:
     """Decode the bytes of `encode_clear`. Raises ValueError if they aren't an object."""
     metadata = json.loads(bytes(clear).decode())
     if not isinstance(metadata, dict):
-        raise ValueError("the clear bytes are no object")
+        raise ValueError("the clear bytes are not an object")
     return metadata
 
 
@@ -199,7 +199,7 @@ def pack(payload: Any, run_id: UUID | None, *, may_store: bool = True) -> bytes 
     raw = _PAYLOAD.encode(payload).encode("utf-8", "replace")
     if len(raw) > MAX_PAYLOAD:
         raise ValueError(
-            f"a payload of {len(raw)} bytes is too large for a journal, which takes {MAX_PAYLOAD}: store its values"
+            f"a payload of {len(raw)} bytes is too large for a journal (limit {MAX_PAYLOAD}): store its values"
             " elsewhere (object storage, a file) and record where"
         )
     size, packed = len(raw), b""
@@ -306,7 +306,7 @@ def unpack(packed: bytes | memoryview | None) -> Any:
     if codec == ZSTD:
         try:
             if zstandard.frame_content_size(body) > MAX_PAYLOAD:
-                raise ValueError("packed payload is too large to be one")
+                raise ValueError("packed payload is too large")
             body = memoryview(_zstd.decompressor.decompress(body, max_output_size=MAX_PAYLOAD))
         except zstandard.ZstdError as error:
             raise ValueError(f"packed payload does not decompress: {error}") from error

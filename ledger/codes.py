@@ -81,7 +81,7 @@ def is_authentic(key: bytes, run_id: UUID, seq: int, body: bytes, code: bytes) -
 
 
 def place_of(code: bytes) -> int | None:
-    """Return the place that the writer expected; None if this is no code."""
+    """Return the place that the writer expected; None if this is not a code."""
     return int.from_bytes(code[1:9], "big") if len(code) == LENGTH and code[:1] == _VERSION else None
 
 

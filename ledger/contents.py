@@ -60,7 +60,7 @@ def text_in(stored: str) -> str:
         return stored[1:]
     text = codec.unpack(_bytes_in(stored))
     if not isinstance(text, str):
-        raise ValueError("encrypted content is no text")
+        raise ValueError("encrypted content is not text")
     return text
 
 
@@ -100,7 +100,7 @@ def json_in(stored: Any) -> Any:
         if isinstance(hidden, list):
             return hidden
         if not isinstance(hidden, dict):
-            raise ValueError("encrypted content is no object")
+            raise ValueError("encrypted content is not an object")
         return {name: value for name, value in stored.items() if name != MARK} | hidden
     if isinstance(stored, str) and stored.startswith(MARK):
         return stored[1:] if stored.startswith(MARK, 1) else codec.unpack(_bytes_in(stored))
@@ -124,7 +124,7 @@ def bytes_in(stored: bytes | memoryview) -> bytes:
         return data[1:]
     text = codec.unpack(data)
     if not isinstance(text, str):
-        raise ValueError("encrypted content is no text")
+        raise ValueError("encrypted content is not text")
     return text.encode()
 
 
@@ -141,7 +141,7 @@ def file_in(stored: bytes | memoryview) -> bytes:
         return data
     text = codec.unpack(data[len(_FILE) :])
     if not isinstance(text, str):
-        raise ValueError("encrypted content is no file")
+        raise ValueError("encrypted content is not a file")
     return base64.b64decode(text)
 
 
@@ -149,7 +149,7 @@ def _bytes_in(marked: str) -> bytes:
     try:
         packed = base64.b64decode(marked[1:], validate=True)
     except binascii.Error as error:
-        raise ValueError("encrypted content is no base64") from error
+        raise ValueError("encrypted content is not base64") from error
     if not packed.startswith(ENCRYPTED):
         raise ValueError("encrypted content has no header")
     return packed

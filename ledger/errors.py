@@ -36,7 +36,7 @@ class RecordDamaged(DurableAgentsError):
         has, mended = ("has", "removed it") if is_forged else ("lacks", "restored it")
         super().__init__(
             f"The record of run {run_id} {has} {what}: "
-            f"nothing can be done to it until the database's owner has {mended}. "
+            f"it can't be changed until the database's owner has {mended}. "
             f"`manage.py ledger verify {run_id}` lists the problems."
         )
 
@@ -96,7 +96,7 @@ _IN_WORDS = {
     "queue_remove": "Removing a queue",
     "queue_timing": "Setting deadlines",
     "standing_grant": "Giving a standing approval",
-    "standing_revoke": "Taking a standing approval back",
+    "standing_revoke": "Revoking a standing approval",
     "start_again": "Starting a run again",
     "webhook": "Creating a webhook",
     "webhook_change": "Changing a webhook",

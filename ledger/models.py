@@ -108,12 +108,12 @@ class Head(models.Model):
     tool_calls = models.IntegerField(default=0)
     model_calls = models.IntegerField(default=0)
     unpriced_calls = models.IntegerField(
-        default=0, db_default=0, help_text="Model requests of whose cost nobody knows anything: the model has no price."
+        default=0, db_default=0, help_text="Model requests without a known cost: the model has no price."
     )
     bytes = models.BigIntegerField(
         null=True,
         db_default=0,
-        help_text="Of its events as they are stored; null: it is from before they were counted.",
+        help_text="Bytes of its events as stored; null: the run is older than this count.",
     )
     # Caps on the run's usage; null: uncapped.
     cap_steps = models.IntegerField(null=True)
@@ -154,7 +154,9 @@ class Event(models.Model):
     sealed = models.BinaryField(null=True)
     prev_hash = models.BinaryField(max_length=32)
     hash = models.BinaryField(max_length=32)
-    code = models.BinaryField(null=True, help_text="Who wrote it had the installation's key: see ledger/codes.py.")
+    code = models.BinaryField(
+        null=True, help_text="Proof that its writer had the installation's key: see ledger/codes.py."
+    )
 
     class Meta:
         constraints = [
@@ -190,7 +192,7 @@ class LedgerEntry(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField()
-    seq = models.BigIntegerField(help_text="The journal event that this fact rode with.")
+    seq = models.BigIntegerField(help_text="The journal event written with this fact.")
     slot = models.TextField()
     attempt = models.SmallIntegerField(default=0)
     fact = models.TextField(choices=Fact.choices)
@@ -259,10 +261,8 @@ class ActRecord(Coded):
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField(null=True)
     action = models.TextField()
-    subject = ContentText(
-        blank=True, help_text="What it was done to, where that isn't the run: a question, a signal, a host."
-    )
-    queue = models.TextField(blank=True, help_text="Whom a question was put to: a queue or a role.")
+    subject = ContentText(blank=True, help_text="Object of the act if it isn't the run: a question, a signal, a host.")
+    queue = models.TextField(blank=True, help_text="Queue or role that a request was addressed to.")
     by = models.TextField()
     person = models.BigIntegerField(null=True)
     role = models.TextField(blank=True)
@@ -300,9 +300,9 @@ class AccountRecord(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     action = models.TextField()
-    subject = models.TextField(help_text="`user:ada`, `role:operator` or `key:ada/laptop`, as it was called then.")
+    subject = models.TextField(help_text="`user:ada`, `role:operator` or `key:ada/laptop`, with the name of that time.")
     subject_person = models.BigIntegerField(null=True)
-    by = models.TextField(help_text="Who said so, or `database:ROLE` for what came past the application.")
+    by = models.TextField(help_text="Actor, or `database:ROLE` for a change made outside the application.")
     person = models.BigIntegerField(null=True)
     auth = models.TextField(blank=True)
     address = models.TextField(blank=True)
@@ -343,7 +343,7 @@ class RowCode(models.Model):
     table_name = models.TextField()
     key = models.TextField()
     n = models.BigIntegerField()
-    state = models.TextField(help_text="A digest of what the row said; empty: it was not there.")
+    state = models.TextField(help_text="Digest of the row; empty: it was not there.")
     code = models.BinaryField()
 
     class Meta:
@@ -379,7 +379,7 @@ class VerificationJob(models.Model):
     asked_by = models.TextField()
     asked_at = models.DateTimeField(db_default=Now())
     since = models.DateTimeField(null=True, help_text="Only runs with events since then; null for every run.")
-    runner = models.UUIDField(null=True, help_text="The process that is at it.")
+    runner = models.UUIDField(null=True, help_text="The process that works on it.")
     alive_at = models.DateTimeField(null=True)
     after = models.UUIDField(null=True, help_text="Runs up to this id are done.")
     runs = models.BigIntegerField(default=0)

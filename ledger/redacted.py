@@ -1,4 +1,4 @@
-"""What pages, exports and logs leave out: fields of tools' arguments and results, idempotency keys, callback tokens."""
+"""Values that pages, exports and logs leave out: fields of arguments and results, idempotency keys, callback tokens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def masked_text(text: str) -> str:
 def pattern_of(path: str) -> Pattern:
     """Return the pattern of a path's end, such as `customer.name`, with `*` for any name. Raises ValueError."""
     if not isinstance(path, str) or not path or any(not part for part in path.split(".")):
-        raise ValueError(f"{path!r} is no path of fields, such as iban or customer.name")
+        raise ValueError(f"{path!r} is not a path of fields, such as iban or customer.name")
     return tuple(path.lower().split("."))
 
 

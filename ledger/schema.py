@@ -43,7 +43,7 @@ def misfit() -> str | None:
         if there > PROTOCOL + 1:
             return (
                 f"this code is too old for the database: it has protocol {PROTOCOL} and runs on {PROTOCOL} and "
-                f"{PROTOCOL + 1}, but the database was brought to {there}: run newer code {_SEE}"
+                f"{PROTOCOL + 1}, but the database was upgraded to {there}: run newer code {_SEE}"
             )
         loader = MigrationLoader(connection)
         if there <= PROTOCOL and (unknown := _unknown(loader)):
@@ -55,7 +55,7 @@ def misfit() -> str | None:
             )
         differing = definitions.missing() if there > PROTOCOL else definitions.differing()
         if differing and there > PROTOCOL:
-            return f"the next release took SQL away that this code needs ({_few(differing)}): run newer code {_SEE}"
+            return f"the next release removed SQL that this code needs ({_few(differing)}): run newer code {_SEE}"
         if differing:
             return f"the database's SQL differs from this code's ({_few(differing)}): {_MIGRATE}"
     except ProgrammingError as error:
@@ -135,7 +135,7 @@ def _need(loader: MigrationLoader, label: str, name: str) -> str | None:
         return None
     first = _first_migration(label)
     if not getattr(first, "is_removable", False):
-        return "the database was made with it"
+        return "the database was created with it"
     condition, reason = getattr(first, "needed_while", ("false", ""))
     assert loader.connection is not None
     with loader.connection.cursor() as cursor:
@@ -148,7 +148,7 @@ def _unfit(unknown: Collection[Migration], alias: str) -> str:
     needs = {f"{_CONTRIB}.{label}": why for label, name in unknown if (why := _need(loader, label, name))}
     if needs:
         named = [f"{app} ({why})" for app, why in sorted(needs.items())]
-        return f"INSTALLED_APPS lacks {_few(named)}, which the database can't be used without: put it back"
+        return f"INSTALLED_APPS lacks {_few(named)}, which the database needs: put it back"
     with connections[alias].cursor() as cursor:
         cursor.execute("SELECT to_regclass('ledger_definition') IS NULL")
         (is_older,) = cursor.fetchone()
@@ -158,7 +158,7 @@ def _unfit(unknown: Collection[Migration], alias: str) -> str:
             f"upgraded: start with a new database {_SEE}"
         )
     return (
-        f"the database was brought further by newer code: it has {_named(unknown)}, which this code doesn't know; "
+        f"the database was upgraded by newer code: it has {_named(unknown)}, which this code doesn't know; "
         f"run that code or newer, or restore a backup from before {_SEE}"
     )
 

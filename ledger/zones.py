@@ -16,7 +16,7 @@ def zone_of(name: str) -> ZoneInfo:
             raise ValueError(name)
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError) as error:  # ZoneInfoNotFoundError is a KeyError
-        raise ValueError(f"{name!r} is no time zone by its IANA name, such as Europe/Berlin") from error
+        raise ValueError(f"{name!r} is not an IANA time zone name, such as Europe/Berlin") from error
 
 
 @lru_cache(maxsize=1)

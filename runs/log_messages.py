@@ -21,22 +21,20 @@ RENEWED = "cluster %d is renewed: worker %s serves, the one before drains"
 RENEWAL_DONE = "all worker processes are renewed"
 RENEWAL_GIVEN_UP = "the renewal is given up at cluster %d: %s; the workers of before go on"
 DRAINING = "draining %d worker process(es), %g s at most"
-DRAIN_CUT = "cluster %d was not drained in time and is ended; its runs go on elsewhere"
+DRAIN_CUT = "cluster %d was not drained in time and is ended; its runs continue on other workers"
 STOPPING_NOW = "second signal: stopping at once"
 STOPPED = "supervisor stopped"
 
 WORKER_STARTED = "worker %d drives up to %d runs"
 WORKER_DRAINING = "worker %d drains: finishing steps, %g s at most"
 WORKER_DRAINED = "worker %d drained"
-WORKER_OVERDUE = "worker %d did not drain in time and ends as it is"
-WORKER_BURIED = (
-    "worker %d was taken for dead while it lived: it takes and sends nothing more, and ends; another is started"
-)
-WORKER_FENCED = "worker %d has lost its place in the fleet: it claims and sends nothing until it has it back"
-WORKER_BACK = "worker %d has its place in the fleet back"
+WORKER_OVERDUE = "worker %d did not drain in time and ends now"
+WORKER_BURIED = "worker %d was declared dead while it was alive: it stops at once, and another worker is started"
+WORKER_FENCED = "worker %d has lost its registration: it claims and sends nothing until it is registered again"
+WORKER_BACK = "worker %d is registered again"
 REFUSED = "worker %d does not serve: %s"
-HOST_DIED = "the host of worker %d died; the process ends and is started again"
-HOST_LEFT = "the host of worker %d stopped serving without being asked; the process ends and is started again"
+HOST_DIED = "the run host of worker %d died; the process ends and is started again"
+HOST_LEFT = "the run host of worker %d stopped unexpectedly; the process ends and is started again"
 THREADS_BEFORE_FORK = "importing the agents started threads (%s), which the worker, being forked, will not have"
 CHILD_LOST = "sentinel: %s died; leaving the cluster to the supervisor"
 VERSION_CHANGED = "changed under its version: %s (%s)"
@@ -56,9 +54,9 @@ LATE_ANSWER_KEPT_SHORT = "run %s: the late answer %s of %s can't be recorded as 
 LATE_ANSWER_LOST = (
     "run %s: the late answer %s of %s can't be recorded (%s): look it up at the other side by external id %s"
 )
-MAKES_ROOM = "a run waits to be driven alone: this worker hands its runs over and takes it"
+MAKES_ROOM = "a run must be executed alone: this worker hands over its runs and claims it"
 NOT_REHEARSED = "a new connection could not be warmed up, its first steps are slower: %s"
-FOREIGN_MESSAGE = "message %d in the queue is no run id and is dropped"
+FOREIGN_MESSAGE = "message %d in the queue is not a run id and is dropped"
 
 
 class Outage:

@@ -221,7 +221,7 @@ def _is_dear(args: Item) -> bool:
 
 
 class Asked(BaseModel):
-    """What a run is started with."""
+    """Input of a run."""
 
     text: str = "go"
     amount: int = 1

@@ -34,9 +34,7 @@ class Audit(ApiView):
             before=query.text("cursor") or "",
         )
         for name, fix in filters.problems.items():
-            raise ParseError(
-                f"Query parameter {'cursor' if name == 'before' else name!r} can't be understood: send {fix}."
-            )
+            raise ParseError(f"Query parameter {'cursor' if name == 'before' else name!r} is invalid: send {fix}.")
         return query.page(acts(filters, query.limit + 1), lambda act: {"cursor": act.place}, act_row)
 
 

@@ -87,7 +87,7 @@ def _amended(approval_id: UUID, body: DecisionBody, by: Actor) -> Approval:
         fix = "approve with them, or reject without"
         raise InvalidInput(
             "Only an approval can change the arguments.",
-            errors=[{"field": "arguments", "problem": "go with no other verdict", "fix": fix}],
+            errors=[{"field": "arguments", "problem": "can only be sent with approve", "fix": fix}],
         )
     return amend(
         approval_id,

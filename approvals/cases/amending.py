@@ -84,26 +84,24 @@ def look(approval: Approval, given: Any) -> Wanted:
         raise StalePlan(approval)
     fields = editable_in(plan)["properties"]
     if not fields:
-        _refuse("", "can't be changed: the gate that asks names no field that people may change", "approve or reject")
+        _refuse("", "can't be changed: its gate names no field that approvers may change", "approve or reject")
     if not isinstance(given, dict):
-        _refuse("", "is no object", f'give the fields that change, such as {{"{next(iter(fields))}": …}}')
+        _refuse("", "is not an object", f'give the fields that change, such as {{"{next(iter(fields))}": …}}')
     before = plan["arguments"]
     for name in given:
         if name not in before and name not in fields:
-            _refuse(name, "is no field of this call", f"change {', '.join(fields)}")
+            _refuse(name, "is not a field of this call", f"change {', '.join(fields)}")
     after = before | given
     differing = changes(before, after)
     for name in differing:
         if name not in fields:
-            _refuse(
-                name, "may not be changed by the person who approves", f"change {', '.join(fields)} only, or reject it"
-            )
+            _refuse(name, "may not be changed by approvers", f"change {', '.join(fields)} only, or reject it")
     schema = closed(editable_in(plan))
     if wrong := misfits(schema, {name: after[name] for name in fields if name in after}):
         raise _misfit([{**each, "field": each["field"].replace("answer", WITHIN, 1)} for each in wrong])
     after = _by_its_code(approval, before, after, list(fields))
     if not changes(before, after):
-        _refuse("", "are what was asked for", "change something, or approve it as it is")
+        _refuse("", "are the requested arguments", "change a value, or approve it as it is")
     return Wanted(plan, after)
 
 
@@ -146,8 +144,8 @@ def _by_its_code(
         ]
         raise _misfit(wrong) from None
     if moved:
-        fix = "change only what moves nothing else, or reject it"
-        what = "changes with it, and may not be changed"
+        fix = "change only fields that no other value depends on, or reject it"
+        what = "depends on it and may not be changed"
         raise _misfit([{"field": f"{WITHIN}.{name}", "problem": what, "fix": fix} for name in moved])
     return arguments | {name: checked[name] for name in fields if name in checked}
 
@@ -227,7 +225,7 @@ def _question(approval: Approval, wait: Wait) -> e.ApprovalRequested:
             if event.plan_hash != approval.plan_hash or hasher()(event.payload) != approval.plan_hash:
                 break
             return event
-    raise RecordDamaged(approval.run_id, "the question as it was put")
+    raise RecordDamaged(approval.run_id, "the original question")
 
 
 def _following(approval: Approval, new: Question, said: Terms, *, now: datetime) -> Approval:
@@ -272,4 +270,4 @@ def _say_yes(following: Approval, run: Run, typed: Mapping[str, str] | None, *, 
     except (ProofNeeded, KeyCannotProve, NothingProves, InvalidInput, Forbidden) as error:  # its own page asks for it
         return Amended(following, error.detail)
     is_counted = said.state == ApprovalState.OPEN
-    return Amended(said, "your approval is recorded, and more are needed." if is_counted else "")
+    return Amended(said, "your approval is recorded, but more are needed." if is_counted else "")

@@ -39,22 +39,22 @@ class Talks:
             case e.InquiryEnded() as ended:
                 self._put(self.ended, line.seq, ended, "an answer was given about")
                 if (ended.approval_id, ended.n) not in self.asked:
-                    self.wrong.append(f"event {line.seq} answers what nobody was asked")
+                    self.wrong.append(f"event {line.seq} is an answer without an inquiry")
             case e.ApprovalDelegated() as handed:
                 self._put(self.handed, line.seq, handed, "someone was handed")
             case e.DelegationEnded() as back:
                 self._put(self.back, line.seq, back, "someone gave back")
                 if (back.approval_id, back.n) not in self.handed:
-                    self.wrong.append(f"event {line.seq} takes back what nobody was handed")
+                    self.wrong.append(f"event {line.seq} ends a delegation that nobody has")
             case _:
                 pass
 
     def _put(self, where: dict[Key, Any], seq: int, event: Any, what: str) -> None:
         id = event.approval_id
         if id not in self.requested or id in self.over:
-            self.wrong.append(f"event {seq}: {what} approval {id}, which was not open")
+            self.wrong.append(f"event {seq}: {what} approval {id}, which was not open then")
         if where.setdefault((id, event.n), (seq, event))[0] != seq:
-            self.wrong.append(f"event {seq}: {what} approval {id} under a number that there was")
+            self.wrong.append(f"event {seq}: {what} approval {id} under a number that was already used")
 
     def problems(self) -> Iterator[str]:
         yield from self.wrong
@@ -123,9 +123,9 @@ class Talks:
 
     def _times(self, what: str, seq: int, at: Any, end_seq: int, ended_at: Any) -> Iterator[str]:
         if not self.journal.is_about(seq, at):
-            yield f"{what}: its time is not that of its event"
+            yield f"{what}: its time differs from its event's"
         if not (self.journal.is_about(end_seq, ended_at) if end_seq else ended_at is None):
-            yield f"{what}: the time of its end is not the journal's"
+            yield f"{what}: the time of its end differs from the journal's"
 
     def place_of(self, what: str, row: Decision, seq: int) -> Iterator[str]:
         """Check that a deputy's decision had an open delegation from this principal."""
@@ -142,4 +142,4 @@ class Talks:
             and not (key in self.back and self.back[key][0] < seq)
         ]
         if not held:
-            yield f"{what}: it was made in the place of account {principal}, who had not handed approval {id} over"
+            yield f"{what}: it was made on behalf of account {principal}, who had not delegated approval {id} over"

@@ -36,18 +36,18 @@ def amendment_problems(what: str, row: Approval, plan: Any, amended: e.PlanAmend
     if before is None or amended is None:
         return
     if amended.next != str(row.id):
-        yield f"{what}: the amendment of approval {before.id} names another question as the next"
+        yield f"{what}: the amendment of approval {before.id} names a different next approval"
     old = before.planned()
     if not isinstance(plan, dict) or old is None:
         return  # already reported as not matching its hash
     told, fields = payload_of(amended), editable_in(old)["properties"]
     if plan.get("arguments") != told.get("arguments"):
-        yield f"{what}: its arguments are not those that {amended.by} put in their place"
+        yield f"{what}: its arguments are not those that {amended.by} replaced them with"
     made = changes(old.get("arguments") or {}, plan.get("arguments") or {})
     if made != told.get("changes"):
-        yield f"{what}: what changed since approval {before.id} is not what the journal tells of"
+        yield f"{what}: what changed since approval {before.id} differs from what the journal records"
     if kept := sorted(name for name in made if name not in fields):
-        yield f"{what}: {', '.join(kept)} changed, which its gate lets nobody change"
+        yield f"{what}: {', '.join(kept)} changed, but the gate does not let approvers change them"
     others = {name for name in {*plan, *old} - _OF_THE_ARGUMENTS if plan.get(name) != old.get(name)}
     if others:
         yield f"{what}: {', '.join(sorted(others))} changed with the arguments"

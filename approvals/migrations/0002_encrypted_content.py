@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='approval',
             name='call',
-            field=models.TextField(help_text='A keyed digest of the arguments, by which repeats are found; older rows have none.', null=True),
+            field=models.TextField(help_text='Keyed digest of the arguments, by which repeats are found; older rows have none.', null=True),
         ),
         migrations.AddField(
             model_name='approval',

@@ -133,10 +133,10 @@ CHANGES = [
 # By form of a queue's page: the columns it sets (sums are in its currency), their title, and its act. A sender has seen
 # only those columns.
 PARTS = {
-    "change": (("title", "role", "currency", "needs_amount"), "What is said of the queue {}", "queue_change"),
-    "proof": (("proof", "currency"), "What a yes has to show at {}", "queue_proof"),
+    "change": (("title", "role", "currency", "needs_amount"), "Settings of the queue {}", "queue_change"),
+    "proof": (("proof", "currency"), "Proof required to approve in {}", "queue_proof"),
     "reasons": (("reasons",), "What reasons {} offers", "queue_reasons"),
-    "again": (("again", "currency"), "How far the same again may be allowed at {}", "queue_grants"),
+    "again": (("again", "currency"), "Limits of standing approvals in {}", "queue_grants"),
 }
 
 
@@ -171,12 +171,12 @@ def create(body: QueueBody, *, by: Actor) -> Queue:
     if not NAME.fullmatch(body.name):
         raise wrong("name", "may hold only lower-case letters, digits and _", "such as refunds_eu")
     if is_role(body.name) or Group.objects.filter(name=body.name).exists():
-        raise wrong("name", "is the name of a role", "another name: questions are put to a queue or to a role, by name")
+        raise wrong("name", "is the name of a role", "another name: requests name a queue or a role")
     check_text("title", body.title)
     _check_role(body.role)
     _check_currency(body.currency)
     if twin is None and Queue.objects.exclude(state=Queue.State.REMOVED).count() >= MOST:
-        raise wrong("name", f"would be one more than {MOST} queues", "remove one first")
+        raise wrong("name", f"would exceed the limit of {MOST} queues", "remove one first")
     now, before = database_now(), {} if twin is None else snapshot(twin)
     queue = twin or Queue(name=body.name, made_at=now)
     queue.title, queue.role, queue.currency = body.title, body.role, body.currency
@@ -185,7 +185,7 @@ def create(body: QueueBody, *, by: Actor) -> Queue:
         with transaction.atomic():
             return store("queue", queue, by=by, before=before, why=why)
     except IntegrityError:
-        raise wrong("name", "is that of another queue by now", "reload the list of queues") from None
+        raise wrong("name", "is now the name of another queue", "reload the list of queues") from None
 
 
 @two_person("queues", needs=PERMISSION)
@@ -205,15 +205,15 @@ def change(name: str, body: QueueChangeBody, *, seen: str | None = None, by: Act
         if given["currency"] != queue.currency and queue.limits.filter(ended_at__isnull=True).exists():
             raise wrong("currency", f"would leave its limits in {queue.currency}", "lift its limits first")
         if given["currency"] != queue.currency and (queue.proof or {}).get("above") is not None:
-            fix = "set the amount again from which an approval needs more"
-            raise wrong("currency", f"would leave what a yes has to show above an amount in {queue.currency}", fix)
+            fix = "set the amount again above which approving requires proof"
+            raise wrong("currency", f"would leave the required proof with an amount in {queue.currency}", fix)
         if given["currency"] != queue.currency and (queue.again or {}).get("most") is not None:
             fix = "set the limits of standing approvals again"
-            raise wrong("currency", f"would leave the sum of standing approvals in {queue.currency}", fix)
+            raise wrong("currency", f"would leave the limit of standing approvals in {queue.currency}", fix)
     for key, value in given.items():
         setattr(queue, key, value)
     if snapshot(queue) == before and queue.is_authentic:
-        raise Unchanged("title", "name what is to be changed")
+        raise Unchanged("title", "name a field to change")
     return store("queue_change", queue, by=by, before=before, why=why)
 
 
@@ -278,7 +278,9 @@ def lift(name: str, body: LiftBody, *, seen: str | None = None, by: Actor) -> Qu
     person = _number_of(body.person) if body.person else None
     last = _current_limit(queue, person, body.person, seen)
     if last is None:
-        raise wrong("person", "has no limit there", "someone who has one, or nobody for the role's")
+        raise wrong(
+            "person", "has no limit there", "the name of someone who has one, or leave it out for the role's limit"
+        )
     before = _limit_values(last)
     _end(last, database_now(), by)
     _record("queue_limit_lift", queue, body.person, by=by, why=why, before=before, after={})
@@ -301,7 +303,7 @@ def prove(name: str, body: ProofBody, *, seen: str | None = None, by: Actor) -> 
     threshold = Threshold(proof, body.above, queue.currency if body.above is not None else "", body.risk)
     queue.proof = threshold.as_json() if proof.is_any else None
     if snapshot(queue) == before and queue.is_authentic:
-        raise Unchanged("minutes", "say what is to be asked another way")
+        raise Unchanged("minutes", "correct the required proof")
     return store("queue_proof", queue, by=by, before=before, why=why)
 
 
@@ -315,13 +317,13 @@ def offer(name: str, body: ReasonsBody, *, seen: str | None = None, by: Actor) -
     for each in body.reasons:
         check_text("reasons", each, MAX_REASON_LENGTH)
         if not is_said(each):
-            raise wrong("reasons", "hold one that would be refused as a justification", "a few words each")
+            raise wrong("reasons", "contain one that would be refused as a justification", "a few words each")
     if len({each.casefold() for each in body.reasons}) != len(body.reasons):
         raise wrong("reasons", "hold one twice", "each once")
     before = snapshot(queue)
     queue.reasons = list(body.reasons) or None
     if snapshot(queue) == before and queue.is_authentic:
-        raise Unchanged("reasons", "say what is to be offered another way")
+        raise Unchanged("reasons", "correct the reasons")
     return store("queue_reasons", queue, by=by, before=before, why=why)
 
 
@@ -444,7 +446,7 @@ def _check_role(role: str) -> None:
     if not is_approver(role):
         raise wrong("role", "decides nothing", "a group that is called approver_…, such as approver_refunds")
     if not Group.objects.filter(name=role).exists():
-        raise wrong("role", "is not an existing group", "make the group in the administration first")
+        raise wrong("role", "is not an existing group", "create the group in the administration first")
 
 
 def _check_currency(currency: str) -> None:
@@ -457,15 +459,15 @@ def _needed_by(queue: Queue) -> str:
     # In this order: what a concurrent retry reopens is found by the second query.
     of_failed = Approval.objects.filter(queue=queue.name, state="withdrawn", run__state="failed").first()
     if of_failed is not None:
-        return f"run {of_failed.run_id} has failed, and would ask {of_failed.title!r} there again if it is retried"
+        return f"run {of_failed.run_id} has failed, and would request {of_failed.title!r} there again if it is retried"
     if asked := Approval.objects.filter(queue=queue.name, state="open").first():
         return f"{asked.title!r} is open there (approval {asked.id})"
     staged = Approval.objects.filter(state="open", case_id__isnull=False)
     if later := next((one for one in staged if queue.name in _stages_of(one)), None):
-        return f"{later.title!r} is asked there at a later stage (approval {later.id})"
+        return f"{later.title!r} is requested there at a later stage (approval {later.id})"
     waits = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True, detail__of=queue.name)
     if waits.exclude(run__state__in=ENDED).exists():
-        return "a question is open there"
+        return "a request is open there"
     if settings.DURABLEAGENTS.budget_queue == queue.name:
         return "DURABLEAGENTS_BUDGET_QUEUE names it"
     if use := next(
@@ -477,7 +479,7 @@ def _needed_by(queue: Queue) -> str:
         for agent in registry.agents()
         if any(tool.gate is not None and queue.name in tool.gate.requirement.queues for tool in agent.all_tools())
     ]
-    return f"{', '.join(asking)} asks there: close it instead" if asking else ""
+    return f"{', '.join(asking)} uses it: close it instead" if asking else ""
 
 
 def _stages_of(asked: Approval) -> list[str]:

@@ -168,7 +168,7 @@ def role_held(queue: str) -> str | None:
     if row is None or row.state == Queue.State.REMOVED:
         return None
     if not row.is_authentic:
-        raise Forbidden(NOT_GENUINE.format(queue=row.name, what="acts by being in charge of it"))
+        raise Forbidden(NOT_GENUINE.format(queue=row.name, what="acts as a member of its role"))
     return row.role
 
 
@@ -196,7 +196,7 @@ def _for_one(row: Delegation, whom: Member) -> Deputyship:
 
 def _set_up(changed: str | None) -> str | None:
     """Return the reason why someone who changed the deciders may not decide."""
-    return f"changed who decides here at {_moment(changed)}, after it was asked" if changed else None
+    return f"changed the members of this role at {_moment(changed)}, after it was requested" if changed else None
 
 
 def _deputyship(made: Deputyship, run: Run | None, role: str, now: datetime) -> Deputyship:
@@ -224,8 +224,8 @@ def _words(seats: list[list[Any]]) -> dict[int, str]:
 
 def _word(person: int, verdict: str, at: str, queue: str, by: int | None, *, is_ours: bool) -> str:
     """Return a person's vote as text to follow their name. Even a forged row takes their seat."""
-    means = "" if by == person else ", by the word of a deputy or in someone's place,"
-    whose = "" if is_ours else ", says a row that this installation did not write"
+    means = "" if by == person else ", through a deputy or on someone's behalf,"
+    whose = "" if is_ours else ", according to a row that this installation did not write"
     return f"{SAID.get(verdict, verdict)} this{means} at {_moment(at)} for {queue}{whose}"
 
 

@@ -53,11 +53,11 @@ def wrong(field: str, problem: str, fix: str, called: str = "") -> InvalidInput:
 
 
 class Unchanged(InvalidInput):
-    """The input changes nothing, which is no single field's fault; programs get the first one."""
+    """The input changes nothing. No single field causes that; programs get the first one."""
 
     def __init__(self, field: str, fix: str) -> None:
-        problem = {"field": field, "problem": "is as it was, and so is all else", "fix": fix}
-        super().__init__(f"Nothing would change: all is as it was. {fix[:1].upper()}{fix[1:]}.", errors=[problem])
+        problem = {"field": field, "problem": "would stay the same", "fix": fix}
+        super().__init__(f"Nothing would change. {fix[:1].upper()}{fix[1:]}.", errors=[problem])
 
 
 def check_text(field: str, text: str, most: int = 100) -> None:

@@ -75,7 +75,7 @@ def _people_in(known: dict[str, Any], environment: Environment) -> tuple[dict[st
 def _unreadable(environment: Environment, error: Exception) -> EnvironmentProblem:
     return EnvironmentProblem(
         f"cannot read {environment.data / FILE}: {error or type(error).__name__}"
-        " (remove it to have new passwords and keys made)"
+        " (remove it to create new passwords and keys)"
     )
 
 

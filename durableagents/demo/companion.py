@@ -1,5 +1,5 @@
-"""What `make up` starts for the demo: its people, prices and rules, before anything serves, and the
-sandbox that its agents act on."""
+"""Start the demo for `make up`: create its people, prices and rules before anything serves, then run the sandbox
+that its agents act on."""
 
 from __future__ import annotations
 

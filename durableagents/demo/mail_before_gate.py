@@ -75,7 +75,7 @@ class Announcement(BaseModel):
 
 
 class Letter(Arguments):
-    """What is sent, word for word."""
+    """The e-mail exactly as it is sent."""
 
     to: Email
     subject: Line
@@ -90,7 +90,7 @@ class Delivered(Answer):
 
 
 class State(BaseModel):
-    """What the run knows at each boundary between two nodes."""
+    """State of the run at each boundary between two nodes."""
 
     request: Announced
     entry: RegistryEntry | None = None
@@ -100,7 +100,7 @@ class State(BaseModel):
 
 
 class Output(BaseModel):
-    """How it came out. A no is an end like a yes: nothing was committed, and the e-mail is in the world either way."""
+    """Result of the run. After a rejection nothing is committed; the e-mail has been sent either way."""
 
     is_committed: bool
     vendor_id: str | None
@@ -153,7 +153,7 @@ class _Mailbox(Answer):
 
 
 async def _is_in_the_mailbox(args: Letter, call: ToolCall) -> Happened | None:
-    """Whether the mail server took a message of this call's id. None where it has none: it may still be on its way."""
+    """Return whether the mail server accepted a message with this call's id; None if it has none, since one may still arrive."""
     query = {"run_id": call.run_id, "message_id": message_id(call)}
     found = await upstream.get("/api/mail/messages", query, call, _Mailbox)
     if not found.results:
@@ -232,7 +232,7 @@ agent = Agent(
 
 @agent.node(start=True, to=["plan"], title="Read")
 async def read(state: State, ctx: Context) -> str:
-    """What the company register says."""
+    """Look the company up in the register."""
     request = state.request
     query = CompanyQuery(legal_name=request.legal_name, country=request.country, tax_id=request.tax_id)
     state.entry = await ctx.call(lookup_company, query)
@@ -303,7 +303,7 @@ def _record(state: State) -> VendorRecord:
 
 
 def _known(value: Known | None) -> Known:
-    """What an earlier node has put into the state. Its absence is a bug in the graph."""
+    """Return a value that an earlier node has put into the state. Its absence is a bug in the graph."""
     if value is None:
         raise RuntimeError("the graph came here before the node that provides this")
     return value

@@ -34,7 +34,7 @@ def brief(task: str, facts: dict[str, Any]) -> str:
 
 
 def facts(messages: list[ModelMessage]) -> dict[str, Any]:
-    """What `brief` put into the prompt. Raises ValueError for a prompt that holds none."""
+    """Return the facts that `brief` put into the prompt. Raises ValueError for a prompt without any."""
     return _facts(messages)
 
 
@@ -177,7 +177,7 @@ def _facts(messages: list[ModelMessage]) -> dict[str, Any]:
 
 
 def _tool_answer(messages: list[ModelMessage], name: str) -> Any:
-    """What the tool said last: JSON where it is JSON, else its text. None if it wasn't called yet."""
+    """Return the tool's last answer, parsed if it is JSON, otherwise as text. None if it wasn't called yet."""
     from pydantic_ai.messages import ModelRequest, ToolReturnPart
 
     answer = None

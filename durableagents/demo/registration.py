@@ -1,4 +1,4 @@
-"""What the demo adds to an installation: agents, the queues they ask, people of `make up`. settings.py registers it.
+"""Agents, queues and people that the demo adds to an installation. Registered by settings.py.
 
 Data only: the settings are read by every process, also where the demo's agents are not loaded.
 """

@@ -1,4 +1,4 @@
-"""What the onboarding agent can do to the outside world, each tool with its declared behaviour on a repeat.
+"""Tools of the onboarding agent, each with its declared behaviour on a repeat.
 
 Pure: `lookup_company`, `screen_sanctions`. Keyed: `request_w9` (answers later), `create_vendor`,
 `file_purchase_order`, `provision_credentials`. Unsafe: `send_welcome`, since mail knows no keys.
@@ -29,13 +29,13 @@ Result = TypeVar("Result", bound=BaseModel)
 
 
 class Arguments(BaseModel):
-    """What a call sends: checked again here, since a model may have worded it."""
+    """Arguments of a call, checked again here since a model may have worded them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Answer(BaseModel):
-    """What upstream said. It may say more than we read; its values stay out of error messages."""
+    """Answer of the upstream system. Unknown fields are ignored; its values stay out of error messages."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
@@ -140,7 +140,7 @@ class _W9Requested(Answer):
 
 
 def _same_request(receipt: dict[str, str], w9: W9) -> str | None:
-    """The portal numbers its requests: a form for another one is no answer to ours, whichever address it came to."""
+    """The portal numbers its requests: a form for another request is not an answer to ours, even if it came to our address."""
     given = receipt["request_id"]
     return (
         None if w9.request_id == given else f"request_id is {w9.request_id!r}, and this request was taken as {given!r}"
@@ -251,8 +251,8 @@ class _Stored(Answer):
 
 
 async def _done_under_key(path: str, call: ToolCall, result: type[Result]) -> Happened | None:
-    """What the ERP did under this call's key. None leaves it to a repeat, which the key makes safe:
-    an empty answer proves nothing while the first request may still be on its way.
+    """Return what the ERP did under this call's key. None leaves it to a repeat, which the key makes safe: an empty
+    answer proves nothing while the first request may still arrive.
     """
     stored = await upstream.get(path, {"idempotency_key": str(call.key)}, call, _Stored)
     return Happened(result.model_validate(stored.results[0])) if stored.results else None
@@ -267,7 +267,7 @@ class CredentialRequest(Arguments):
 
 
 class Credential(Answer):
-    """Where the secret is; never the secret."""
+    """Location of the secret, never the secret itself."""
 
     credential_id: str
     scope: str

@@ -31,7 +31,7 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 _CONNECT_SECONDS = 5.0
 _MAX_PROBLEM_LENGTH = 500
-# 409 is an upstream's "this key is in progress": that request may yet succeed, so it is no refusal.
+# 409 is an upstream's "this key is in progress": that request may yet succeed, so it is not a refusal.
 _COME_BACK = frozenset({408, 409, 425, 429})
 _KEY_REJECTED = frozenset({410, 422})
 _NOTHING_LEFT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
@@ -110,7 +110,7 @@ def _raise_for_status(response: httpx.Response, method: str, url: str) -> None:
 
 
 def _problem(response: httpx.Response) -> tuple[str, str | None]:
-    """What upstream says is wrong, bounded, and the field it blames (RFC 9457, else the plain text)."""
+    """Return the problem that upstream reports, shortened, and the field it names (RFC 9457, otherwise plain text)."""
     try:
         body = response.json()
     except (ValueError, RecursionError):

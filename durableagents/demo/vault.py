@@ -134,7 +134,7 @@ class Vault:
     def _path(self, reference: str) -> Path:
         # A hash, not the reference: no reference can name a file elsewhere.
         if not _REFERENCE.fullmatch(reference):
-            raise VaultError(f"{reference[:80]!r} is no secret reference")
+            raise VaultError(f"{reference[:80]!r} is not a secret reference")
         return self._folder / f"{hashlib.sha256(reference.encode()).hexdigest()}.json"
 
 

@@ -328,7 +328,7 @@ def _revised(state: State, draft: PurchaseOrder, revision: OrderRevision) -> Pur
 
 
 def _vendor_evidence(state: State) -> list[Evidence]:
-    """What the registry and the portal answered, for the people who decide."""
+    """Return the answers of the registry and the portal as evidence for the approvers."""
     entry, w9 = _known(state.registry), _known(state.w9)
     evidence = [
         Evidence(f"Company register: {entry.status}", "registry.lookup", entry.model_dump(mode="json")),
@@ -350,7 +350,7 @@ def _screening_evidence(screening: Screening) -> Evidence:
 
 
 def _known(value: Known | None) -> Known:
-    """What an earlier node has put into the state. Its absence is a bug in the graph."""
+    """Return a value that an earlier node has put into the state. Its absence is a bug in the graph."""
     if value is None:
         raise RuntimeError("the graph came here before the node that provides this")
     return value

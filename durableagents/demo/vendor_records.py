@@ -11,7 +11,7 @@ from .tools import W9, Credential, Filed, PurchaseOrder, RegistryEntry, Screenin
 
 
 class FirstOrder(BaseModel):
-    """What is to be bought first, and for how much."""
+    """The first purchase: goods and price."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -66,7 +66,7 @@ class VendorRequest(BaseModel):
 
 
 class IntakePlan(BaseModel):
-    """What the intake assistant makes of a request."""
+    """The intake assistant's plan for a request."""
 
     verdict: Literal["proceed", "refuse"] = Field(description="Whether to take the vendor on.")
     summary: MultiLine = Field(
@@ -81,7 +81,7 @@ class IntakePlan(BaseModel):
 
 
 class OrderRevision(BaseModel):
-    """What the purchasing assistant answers to a rejection."""
+    """The purchasing assistant's answer to a rejection."""
 
     amount_usd: Usd = Field(description="As a string with two decimals; never above the request.")
     description: MultiLine = Field(description="What is ordered, as finance will read it.")
@@ -98,7 +98,7 @@ class Rejection(BaseModel):
 
 
 class State(BaseModel):
-    """What the run knows at each boundary between two nodes."""
+    """State of the run at each boundary between two nodes."""
 
     request: VendorRequest
     plan: IntakePlan | None = None
@@ -115,7 +115,7 @@ class State(BaseModel):
 
 
 class Output(BaseModel):
-    """What is true in the outside world when the run has completed."""
+    """Facts in the outside world once the run has completed."""
 
     vendor_id: str
     po_number: str

@@ -14,7 +14,7 @@ from durableagents import Agent, Context, End, Failure, Sample, TimedOut
 
 
 class Delivery(BaseModel):
-    """What was ordered."""
+    """The ordered goods."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -24,14 +24,14 @@ class Delivery(BaseModel):
 
 
 class Handover(BaseModel):
-    """What the carrier tells when it has handed the goods over: the signal `delivered`."""
+    """The carrier's message when it has handed the goods over: the signal `delivered`."""
 
     carrier: str = Field(min_length=1, max_length=200)
     pallets: int = Field(ge=0, le=500)
 
 
 class Count(BaseModel):
-    """What stands on the floor."""
+    """The goods found on the floor."""
 
     pallets: int = Field(title="Pallets counted", ge=0, le=500)
     damaged: int = Field(title="Damaged among them", ge=0, le=500)
@@ -39,7 +39,7 @@ class Count(BaseModel):
 
 
 class Receipt(BaseModel):
-    """How it came out."""
+    """Result of the run."""
 
     order_number: str
     verdict: Literal["complete", "short", "damaged"]
@@ -94,7 +94,7 @@ async def receive(state: State, ctx: Context) -> str:
 
 @agent.node(title="Compare")
 async def compare(state: State, ctx: Context) -> End:
-    """What was ordered against what is there."""
+    """Compare the order with the delivered goods."""
     assert state.count is not None
     missing = max(0, state.delivery.pallets - state.count.pallets)
     verdict: Literal["complete", "short", "damaged"] = (

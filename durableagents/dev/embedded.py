@@ -324,7 +324,7 @@ class Server:
 
     def _give_up(self) -> NoReturn:
         message = child_processes.last_line(self.log, containing="FATAL") or child_processes.last_line(self.log)
-        cause = message.split("FATAL:", 1)[-1].strip() or "the server ended without a word"
+        cause = message.split("FATAL:", 1)[-1].strip() or "the server ended without a message"
         raise EmbeddedProblem(f"{cause}; see {self.log}")
 
     # --- the end ------------------------------------------------------------------------------

@@ -211,7 +211,7 @@ class Launcher:
         except BlockingIOError:
             os.close(descriptor)
             raise EnvironmentProblem(
-                f"already up on {self.data} (set DURABLEAGENTS_DATA and the ports for a second one)"
+                f"already running on {self.data} (set DURABLEAGENTS_DATA and the ports for a second one)"
             ) from None
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)

@@ -63,7 +63,7 @@ class Restart:
             self._end(_DONE, "web and workers are restarted")
             return True
         except Failed as failure:
-            self._end(f"{_FAILED}{failure}", f"the restart is given up, and what was running goes on: {failure}")
+            self._end(f"{_FAILED}{failure}", f"the restart failed, and the old processes continue: {failure}")
             return True
         return False
 
@@ -119,7 +119,7 @@ class Restart:
         while True:
             for line in self._up.renewals.take():
                 if line.startswith(members.GIVEN_UP):
-                    raise Failed(f"the new workers don't come to serve; see {supervisor.log}")
+                    raise Failed(f"the new workers did not start serving; see {supervisor.log}")
                 if line == members.DONE:
                     return
             if supervisor.pid != pid:
@@ -165,7 +165,7 @@ def ask(data: Path) -> None:
             raise EnvironmentProblem(f"up ended while it restarted web and workers; see {data / 'logs'}")
         time.sleep(0.2)
     if outcome.startswith(_FAILED):
-        raise EnvironmentProblem(f"the restart was given up: {outcome.removeprefix(_FAILED)}")
+        raise EnvironmentProblem(f"the restart failed: {outcome.removeprefix(_FAILED)}")
 
 
 def _read(status: Path) -> str:
@@ -185,4 +185,4 @@ def _running(data: Path) -> int:
                 return int(file.read())
     except (FileNotFoundError, ValueError):
         pass
-    raise EnvironmentProblem(f"nothing is up on {data} (DURABLEAGENTS_DATA says where to look)")
+    raise EnvironmentProblem(f"nothing is running on {data} (DURABLEAGENTS_DATA says where to look)")

@@ -45,8 +45,8 @@ _LOOK_UP = f"""
 # At most one write per key and minute, so that reads don't become writes. Not synced to disk: if lost, the next use is
 # noted.
 _OUTSIDE = (
-    "This API key or its account was changed in the database, outside the application, so it opens nothing. "
-    "An administrator finds which with manage.py ledger verify --all."
+    "This API key or its account was changed in the database, outside the application, so it is rejected. "
+    "An administrator can find the change with manage.py ledger verify --all."
 )
 _NOTE = f"""
     UPDATE durableagents_apikey k SET last_used_at = statement_timestamp()
@@ -81,17 +81,17 @@ def issue_key(
 def issue_own_key(user: User, name: str, *, days: int, by: Actor) -> str:
     """Issue an own key, if an administrator has allowed it. Raises Forbidden, InvalidInput."""
     if not user.has_perm(ISSUE_OWN):
-        raise Forbidden("An administrator has to allow your account, or your role, to make keys of its own.")
+        raise Forbidden("An administrator has to allow your account or role to create its own keys.")
     name = "".join(sign for sign in name if sign.isprintable()).strip()
     if not name or len(name) > 100:
-        raise InvalidInput("Give the key a name of at most 100 characters: it says what uses it.")
+        raise InvalidInput("Give the key a name of at most 100 charactersthat says what uses it.")
     if not 1 <= days <= MAX_DAYS:
-        raise InvalidInput(f"A key lives between 1 and {MAX_DAYS} days.")
+        raise InvalidInput(f"A key is valid for 1 to {MAX_DAYS} days.")
     with acting(by):
         # Concurrent requests must not exceed the limit together.
         User.objects.select_for_update().get(pk=user.pk)
         if own_keys(user).count() >= MAX_OWN:
-            raise InvalidInput(f"You have {MAX_OWN} keys that work: revoke one first.")
+            raise InvalidInput(f"You have {MAX_OWN} valid keys, which is the limit. Revoke one first.")
         return issue_key(user, name, expires_at=database_now() + timedelta(days=days))
 
 
@@ -100,7 +100,7 @@ def revoke_own_key(user: User, key_id: int, *, by: Actor) -> ApiKey:
     with acting(by):
         key = own_keys(user).select_for_update().filter(pk=key_id).first()
         if key is None:
-            raise NotFound("key that works of yours", key_id)
+            raise NotFound("valid key of yours", key_id)
         key.revoked_at = database_now()
         key.save(update_fields=["revoked_at"])
     return key

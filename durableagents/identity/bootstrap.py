@@ -39,7 +39,7 @@ def issue(wanted: str) -> bool:
         raise EnvironmentProblem(f"{NAME}: {path} can't be read: {error}") from error
     if not _TOKEN.fullmatch(token):
         raise EnvironmentProblem(
-            f"{NAME}: {path} holds no key: write da_ and at least 43 random letters, digits, - or _ into it"
+            f"{NAME}: {path} contains no key: write da_ and at least 43 random letters, digits, - or _ into it"
         )
     if problem := unknown_role([role], known_roles()):
         raise EnvironmentProblem(f"{NAME}: {problem}")

@@ -24,7 +24,7 @@ class KeyRow(Shape):
     name: str = Field(description="Name of the key.")
     prefix: str = Field(description="Its first characters.")
     expires_at: datetime | None = Field(description="Time when it expires; null: never.")
-    budget: dict[str, Any] | None = Field(description="The most that it may give to a run; null: no limit.")
+    budget: dict[str, Any] | None = Field(description="Highest budget that it may give to a run; null: no limit.")
 
 
 class MeRow(Shape):
@@ -34,7 +34,7 @@ class MeRow(Shape):
     auth: Literal["api_key", "session"] = Field(description="Means of authentication.")
     key: KeyRow | None = Field(description="Null: a session.")
     roles: list[str] = Field(description="Roles of the account.")
-    is_administrator: bool = Field(description="True: it may do what only administrators may.")
+    is_administrator: bool = Field(description="True: the account is an administrator.")
     permissions: list[str] = Field(description="Permissions beyond its roles, such as `approvals.change_queue`.")
     sees_all_runs: bool = Field(description="False: only runs that it started, and those with one of its own tags.")
     reads_all_payloads: bool = Field(description="False: only those of such runs.")
@@ -42,7 +42,7 @@ class MeRow(Shape):
 
 
 class Me(ApiView):
-    """Who the caller is and may do. Checks a key without any effect."""
+    """Return the caller's identity and permissions. Checks a key without any effect."""
 
     # Also for an account without a role, which is told so.
     permission_classes = [IsAuthenticated]

@@ -17,14 +17,14 @@ class NameTaken(DurableAgentsError):
     status, code, title = 409, "name-taken", "The name is taken"
 
     def __init__(self, name: str, fix: str = CHOOSE) -> None:
-        super().__init__(f"There is an account named {name!r} already (capitals count for nothing): {fix}.")
+        super().__init__(f"The user name {name!r} is taken (case is ignored): {fix}.")
 
 
 def check_reads_as_written(name: str) -> None:
     """Check for invisible letters, and look-alikes of other scripts among Latin ones. Raises ValidationError."""
     for piece in pieces(name):
         if piece.is_mark:
-            raise ValidationError(f"A user name must read as it is written. {piece.title}: use letters of one script.")
+            raise ValidationError(f"A user name must be unambiguous. {piece.title}: use letters of one script.")
 
 
 def guard_user_names() -> None:

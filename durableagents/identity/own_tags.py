@@ -23,7 +23,7 @@ class AlreadyOwn(DurableAgentsError):
     status, code, title = 409, "tag-already-own", "Already its own"
 
     def __init__(self, tag: str, user: Any) -> None:
-        super().__init__(f"The tag {tag} is {user.get_username()}'s own already. Nothing was changed.")
+        super().__init__(f"The tag {tag} is {user.get_username()}'s own tag already. Nothing was changed.")
 
 
 class NotOwn(DurableAgentsError):
@@ -44,12 +44,12 @@ def checked(tag: str) -> str:
         if len(tag) > LONGEST
         else "has blanks around it"
         if tag != tag.strip()
-        else "holds what can't be seen"
+        else "contains invisible characters"
         if any(is_hidden(c) for c in tag)
         else ""
     )
     if problem:
-        errors = [{"field": "tag", "problem": problem, "fix": "write it as runs carry it: late, or tenant:acme"}]
+        errors = [{"field": "tag", "problem": problem, "fix": "write it as in runs: late, or tenant:acme"}]
         raise InvalidInput(f"The tag {problem}.", errors=errors)
     return tag
 

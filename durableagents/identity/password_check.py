@@ -30,7 +30,7 @@ def _hash_of_few() -> Iterator[None]:
     if not connection.in_atomic_block:
         connection.close()
     if not _hashing.acquire(timeout=WAIT_SECONDS):
-        raise Busy("Other people are being signed in")
+        raise Busy("Too many sign-ins are in progress")
     try:
         yield
     finally:
@@ -49,10 +49,10 @@ class NotRepeated:
     def validate(self, password: str, user: User | None = None) -> None:
         """Check a password; one that occurs inside its double is a repetition. Raises ValidationError."""
         if password and (password + password).find(password, 1) < len(password):
-            raise ValidationError("This password is the same several times over.", code="password_repeated")
+            raise ValidationError("This password repeats the same text.", code="password_repeated")
 
     def get_help_text(self) -> str:
-        return "Your password can't be the same several times over."
+        return "Your password can't repeat the same text."
 
 
 class NewPasswordForm(PasswordChangeForm):

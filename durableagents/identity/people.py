@@ -65,7 +65,7 @@ class SessionEnded(DurableAgentsError, SessionInterrupted):
     status, code, title = 401, "session-ended", "Your session was ended"
 
     def __init__(self) -> None:
-        super().__init__("It was ended while this was under way. Sign in again, and look what of it was done.")
+        super().__init__("It ended during this request. Sign in again, and check what was done.")
 
 
 class SessionStore(Sessions):

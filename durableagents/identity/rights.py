@@ -39,7 +39,7 @@ def let_read_payloads(user_id: int, may: bool, *, by: Actor, justification: str)
 @two_person("roles", needs=SUPERUSER)
 def let_role_read_payloads(role: str, may: bool, *, by: Actor, justification: str) -> None:
     """Set whether holders of a role may read payloads. Raises NotFound, JustificationRequired."""
-    reason = justified("A change of what a role may do", justification)
+    reason = justified("A change of a role's permissions", justification)
     with transaction.atomic():
         group = Group.objects.select_for_update().filter(name=role).first() if is_role(role) else None
         if group is None:
@@ -54,8 +54,8 @@ class LastAdministrator(DurableAgentsError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"Nobody but {name} administers this installation: without an administrator nobody could give roles, "
-            "invite people or set up queues. Make someone else one first."
+            f"{name} is the only administrator. Without one, nobody could give roles, invite people or set up queues. "
+            "Make someone else an administrator first."
         )
 
 
@@ -95,7 +95,7 @@ def set_roles(
             raise NotFound("account", user_id)
         held = {group.name: group for group in user.groups.all() if group.name in known}
         if is_moved(seen, [ordered(held), user.is_superuser]):
-            raise Moved(f"What {user.username} holds")
+            raise Moved(f"The roles of {user.username}")
         before: dict[str, Any] = {"roles": ordered(held), "is_admin": user.is_superuser}
         after: dict[str, Any] = {"roles": ordered(set(roles)), "is_admin": is_admin}
         user.groups.remove(*(group for name, group in held.items() if name not in roles))

@@ -55,9 +55,9 @@ def parse_url(url: str) -> SplitResult:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise AddressRefused("is no address") from None
+        raise AddressRefused("is not an address") from None
     if parts.scheme not in ("https", "http") or not parts.hostname:
-        raise AddressRefused("is no https address")
+        raise AddressRefused("is not an https address")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise AddressRefused("holds a name, a password or a fragment, which are not sent")
     if not _HOST.fullmatch(parts.netloc.rpartition(":")[0] if port is not None else parts.netloc):

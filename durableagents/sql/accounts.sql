@@ -1,4 +1,4 @@
--- Changes of accounts, roles, permissions and API keys are recorded whichever way they are made: admin pages, a command,
+-- Changes of accounts, roles, permissions and API keys are recorded in every way they can be made: admin pages, a command,
 -- raw SQL. The trigger functions run as the owner, the only role that may write the record, so the runtime role can neither omit nor add
 -- one. No secret is recorded.
 

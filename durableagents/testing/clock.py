@@ -31,7 +31,7 @@ class Clock:
 
     def __init__(self, at: datetime = BEGINNING) -> None:
         if at.tzinfo is None:
-            raise ValueError("the clock needs an aware datetime: one with a time zone")
+            raise ValueError("the clock needs a datetime with a time zone")
         self.now = at.astimezone(UTC)
 
     def move_to(self, at: datetime) -> None:

@@ -379,7 +379,7 @@ class Harness(Assertions):
             if known is not None:
                 known.output_from_callback(payload_of(accepted).get("receipt"), body)
         except ValueError as error:
-            raise StoryProblem(f"the body is no answer to {name}: {error}") from None
+            raise StoryProblem(f"the body is not an answer to {name}: {error}") from None
         event = e.CallbackReceived(slot=s.slot, attempt=s.attempt, tool=name, payload=body)
         member.run.resolve(wait_id, "received", event=event)
         self._go_on()

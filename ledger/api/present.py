@@ -63,7 +63,7 @@ def _clear_of(event: Event) -> dict[str, Any]:
     """Return the clear metadata. Raises ValueError for altered bytes."""
     clear = read_json(bytes(event.clear))
     if not isinstance(clear, dict):
-        raise ValueError("the event's clear bytes are no object")
+        raise ValueError("the event's clear bytes are not an object")
     _must_be_shallow(clear)
     return clear
 

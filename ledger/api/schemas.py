@@ -88,7 +88,7 @@ class VerificationRow(Shape):
     holds: bool = Field(description="Whether no problem was found.")
     problems: list[str] = Field(description="Descriptions of the problems found; at most 200.")
     problem_count: int = Field(description="Number of problems found.")
-    notes: list[str] = Field(description="What could not be checked, and why: who erased its content, for example.")
+    notes: list[str] = Field(description="What could not be checked, and why: for example, erased content.")
     events: int = Field(description="Number of events in the journal.")
     first_at: datetime | None = Field(description="Time of the first event; null: the journal is empty.")
     last_at: datetime | None = Field(description="Time of the last event; null: the journal is empty.")

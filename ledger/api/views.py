@@ -80,7 +80,7 @@ def event_file(
         try:
             return content(event)
         except (ValueError, RecursionError) as error:
-            raise RecordDamaged(run_id, f"a payload of event {seq} that can be read ({error})") from error
+            raise RecordDamaged(run_id, f"a readable payload of event {seq} ({error})") from error
 
     return json_file(request, f"{run_id}-event-{seq}.json", read)
 

@@ -18,7 +18,7 @@ BEGIN
         RAISE EXCEPTION 'run % does not exist', p_run USING ERRCODE = 'DA404';
     END IF;
     IF p_epoch IS NOT NULL AND (h.epoch <> p_epoch OR h.lease IS DISTINCT FROM p_lease) THEN
-        RAISE EXCEPTION 'stale lease: run % is at epoch %, the writer came with epoch %', p_run, h.epoch, p_epoch
+        RAISE EXCEPTION 'stale lease: run % is at epoch %, but the writer has epoch %', p_run, h.epoch, p_epoch
             USING ERRCODE = 'DA001';
     END IF;
     RETURN h;

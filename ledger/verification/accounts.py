@@ -114,9 +114,9 @@ def rights_problems(person: int, holder: int, role: str, at: datetime, *, by_key
     if replay.held[holder]["role", role] < 1:
         yield f"account {holder} did not have the role {role}"
     elif given is not None and not given.is_signed:
-        yield f"account {holder} was given the role {role} outside the application, as by {given.by}"
+        yield f"account {holder} was given the role {role} outside the application, under the name of {given.by}"
     if by_key and not (has_key or replay.has_key(person, since)):
-        yield f"account {person} had no API key that worked"
+        yield f"account {person} had no valid API key"
 
 
 def _accounts(replay: _Replay) -> Iterator[str]:
@@ -127,7 +127,7 @@ def _accounts(replay: _Replay) -> Iterator[str]:
             name = f"account {last['username']!r}" if last else f"account {user.username!r}" if user else ""
             yield f"{name} ({person}) is {'there' if user else 'gone'}, and no record says so"
         elif wrong := [name for name in _FIELDS if name in last and last[name] != getattr(user, name)]:
-            yield f"account {user.username!r} ({person}): {', '.join(wrong)} are not as last recorded"
+            yield f"account {user.username!r} ({person}): {', '.join(wrong)} differ from the last record"
 
 
 def _roles_held(replay: _Replay) -> Iterator[str]:
@@ -141,4 +141,4 @@ def _roles_held(replay: _Replay) -> Iterator[str]:
         for kind, name in sorted({*now[person], *replay.held[person]}):
             has, last = now[person][kind, name], replay.held[person][kind, name]
             if has != last and kind in held_now:
-                yield f"account {person} has the {kind} {name!r} {has} time(s), and its records say {last}"
+                yield f"account {person} has the {kind} {name!r} {has} time(s), but its records say {last}"

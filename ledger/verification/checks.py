@@ -54,16 +54,16 @@ class Overrides:
         """Check that injected context refers to its state and is followed by the act that continues the run."""
         if isinstance(event := line.event, e.ContextInjected):
             if not str(event.by).startswith(_PERSON):
-                self.wrong.append(f"event {line.seq}, ContextInjected, is no person's act: by {event.by!r}")
+                self.wrong.append(
+                    f"event {line.seq}, ContextInjected, was not written by a person, but by {event.by!r}"
+                )
             if (event.seen, event.head) != (line.seq - 1, (self.journal.hash_at(line.seq - 1) or b"").hex()):
-                self.wrong.append(f"event {line.seq}, ContextInjected, was handed to another state than the run was in")
+                self.wrong.append(f"event {line.seq}, ContextInjected, is for a state that the run was not in")
         last = self._last.event if self._last is not None else None
         if isinstance(last, e.ContextInjected):
             goes_on = isinstance(event, (e.RunResumed, e.RunRetried, e.WaitResolved)) and event.by == last.by
             if not goes_on:
-                self.wrong.append(
-                    f"event {line.seq - 1}, ContextInjected, came without the act that lets the run go on"
-                )
+                self.wrong.append(f"event {line.seq - 1}, ContextInjected, came without the act that continues the run")
 
     def _goes_on(self, line: EventLine) -> bool:
         last = self._last
@@ -77,7 +77,7 @@ class Overrides:
     def problems(self) -> Iterator[str]:
         yield from self.wrong
         if self._last is not None and isinstance(self._last.event, e.ContextInjected):
-            yield f"event {self._last.seq}, ContextInjected, came without the act that lets the run go on"
+            yield f"event {self._last.seq}, ContextInjected, came without the act that continues the run"
         seqs = []
         for row in self.journal.rows(OverrideRecord, "id"):
             seqs.append(row.seq)
@@ -89,7 +89,7 @@ class Overrides:
     def _about(self, row: OverrideRecord) -> Iterator[str]:
         what = f"override record {row.id}"
         if row.code is None:
-            yield f"{what} has no code: none of our processes wrote it"
+            yield f"{what} has no code: this installation did not write it"
         elif not row.is_authentic:
             yield f"{what} was not written with this installation's key, or was changed"
         event = self.acts.get(row.seq + 1)
@@ -111,9 +111,9 @@ class Overrides:
             told = {"fields": fields, "has_message": "message" in payload}
             said = row.after.get("context") if isinstance(row.after, dict) else None
             if (row.role, said) != (event.role, told):
-                yield f"{what} says that other things were handed over, or under another role, than its event"
+                yield f"{what} names other content, or another role, than its event"
         if not (self.journal.is_about(row.seq + 1, row.at)):
-            yield f"{what}: its time, {row.at.isoformat()}, is not that of its event"
+            yield f"{what}: its time, {row.at.isoformat()}, differs from its event's"
 
 
 def _is_a_persons(event: e.Event) -> bool:
@@ -212,11 +212,11 @@ class Acts:
     def _about(self, row: ActRecord) -> Iterator[str]:
         what = f"act record {row.id}, {row.action},"
         if row.code is None:
-            yield f"{what} has no code: none of our processes wrote it"
+            yield f"{what} has no code: this installation did not write it"
         elif not row.is_authentic:
             yield f"{what} was not written with this installation's key, or was changed"
         if (row.n, row.prev_hash, row.hash) != (None, None, None):
-            yield f"{what} has a place among those that belong to no run"
+            yield f"{what} is listed among the acts that belong to no run"
         act = self.acts.get((row.action, row.seq or 0))
         if act is None:
             if row.action != "start" or not self.journal.is_start_unreadable:
@@ -227,7 +227,7 @@ class Acts:
             columns.pop("subject", None)  # it was encrypted
         yield from compared(what, row, columns)
         if not self.journal.is_about(act.seq, row.at):
-            yield f"{what} has a time, {row.at.isoformat()}, that is not that of event {act.seq}"
+            yield f"{what} has a time, {row.at.isoformat()}, that differs from that of event {act.seq}"
 
 
 CAPPED = ("steps", "tokens_in", "tokens_out", "usd_micro", "tool_calls", "model_calls")

@@ -40,14 +40,14 @@ IS_DUE = (
 
 
 class AlreadyVerifying(DurableAgentsError):
-    status, code, title = 409, "already-verifying", "A verification is under way"
+    status, code, title = 409, "already-verifying", "A verification is in progress"
 
     def __init__(self) -> None:
-        super().__init__("Wait until the verification under way has finished, then ask again.")
+        super().__init__("Wait until the current verification has finished, then try again.")
 
 
 class NothingVerified(DurableAgentsError):
-    status, code, title = 409, "nothing-verified", "Nothing was verified before"
+    status, code, title = 409, "nothing-verified", "No earlier verification"
 
     def __init__(self) -> None:
         super().__init__("No verification has finished yet, so it isn't known what has changed. Verify all runs first.")
@@ -127,7 +127,7 @@ def _beat(me: UUID, is_over: threading.Event) -> None:
         while not is_over.wait(BEAT_SECONDS):
             VerificationJob.objects.filter(runner=me).update(alive_at=Now())
     except DatabaseError:
-        log.warning("a verification can't say that it goes on", exc_info=True)
+        log.warning("a verification can't record its progress", exc_info=True)
     finally:
         connection.close()
 

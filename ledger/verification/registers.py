@@ -122,15 +122,15 @@ class _Reading:
         id, n, prev, link, body, is_time = row
         what, self.rows = f"{self.of.what} {id}", self.rows + 1
         if not is_time:
-            self.problems.append(f"{what} claims a time that the database's clock has never shown")
+            self.problems.append(f"{what} has a time in the database's future")
         if n is None:
             self.problems.append(
-                f"{what} has no place in the list: it was not written by way of the database's own functions"
+                f"{what} has no number in the list: it was not written by the application's database functions"
             )
             return is_time
         if n < 1:
             self.problems.append(
-                f"{what}, number {n}, stands before the first of the list: no function of ours put it there"
+                f"{what}, number {n}, comes before the first of the list: the application did not write it"
             )
             return bool(is_time)
         if n != self.n + 1:
@@ -144,7 +144,7 @@ class _Reading:
         if hashlib.sha256(bytes(prev or b"") + n.to_bytes(8, "big", signed=True) + body.encode()).digest() != bytes(
             link or b""
         ):
-            self.problems.append(f"{what}, number {n}, was changed: its content does not give its hash")
+            self.problems.append(f"{what}, number {n}, was changed: its content does not match its hash")
         self.n, self.hash = n, bytes(link or b"")
         return bool(is_time)
 
@@ -153,12 +153,12 @@ class _Reading:
             what = f"act record {row.id}, {row.action},"
             code = bytes(row.code or b"")
             if not code:
-                self.problems.append(f"{what} has no code: none of our processes wrote it")
+                self.problems.append(f"{what} has no code: this installation did not write it")
             elif code in self.codes:
                 self.problems.append(f"{what} is a copy: its code was used before")
             elif not row.is_authentic:
                 self.problems.append(
-                    f"{what} was not written with this installation's key, or not at its place, or was changed"
+                    f"{what} was not written with this installation's key, or not at this place, or was changed"
                 )
             self.codes.add(code)
 
@@ -174,9 +174,9 @@ class _Reading:
     def _where_it_stands(self) -> Iterator[str]:
         if self.stands is None:
             if self.rows:
-                yield f"what says where the list of {self.of.name} stands is gone"
+                yield f"the record of where the list of {self.of.name} ends is missing"
         elif self.stands.n != self.n:
-            yield f"the list of {self.of.name} ends at number {self.n}, and should at {self.stands.n}"
+            yield f"the list of {self.of.name} ends at number {self.n}, but should end at {self.stands.n}"
         elif self.n and bytes(self.stands.chain) != self.hash:
             yield f"the last record of {self.of.name} is not the one that the list should end with"
 

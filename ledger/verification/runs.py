@@ -198,7 +198,7 @@ def verify(run_id: UUID, *, using: Sequence[Callable[[ReadJournal], Check]] | No
 def verify_all(
     after: UUID | None = None, *, since: datetime | None = None, processes: int = 1
 ) -> Iterator[Verification]:
-    """Verify every run of which any table has a trace, ordered by id; with `since`, only runs with events since then.
+    """Verify every run that any table mentions, ordered by id; with `since`, only runs with events since then.
 
     More than one process verifies runs side by side. Raises BrokenProcessPool if one of them dies; whatever was yielded
     is done.
@@ -315,9 +315,9 @@ def _verify(run_id: UUID, using: Sequence[Callable[[ReadJournal], Check]]) -> Ve
 def _erasure_problems(journal: ReadJournal, erasure: Erasure | None) -> Iterator[str]:
     """Note who erased the content; without the event that says so, that it is gone is a problem."""
     if erasure is None:
-        yield "its content can't be read any more, and its last event is no erasure"
+        yield "its content can't be read any more, but its last event is not an erasure"
         return
-    journal.notes.append(f"{erasure}. Its chain, its codes and what needs no content were checked")
+    journal.notes.append(f"{erasure}. Its chain, codes and everything that needs no content were checked")
 
 
 def _problems_of(check: Check, notes: list[str]) -> list[str]:
@@ -336,19 +336,19 @@ def _problems_of(check: Check, notes: list[str]) -> list[str]:
 def no_sense(what: str, error: Exception) -> str:
     """Return the problem of a check that met an unreadable row."""
     log.warning("%s could not be finished", what, exc_info=error)
-    return f"{what}: a row can't be made sense of: {type(error).__name__}: {error}"
+    return f"{what}: a row can't be interpreted: {type(error).__name__}: {error}"
 
 
 def _head_problems(journal: ReadJournal) -> Iterator[str]:
     head = journal.head
     if head is None:
-        yield "the run's head is gone"
+        yield "the run's head is missing"
     elif head.seq != journal.seq:
         yield f"the journal ends at event {journal.seq}, the head says {head.seq}"
     elif head.bytes is not None and head.bytes != journal.size:
         yield f"the journal's events have {journal.size} bytes, the head says {head.bytes}"
     elif bytes(head.chain) != journal.hash_at(journal.seq):
-        yield "the last event's hash is not the one that the head names"
+        yield "the last event's hash differs from the one in the head"
 
 
 def _read(journal: ReadJournal, problems: list[str]) -> Iterator[EventLine]:
@@ -383,7 +383,7 @@ def _check_event(journal: ReadJournal, row: Event, problems: list[str], used: se
     link, code = Link.of(row), None if row.code is None else bytes(row.code)
     body = link.body()
     if not link.is_as_written(body):
-        problems.append(f"event {row.seq} was changed: its content does not give its hash")
+        problems.append(f"event {row.seq} was changed: its content does not match its hash")
     try:
         event = e.decode(link.clear, _payload(journal, link.sealed))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -391,10 +391,12 @@ def _check_event(journal: ReadJournal, row: Event, problems: list[str], used: se
         problems.append(f"event {row.seq} can't be read: {type(error).__name__}: {error}")
         return None
     if (event.KIND, event.slot, event.attempt, event.fact) != (row.kind, row.slot, row.attempt, row.fact):
-        problems.append(f"event {row.seq}: its columns say {row.kind} at {row.slot}, its content says something else")
+        problems.append(
+            f"event {row.seq}: its columns say {row.kind} at {row.slot}, but its content says something else"
+        )
     if code is None:
         if not may_lack_code(event):
-            problems.append(f"event {row.seq}, {event.KIND}, has no code: none of our processes wrote it")
+            problems.append(f"event {row.seq}, {event.KIND}, has no code: this installation did not write it")
     elif code in used:
         problems.append(f"event {row.seq}, {event.KIND}, is a copy: its code was used before")
     elif event.KIND in SQL_MADE or not is_authentic(code_key(), journal.run_id, row.seq, body, code):
@@ -438,5 +440,5 @@ def at_most_once(what: str, keys: Sequence[Any]) -> Iterator[str]:
     seen: set[Any] = set()
     for key in keys:
         if key in seen:
-            yield f"{what} {key} is there more than once"
+            yield f"{what} {key} exists more than once"
         seen.add(key)

@@ -124,7 +124,7 @@ class ApiView(APIView):
             must_see(kwargs["run_id"])
         handler = getattr(self, method, None) if method == "post" and "If-Match" in request.headers else None
         if handler is not None and not getattr(handler, "takes_if_match", False):
-            raise ParseError("If-Match: this address has no ETag to compare. Send the request without the header.")
+            raise ParseError("If-Match: this address has no ETag. Send the request without the header.")
 
     def unless_changed(self, request: Request, act: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
         """Run `act`, with `If-Match` only if the object is as that says. Raises Changed."""
@@ -171,7 +171,7 @@ _PROBLEMS = {
     403: "None of your roles allows this",
     404: "No such object, or you don't have access to it",
     409: "The current state does not allow this",
-    410: "It was erased or archived",
+    410: "The content was erased or archived",
     412: "It has changed since you read it: see If-Match",
     413: "The body is larger than 1 MiB, or of a start than 65 MiB",
     415: "The body is not JSON",
@@ -382,7 +382,7 @@ class Query:
         """Return the value, or None if absent or empty. Raises ParseError if too long or if it can't be stored."""
         value = self._values.get(name) or None
         if value is not None and "\x00" in value:
-            raise ParseError(f"Query parameter {name!r} holds a NUL character, which no name has.")
+            raise ParseError(f"Query parameter {name!r} contains a NUL character. Leave it out.")
         if value is not None and len(value) > MAX_TEXT_LENGTH:
             raise ParseError(f"Query parameter {name!r} has {len(value)} characters; the limit is {MAX_TEXT_LENGTH}.")
         return value
@@ -485,4 +485,4 @@ class Query:
 
 def no_cursor(name: str) -> ParseError:
     """Return the error for a truncated, made-up or foreign cursor."""
-    return ParseError(f"Query parameter {name!r} is no cursor of this list; follow `next` as it is.")
+    return ParseError(f"Query parameter {name!r} is not a cursor of this list; use the value of `next` unchanged.")

@@ -84,7 +84,7 @@ def unstorable(data: Any, *, has_to_be_exact: bool = True) -> list[dict[str, str
             errors.append(
                 {
                     "field": field,
-                    "problem": "is an integer beyond ±(2^53 - 1), which many JSON readers round",
+                    "problem": "is an integer outside ±(2^53 - 1), which many JSON readers would round",
                     "fix": "send it as a string",
                 }
             )
@@ -100,7 +100,7 @@ _FIXES = {
     "moment_type": "send a time with its zone, such as 2026-11-22T09:00:00Z",
     "datetime_from_date_parsing": "send a time with its zone, such as 2026-11-22T09:00:00Z",
     "datetime_parsing": "send a time with its zone, such as 2026-11-22T09:00:00Z",
-    "timezone_aware": "say the zone, such as 2026-11-22T09:00:00Z",
+    "timezone_aware": "add the time zone, such as 2026-11-22T09:00:00Z",
     "uuid_parsing": "send a UUID",
     "uuid_type": "send a UUID",
     "too_long": "send fewer",

@@ -81,7 +81,7 @@ class Act(FormPage):
         return redirect(self.page, **(address if self.has_own_page else {}))
 
 
-# --- texts of fields; what is no such value is left for the body's rules to refuse ------------------------------------
+# --- texts of fields; invalid values are left for the body's rules to refuse ------------------------------------------
 
 
 def whole(text: str) -> Any:

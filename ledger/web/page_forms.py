@@ -38,7 +38,7 @@ class Sent:
         return {name: text.replace("\x00", "\ufffd") for name, text in typed.items()}
 
     def aside(self, name: str) -> str | None:
-        """Return a form field that is no part of the act's body; None if it wasn't sent."""
+        """Return a form field that does not belong to the act's body; None if it wasn't sent."""
         self._aside.add(name)
         return self.texts.get(name)
 
@@ -55,7 +55,7 @@ class Sent:
         refuse_stray({*self._lists, *self._files} - {*known} - self._aside)
         twice = [name for name, given in self._lists.items() if len(given) > 1]
         if twice:
-            told = {"problem": "came more than once", "fix": "fill it in once"}
+            told = {"problem": "was sent more than once", "fix": "send it once"}
             raise does_not_fit([{"field": name, **told} for name in twice[:_STRAY_SHOWN]], "form")
 
     def read(self, shape: type[Body], **values: Callable[[str], Any]) -> Body:
@@ -98,7 +98,7 @@ def _as_seen(error: dict[str, str], seen: Mapping[str, tuple[str, str]]) -> dict
 def refuse_stray(names: Iterable[str]) -> None:
     """Refuse fields that the form doesn't have. Raises InvalidInput."""
     if stray := sorted(names):
-        told = {"problem": "isn't a field of this form", "fix": "reload the page and try again"}
+        told = {"problem": "is not a field of this form", "fix": "reload the page and try again"}
         raise InvalidInput(
             f"The form was sent with {len(stray)} field{'' if len(stray) == 1 else 's'} that it does not have.",
             errors=[{"field": name.replace("\x00", "\ufffd")[:200], **told} for name in stray[:_STRAY_SHOWN]],

@@ -154,7 +154,7 @@ def unreadable(error: Exception) -> dict[str, Any]:
         case BadRequest():
             what = str(error)
         case _:
-            what = "The request can't be read."
+            what = "The request could not be parsed."
     return document(400, "malformed", "Malformed request", what)
 
 
@@ -195,8 +195,8 @@ def _key_missing() -> dict[str, Any]:
         503,
         "key-unavailable",
         "An encryption key is missing",
-        "This server can't get an encryption key that this needs. Nothing was changed. Ask an administrator: the "
-        "server's log names the key.",
+        "This server has no access to an encryption key that this needs. Nothing was changed. Ask an administrator: "
+        "the server's log names the key.",
     )
 
 
@@ -205,8 +205,8 @@ def _store_away() -> dict[str, Any]:
         503,
         "store-unavailable",
         "Large values can't be read or stored",
-        "This server can't get at the store of large values. Nothing was changed. Ask an administrator: the server's "
-        "log says why.",
+        "This server has no access to the store of large values. Nothing was changed. Ask an administrator: the "
+        "server's log has the reason.",
     )
 
 

@@ -30,7 +30,7 @@ def loads(body: bytes) -> Any:
     if text.startswith("\ufeff"):
         raise MalformedJSON("The body starts with a byte order mark; send it without one.")
     if _values(text) > MAX_VALUES:
-        raise MalformedJSON(f"The body holds more than {MAX_VALUES} values.")
+        raise MalformedJSON(f"The body contains more than {MAX_VALUES} values.")
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
     except MalformedJSON:
@@ -41,12 +41,12 @@ def loads(body: bytes) -> Any:
         raise MalformedJSON(_too_deep()) from None
     except ValueError:
         # The interpreter's own limit on integer digits.
-        raise MalformedJSON("The body holds a number with thousands of digits.") from None
+        raise MalformedJSON("The body contains a number with thousands of digits.") from None
     if not _is_shallow(value):
         raise MalformedJSON(_too_deep())
     # Raw surrogates don't survive the decoding above, so only an escape can bring one.
     if "\\ud" in text.lower() and not all(_is_text(leaf) for _, leaf in walk(value) if isinstance(leaf, str)):
-        raise MalformedJSON("The body holds half of a surrogate pair, which is no character.")
+        raise MalformedJSON("The body contains half of a surrogate pair, which is not a character.")
     return value
 
 
@@ -118,7 +118,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise MalformedJSON(f"The body names {twice[:60]!r} twice in one object.")
+        raise MalformedJSON(f"The body contains {twice[:60]!r} twice in one object.")
     return members
 
 
@@ -129,5 +129,5 @@ def _refuse_constant(name: str) -> Any:
 def _finite(digits: str) -> float:
     number = float(digits)
     if number in (float("inf"), float("-inf")):
-        raise MalformedJSON(f"{digits[:40]} is beyond any number that can be stored.")
+        raise MalformedJSON(f"{digits[:40]} is out of range.")
     return number

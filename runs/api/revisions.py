@@ -35,6 +35,6 @@ def is_current(token: str, run_id: UUID, epoch: int) -> bool:
     except ValueError:
         told, seen = b"", 0
     if len(told) != 40 or not compare_digest(token, resume_token(run_id, seen)):
-        error = {"field": "resume_token", "problem": "is no token of this run", "fix": "send one as its answer had it"}
-        raise InvalidInput("The resume token is not one of this run.", errors=[error])
+        error = {"field": "resume_token", "problem": "is not a token of this run", "fix": "send the token unchanged"}
+        raise InvalidInput("The resume token does not belong to this run.", errors=[error])
     return seen == epoch

@@ -232,7 +232,7 @@ class RunRow(Shape):
     came_from: UUID | None = Field(description="Run that this one continues.")
     turn: int = Field(description="Number of runs before it in the chain of continuations.")
     forked_from: UUID | None = Field(description="Run that this one was forked or started again from.")
-    fork_how: Literal["", "fork", "start_again"] = Field(description="Empty: the run is no fork.")
+    fork_how: Literal["", "fork", "start_again"] = Field(description="Empty: the run is not a fork.")
     last_checkpoint_at: datetime | None = Field(description="Time of the last checkpoint; null: none yet.")
     created_at: datetime = Field(description="Time when it was created.")
     updated_at: datetime = Field(description="Time of its last change.")

@@ -89,4 +89,4 @@ class BulkStart(ApiView):
         return BulkItem.of(None, status=status, run=json.loads(answer), problem=None)
 
 
-_NO_OBJECT = {"field": "", "problem": "is no object", "fix": "send one, as of a start"}
+_NO_OBJECT = {"field": "", "problem": "is not an object", "fix": "send a JSON object for each start"}

@@ -171,9 +171,9 @@ def _filters(query: Query) -> Filters:
     for name, allowed in _CHOICES.items():
         query.choice(name, allowed)
     if filters.business_key and not filters.agent:
-        raise ParseError("Query parameter 'business_key' needs 'agent': keys are of an agent.")
+        raise ParseError("Query parameter 'business_key' needs 'agent', since keys are unique within an agent.")
     if filters.trace_id and not TRACE.fullmatch(filters.trace_id):
-        raise ParseError("Query parameter 'trace_id' must have 32 lowercase hex digits.")
+        raise ParseError("Query parameter 'trace_id' must be 32 lowercase hex digits.")
     return replace(filters, parent=str(query.uuid("parent") or ""))
 
 
@@ -503,7 +503,7 @@ def fields_in(query: Query, shape: type[Shape]) -> frozenset[str] | None:
     names = frozenset(text.split(","))
     if unknown := sorted(names - shape.model_fields.keys()):
         known = ", ".join(sorted(shape.model_fields))
-        raise ParseError(f"Query parameter 'fields' names {unknown[0][:60]!r}, which is no field here. Known: {known}.")
+        raise ParseError(f"Query parameter 'fields' has the unknown field {unknown[0][:60]!r}. Known: {known}.")
     return names
 
 

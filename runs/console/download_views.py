@@ -43,7 +43,7 @@ class CheckpointState(Page):
             try:
                 return unpack(row.state)
             except (ValueError, RecursionError) as error:
-                raise RecordDamaged(run_id, f"a state of checkpoint {seq} that can be read ({error})") from error
+                raise RecordDamaged(run_id, f"a readable state of checkpoint {seq} ({error})") from error
 
         return json_file(request, f"{run_id}-checkpoint-{seq}.json", read)
 

@@ -21,7 +21,7 @@ from runs.services.fleet import DeadBody
 
 
 class _DrainForm(SteerBody):
-    """Which worker, and why."""
+    """Form that names a worker and a reason."""
 
     process: Annotated[UUID, Field(strict=False)]
 

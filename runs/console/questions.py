@@ -122,5 +122,5 @@ def answer_of(wait: Wait, data: Mapping[str, Any]) -> Any:
     try:
         form = _form(wait, _schema(wait), data)
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise RecordDamaged(wait.run_id, "a question that can be read") from None
+        raise RecordDamaged(wait.run_id, "a readable question") from None
     return form.document()[_name(wait)]

@@ -176,7 +176,7 @@ class Dossier:
     children: list[Card] = field(default_factory=list)
     parent_head: Head | None = None
     hidden: Hidden | None = None
-    """What stands for payloads that the reader may not read, or that were erased."""
+    """Placeholder for payloads that the reader may not see, or that were erased."""
     as_of: int = 0
     """The event up to which everything is shown. Later ones are shown in part, so the page must still reload for them.
     """

@@ -31,7 +31,7 @@ def receipt_of(written: str) -> Any:
     except strict_json.MalformedJSON as error:
         if written[0] in "{[":
             words = str(error).removeprefix("The body is not JSON: ")
-            problem = {"field": "receipt", "problem": words, "fix": "correct the JSON, or write plain words"}
+            problem = {"field": "receipt", "problem": words, "fix": "correct the JSON, or write plain text"}
             raise InvalidInput(f"The receipt is not valid JSON: {words}", errors=[problem]) from None
         return written
 

@@ -135,7 +135,7 @@ def judged(
             if is_transient(error):
                 raise
             if BROKEN not in found.values():
-                log.exception("a session that nobody can judge: what listens by it, and by others like it, is closed")
+                log.exception("a session can't be checked: its subscriptions are closed, and those of others like it")
             found[key] = BROKEN
     return found
 

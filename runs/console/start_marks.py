@@ -23,7 +23,7 @@ class NotOurForm(InvalidInput):
     def __init__(self, done: str = "started by it", look: str = "check the list of runs first") -> None:
         super().__init__(
             f"The form's mark is missing or was changed. Nothing was {done}. "
-            f"What you typed is kept below. If you have sent it before, {look}."
+            f"Your input is kept below. If you have sent it before, {look}."
         )
 
 

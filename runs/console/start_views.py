@@ -154,7 +154,7 @@ class StartPage(Page):
     def _start(self, request: HttpRequest, mark: UUID, body: StartBody) -> tuple[UUID, str]:
         by, said = (
             self.acting(request, prefer=(INTEGRATOR, OPERATOR)),
-            "This form had already started this run.",
+            "This form has already started this run.",
         )
 
         def start() -> UUID:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from runs.engine.tools import Gate, Tool
 
-NO_CODE = "it was changed where this agent's code is not installed"
+NO_CODE = "it was changed by a process without this agent's code"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def amended_plan(plan: dict[str, Any], arguments: dict[str, Any], tool: Tool | N
         return plan | ({"amount": {"problem": NO_CODE}} if "amount" in plan else {})
     args, gate = tool.input.model_validate(arguments), tool.gate
     if gate is None or gate.requirement != required_by(plan, plan["queue"]):
-        return plan | ({"amount": {"problem": "its gate asks other people now"}} if "amount" in plan else {})
+        return plan | ({"amount": {"problem": "its gate now asks other people"}} if "amount" in plan else {})
     rule = gate.rule_for(args)
     ruled = {} if rule is None else {"rule": printable(rule)}
     return plan | ruled | {"headline": printable(gate.headline_for(args))} | gate.amount_for(args)
@@ -134,7 +134,7 @@ def became(record: Slot, gate: Gate | None, args: Any) -> str:
     if gate.requirement != required_by(said, question.queue):
         return ""
     if printable(rule) != said.get("rule"):
-        return "the rule that asks for it is another one than its question said"
+        return "the rule that requires it differs from the one in its request"
     if gate.amount_for(args) != {name: said[name] for name in ("amount",) if name in said}:
-        return "the amount that it is about was another one in its question"
+        return "its amount differs from the one in its request"
     return ""

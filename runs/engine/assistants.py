@@ -106,7 +106,7 @@ class Assistant:
             if not isinstance(t, Tool):
                 raise DefinitionError(f"{whose}: {t!r} is not a tool: register it with @tool(replay_class=…)")
             if takes_secrets(t.input):
-                problem = "takes a secret by reference, so the model could choose which one"
+                problem = "takes a secret by reference, so the model could choose any secret"
                 raise DefinitionError(f"{whose}: {t.name!r} {problem}: declare it with @tool(secrets=[…]) instead")
         _whole(whose, "max_turns", self.max_turns)
         _whole(whose, "max_repairs", self.max_repairs, least=0)

@@ -68,7 +68,7 @@ class Keywords(Attribute):
         if not isinstance(value, (list, tuple)):
             raise ValueError(f"is {_type(value)}, not a list of texts")
         if len(value) > MAX_IN_LIST:
-            raise ValueError(f"has {len(value)} texts; at most {MAX_IN_LIST} are kept")
+            raise ValueError(f"has {len(value)} texts; at most {MAX_IN_LIST} are allowed")
         return list(dict.fromkeys(map(_keyword, value)))
 
     def text(self, value: Any) -> str:
@@ -88,7 +88,7 @@ class Number(Attribute):
         number = _decimal(repr(value) if isinstance(value, float) else value)
         if abs(number) >= 10**_WHOLE_DIGITS or -_exponent(number) > _PLACES:
             raise ValueError(
-                f"is out of range: at most {_WHOLE_DIGITS} digits before the point and {_PLACES} after it are kept"
+                f"is out of range: at most {_WHOLE_DIGITS} digits before the point and {_PLACES} after it are allowed"
             )
         return format(_plain(number), "f")
 
@@ -106,10 +106,10 @@ class Money(Attribute):
 
     def text(self, value: Any) -> str:
         if isinstance(value, float):
-            raise ValueError('is a float, which holds no exact amount: give a text, such as "12.50"')
+            raise ValueError('is a float, which is not exact: give a text, such as "12.50"')
         usd = _decimal(value)
         if abs(usd) > _MAX_USD or -_exponent(usd) > 6:
-            raise ValueError("is out of range: at most a million millions are kept, to the millionth")
+            raise ValueError("is out of range: at most a million millions are allowed, with six decimal places")
         return str(int(usd * A_MILLION))
 
     def shown(self, texts: list[str]) -> Any:
@@ -124,7 +124,7 @@ class Date(Attribute):
 
     def text(self, value: Any) -> str:
         if isinstance(value, datetime):
-            raise ValueError("is a moment, not a day: say which day it is where you are, with .date()")
+            raise ValueError("is a point in time, not a day: convert it with .date() in your time zone")
         if isinstance(value, date):
             return value.isoformat()
         if not isinstance(value, str) or not _DATE.fullmatch(value):
@@ -134,7 +134,7 @@ class Date(Attribute):
         try:
             return date.fromisoformat(value).isoformat()
         except ValueError:
-            raise ValueError("is no day that a calendar has") from None
+            raise ValueError("is not a day of the calendar") from None
 
 
 class Flag(Attribute):
@@ -173,10 +173,10 @@ def _keyword(value: Any) -> str:
     if not value.strip():
         raise ValueError("is empty")
     if len(value) > LONGEST:
-        raise ValueError(f"has {len(value)} characters; at most {LONGEST} are kept")
+        raise ValueError(f"has {len(value)} characters; at most {LONGEST} are allowed")
     hidden = next((each for each in value if unicodedata.category(each) in _UNSEEN and each not in _JOINERS), None)
     if hidden is not None:
-        raise ValueError(f"holds a character that nobody sees (U+{ord(hidden):04X}), so nobody could search for it")
+        raise ValueError(f"contains an invisible character (U+{ord(hidden):04X}), which can't be searched for")
     return str(value)
 
 
@@ -184,15 +184,15 @@ def _decimal(value: Any) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, (int, str, Decimal)):
         raise ValueError(f"is {_type(value)}, not a number")
     if isinstance(value, str) and not _NUMBER.fullmatch(value) and not _is_small_float(value):
-        raise ValueError("is no number")
+        raise ValueError("is not a number")
     if isinstance(value, int) and abs(value) >= 10**40:
         raise ValueError("is out of range")
     try:
         number = Decimal(value)
     except InvalidOperation:
-        raise ValueError("is no number") from None
+        raise ValueError("is not a number") from None
     if not number.is_finite():
-        raise ValueError("is no number")
+        raise ValueError("is not a number")
     return number
 
 
@@ -242,14 +242,14 @@ class BadAttributes(ValueError):
 def misdeclared(attributes: Any) -> str | None:
     """Return what is wrong with an agent's declaration; None if it is valid."""
     if not isinstance(attributes, Mapping):
-        return "attributes are a mapping from a name to a type, such as Keyword()"
+        return "attributes must be a mapping of names to types, such as Keyword()"
     if len(attributes) > MOST:
-        return f"there are {len(attributes)} attributes; at most {MOST} are kept of a run"
+        return f"there are {len(attributes)} attributes; at most {MOST} are allowed"
     for name, attribute in attributes.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             return f"attribute name {name!r} is not lower_snake_case of at most 63 letters"
         if name in RESERVED:
-            return f"attribute name {name!r} is a word of searches: give it another"
+            return f"attribute name {name!r} is a keyword of searches: choose another name"
         if not isinstance(attribute, Attribute) or not attribute.kind:
             return f"attribute {name!r} is {attribute!r}: give a type, such as Keyword()"
     return None
@@ -263,7 +263,7 @@ def setting(
     for name in sorted(given, key=str):
         attribute = declared.get(name)
         if attribute is None:
-            problems.append((str(name)[:64], "is no attribute of this agent", _known(declared)))
+            problems.append((str(name)[:64], "is not an attribute of this agent", _known(declared)))
             continue
         try:
             texts = [] if given[name] is None else attribute.texts(given[name])

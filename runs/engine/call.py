@@ -61,7 +61,7 @@ from runs.engine.visit import Visit
 # Tries covered by one ToolRedispatched: about one round of retries. See docs/decisions/0002.
 BURST = 16
 # Others may count this worker as dead.
-FENCED = "this worker lost its place in the fleet between the intent and the call: not sent"
+FENCED = "this worker lost its registration between the intent and the call: not sent"
 
 
 async def call_tool(visit: Visit, slot: str, spec: CallSpec) -> BaseModel:
@@ -418,7 +418,7 @@ def _to_recordable(call: LogicalCall, answer: Any) -> Answer | Pending | Refusal
     if not tool.answers_later:
         return tool.checked(answer)
     if not isinstance(answer, Pending):
-        raise BadAnswer(f"{tool.name} answers later, so it has to return Pending, not {type(answer).__name__}")
+        raise BadAnswer(f"{tool.name} answers later, so it must return Pending, not {type(answer).__name__}")
     return Pending(_plain(call, answer.receipt), answer.within)
 
 

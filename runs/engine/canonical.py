@@ -30,7 +30,7 @@ class TooLarge(ValueError):
 
     def __init__(self, size: int, digest: str) -> None:
         super().__init__(
-            f"it can't be put on record: its JSON has {size} bytes, and a value may have {MAX_VALUE}: store it"
+            f"it can't be recorded: its JSON has {size} bytes, and a value may have {MAX_VALUE}: store it"
             " elsewhere (object storage, a file) and record where"
         )
         self.digest = digest
@@ -41,7 +41,7 @@ def canonical(value: Any) -> bytes:
     try:
         return _SORTED.encode(value).encode() if _is_simple(value) else rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
-        raise ValueError(f"no canonical JSON form: {error}") from error
+        raise ValueError(f"it has no canonical JSON form: {error}") from error
 
 
 def parsed(data: bytes) -> Any:
@@ -49,7 +49,7 @@ def parsed(data: bytes) -> Any:
     try:
         return json.loads(data, parse_int=_whole)
     except RecursionError as error:
-        raise ValueError(f"no JSON that can be read: {error}") from error
+        raise ValueError(f"it is not readable JSON: {error}") from error
 
 
 def as_hashed(stored: Any) -> Any:
@@ -89,7 +89,7 @@ def plain(value: Any) -> Any:
         return as_recorded(value, type(value))[0]
     recorded = _dumped(value)
     if recorded != value and (problem := difference(value, recorded, "it")):
-        raise ValueError(f"it can't be put on record: {problem}")
+        raise ValueError(f"it can't be recorded: {problem}")
     return recorded
 
 
@@ -99,9 +99,9 @@ def as_recorded(value: BaseModel, model: type[M]) -> tuple[Any, M]:
     try:
         loaded = model.model_validate(recorded)
     except ValueError as error:
-        raise ValueError(f"it can't be put on record, for it can't be read back: {error}") from error
+        raise ValueError(f"it can't be recorded, since it can't be read back: {error}") from error
     if loaded != value and (problem := difference(value, loaded, type(value).__name__)):
-        raise ValueError(f"it can't be put on record: {problem}")
+        raise ValueError(f"it can't be recorded: {problem}")
     return recorded, loaded
 
 
@@ -120,7 +120,7 @@ def _dumped(value: Any) -> Any:
     except TooLarge:
         raise
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"it can't be put on record: {error}") from error
+        raise ValueError(f"it can't be recorded: {error}") from error
 
 
 def as_json(value: Any) -> Any:
@@ -129,7 +129,7 @@ def as_json(value: Any) -> Any:
         _refuse_sets(_ANYTHING.dump_python(value, by_alias=True))
         return _ANYTHING.dump_python(value, mode="json", by_alias=True)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"it can't be put on record: {error}") from error
+        raise ValueError(f"it can't be recorded: {error}") from error
 
 
 def difference(value: Any, loaded: Any, where: str) -> str:
@@ -174,7 +174,7 @@ def _fields_of(value: BaseModel) -> dict[str, Any]:
 def _refuse_sets(value: Any) -> None:
     match value:
         case set() | frozenset():
-            raise TypeError(f"a {type(value).__name__} has no order of its own: use a list, sorted where you fill it")
+            raise TypeError(f"a {type(value).__name__} has no defined order: use a list and sort it where you fill it")
         case dict():
             for each in value.values():
                 _refuse_sets(each)
@@ -223,8 +223,8 @@ def _problem_in(model: type[BaseModel], is_complete: bool) -> str:
     """Cached, also by whether the model is complete: every visit asks about the models of its calls."""
     if (where := unordered(model)) is not None:
         return (
-            f"{where} holds a set, whose order is another one in each process, "
-            "so that a repeat would not be the same call: use a list (sorted where you fill it) or a tuple"
+            f"{where} contains a set, whose order differs between processes, so that a repeat would not be the same "
+            "call: use a tuple, or a list that you sort where you fill it"
         )
     return next(_lossy_fields(model), "")
 
@@ -256,8 +256,8 @@ def _problem_of(kind: type[Any], name: str, field: FieldInfo) -> str:
     )
     if not is_own and _holds_secret(field.annotation):
         return (
-            "is a secret, of which only stars would be recorded: pass as text where the secret is kept and read it in"
-            " the tool, or give the field a `field_serializer` for JSON, which puts its value on record"
+            "is a secret, of which only asterisks would be recorded: pass the secret's location as text and read it in "
+            "the tool, or give the field a `field_serializer` for JSON, which records its value"
         )
     return ""
 

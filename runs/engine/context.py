@@ -64,7 +64,7 @@ def _seconds(number: float) -> timedelta:
     try:
         return max(timedelta(0), timedelta(seconds=number))
     except (OverflowError, ValueError):
-        raise ValueError(f"sleep({number}) is no time that ends") from None
+        raise ValueError(f"sleep({number}) is not a finite time") from None
 
 
 def _noted(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -336,7 +336,7 @@ class Context:
         if (seconds is None) == (until is None):
             raise TypeError("sleep takes either seconds or until=")
         if until is not None and until.tzinfo is None:
-            raise ValueError("sleep(until=…) needs an aware datetime: one with a time zone")
+            raise ValueError("sleep(until=…) needs a datetime with a time zone")
         slot = visit.next_slot()
         record = visit.recall(slot, "sleep", "")
         if record.now.waits.get(("timer", 0)) is not None:
@@ -432,14 +432,14 @@ class Context:
 
     def log(self, message: str, *, level: str = "info", **fields: Any) -> None:
         """Log a line for people: `message`, and `fields` as name=value, with `level` debug, info, warning or error. The
-        run keeps its newest 500 lines; the worker's log has them all. Not journaled: a replay adds no second line to
+        run keeps its newest 500 lines; the worker's log has all of them. Not journaled: a replay adds no second line to
         the run, and a crash may lose the last ones."""
         said = tell_line(self._visit, message, level, fields)
         log.log(logging.getLevelNamesMapping()[level.upper()], "run %s: %s", self.run_id, on_one_line(said))
 
     def progress(self, done: float, of: float | None = None, note: str = "") -> None:
         """Report progress: `done` out of `of` (None: unknown), with a `note`. The run keeps the newest report. Raises
-        ValueError for what is no number, or more than the whole."""
+        ValueError for a value that is not a number, or more than the whole."""
         tell_progress(self._visit, done, of, note)
 
     def _value(self, what: str, read: Any) -> Any:

@@ -144,7 +144,7 @@ def handoff(agent: Agent, node: Node, returned: Handoff) -> HandedOver | Crashed
         problem = f"node {node.name!r} handed off to {to.graph_id} with an input that does not fit: {error}"
         return Crashed("bad_handoff", problem, "")
     if not all(isinstance(line, Said) for line in returned.transcript):
-        problem = f"node {node.name!r} handed a transcript over that is no list of Said: give ctx.transcript()"
+        problem = f"node {node.name!r} handed over a transcript that is not a list of Said: give ctx.transcript()"
         return Crashed("bad_handoff", problem, "")
     return HandedOver(to, checked, tuple(shortened(returned.transcript)))
 

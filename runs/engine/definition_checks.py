@@ -64,7 +64,7 @@ def state_problem(input: type[BaseModel], state: type[BaseModel]) -> str | None:
         read = {*_aliases(each.validation_alias), *([name] if by_name or each.validation_alias is None else [])}
         if each.is_required() and not read & given:
             return (
-                f"state={state.__name__} can't be made of input={input.__name__}, which lacks the required field "
+                f"state={state.__name__} can't be built from input={input.__name__}, which lacks the required field "
                 f"{name!r}: give initial=, a function of the input, or give {state.__name__}.{name} a default"
             )
     return None

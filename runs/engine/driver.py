@@ -127,7 +127,9 @@ class Driver:
             state = plain(first)
         except Exception as error:
             return await self._fail(
-                Crashed("bad_input", f"the input gives no first state: {type(error).__name__}: {error}", "")
+                Crashed(
+                    "bad_input", f"the first state can't be built from the input: {type(error).__name__}: {error}", ""
+                )
             )
         return await self._enter(self.agent.start, state)
 
@@ -286,7 +288,9 @@ class Driver:
         if self._refused == parked:
             waits = [slot for _, _, slot in parked.waits]
             return await self._operator(
-                Broken("park_refused", {"waits": waits, "problem": "a wait is resolved, but not in the journal"})
+                Broken(
+                    "park_refused", {"waits": waits, "problem": "a wait is resolved, but the journal does not say so"}
+                )
             )
         self._refused = parked
         await self._load()  # it was resolved before we parked: read the result and continue
@@ -403,8 +407,8 @@ class Driver:
             if (await self.journal.succeed(partial(self._made_of, going, buffered))).is_done:
                 return "completed"
         problem = (
-            "a call, a question or a child of the run is still open, so it can't go on as another run: wait for it in"
-            " the node before you return Renew or Handoff, or retry the run once it is over"
+            "a call, question or child run is still open, so the run can't be renewed or handed off: wait for it in "
+            "the node before you return Renew or Handoff, or retry the run once it has ended"
         )
         return await self._operator(Broken("can_not_go_on", {"problem": problem}))
 

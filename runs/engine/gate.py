@@ -200,7 +200,7 @@ def _choose_queue(
     if gate is not None and (rule is not None or earlier is None):
         return gate.queue, rule or gate.rule, gate.headline_for(args), gate.amount_for(args) | gate.stages
     if earlier is None:
-        refuse(call, call.grant_problem or "an earlier attempt used an approval that the node no longer passes")
+        refuse(call, call.grant_problem or "an earlier attempt used an approval that the node no longer requests")
     required = required_by(earlier.payload, earlier.queue)  # all of them are asked again, from the first stage
     return required.stages[0].queue, earlier.rule, "", required.in_plan()
 
@@ -485,7 +485,7 @@ async def grant_from_decision(
     plan_hash = visit.runtime.hasher({**plan, "tool": tool, "arguments": arguments})
     bound, now = (decision.approval_id, decision.n, decision.plan_hash), (question.approval_id, question.n, plan_hash)
     if bound != now:
-        problem = "the decision is for another question, or for other arguments"
+        problem = "the decision is for another request, or for other arguments"
         payload = {"slot": slot, "tool": tool, "problem": problem, "decided": bound, "now": now}
         visit.stop(Broken("approval_missing", payload))
     grant = Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, question.queue)
@@ -628,12 +628,12 @@ def _validated_grant(slot: str, record: Slot) -> Grant:
     """Return the recorded grant. Raises ValueError if it isn't completely approved; DefinitionError."""
     question, decision = record.gate, record.decision
     if question is None:
-        raise ValueError("nobody was asked there")
+        raise ValueError("no approval was requested there")
     if decision is None or decision.verdict != "approved":
-        raise ValueError("nobody has answered" if decision is None else f"the answer was {decision.verdict}")
+        raise ValueError("nobody has answered" if decision is None else f"the verdict was {decision.verdict}")
     about = (decision.approval_id, decision.n, decision.plan_hash)
     if about != (question.approval_id, question.n, question.plan_hash):
-        raise ValueError("the answer is about another question")
+        raise ValueError("the decision is about another request")
     if problem := lacking(question, record.asked, record.decisions, record.votes):
         raise ValueError(problem)
     if next_stage(question, record.votes) is not None:

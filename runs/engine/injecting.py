@@ -67,13 +67,13 @@ def patched(model: type[BaseModel], number: int, state: dict[str, Any], patch: d
         problems = [(f"patch.{where}" if where else "patch", what) for where, what in misfit.problems(error)]
         raise Misfit([(field, what, "see the schema of the agent's state") for field, what in problems]) from error
     except ValueError as error:
-        raise Misfit([("patch", f"gives no plain data: {error}", "give JSON that fits the agent's state")]) from error
+        raise Misfit([("patch", f"is not plain data: {error}", "give JSON that fits the agent's state")]) from error
     if nowhere := sorted(set(lost_of(wanted, fitting))):
         fix = f"one of {', '.join(model.model_fields)}"
-        raise Misfit([(f"patch.{path}", "is no field of the agent's state", fix) for path in nowhere[:20]])
+        raise Misfit([(f"patch.{path}", "is not a field of the agent's state", fix) for path in nowhere[:20]])
     told = difference(state, fitting)
     if not told:
-        raise Misfit([("patch", "changes nothing of the state that the run has there", "leave it out")])
+        raise Misfit([("patch", "changes nothing in the run's state at that place", "leave it out")])
     names = {*told.get("change", ()), *told.get("gone", ())}
     told["before"] = {name: state[name] for name in sorted(names) if name in state}
     if number > 1:
@@ -125,9 +125,9 @@ async def stood(
     """Return a run's position. Raises Unfit."""
     at, tape = stands.at, Tape(stands.tail)
     if at.node == UNDO_NODE:
-        raise Unfit("undoing", "it undoes its effects")
+        raise Unfit("undoing", "it is undoing its effects")
     if at.fingerprint and not agent.is_own(at.fingerprint):
-        raise Unfit("other_code", f"other code of {agent.graph_id} wrote its checkpoint than is here: resume it first")
+        raise Unfit("other_code", f"other code of {agent.graph_id} wrote its checkpoint: resume it first")
     visit = f"{at.generation}.{at.visit}"
     if stands.entry is not None or at.node == "":
         node, state = stands.entry or (agent.start, _initial_state(agent, created))
@@ -152,10 +152,10 @@ async def stood(
     )
     found = await replay(recording, agent, hasher=hasher)
     if found.difference is not None:
-        raise Unfit("differs", f"its visit can't be done again from what is on record: {found.difference}")
+        raise Unfit("differs", f"its visit can't be repeated from the record: {found.difference}")
     state = found.states.get(place, found.last)
     if state is None:
-        raise Unfit("no_data", "its node has a state that is no plain data where it stands")
+        raise Unfit("no_data", "its node's state is not plain data at this place")
     return PatchPosition(visit, place, at.node, _fields(agent, state), tuple(_open(tape, slots)))
 
 
@@ -163,7 +163,7 @@ def _initial_state(agent: Agent, created: e.RunCreated) -> Any:
     try:
         return plain(agent.begin(agent.input.model_validate(created.payload)))
     except Exception as error:  # the author's own code makes the first state
-        raise Unfit("no_state", f"its input gives no first state: {describe_error(error)}") from error
+        raise Unfit("no_state", f"its first state can't be built from its input: {describe_error(error)}") from error
 
 
 def _fields(agent: Agent, state: Any) -> dict[str, Any]:

@@ -64,10 +64,10 @@ def check(key: str, rule: Rule) -> None:
     """Raise InvalidRule for an invalid key, and for fields that its kind can't have."""
     kind, colon, name = key.partition(":")
     if kind not in KINDS or not colon or not name or len(key) > MAX_KEY_LENGTH:
-        raise InvalidRule(f"{key[:80]!r} is not a key: write one of {', '.join(f'{kind}:NAME' for kind in KINDS)}")
+        raise InvalidRule(f"{key[:80]!r} is not a key: use one of {', '.join(f'{kind}:NAME' for kind in KINDS)}")
     if "*" in name[:-1] or (name.endswith("*") and kind != "tag" and name != "*"):
         raise InvalidRule(
-            f"{key!r}: write a star only as the whole name, as in {kind}:*, or at the end of a tag, as in tag:tenant:*"
+            f"{key!r}: use a star only as the whole name, as in {kind}:*, or at the end of a tag, as in tag:tenant:*"
         )
     for field, value in rule.fields_set().items():
         if field not in KINDS[kind]:

@@ -105,7 +105,7 @@ class MemoryRun:
                 continue
             fact = event.slot, event.attempt, named
             if fact in self.facts or fact in facts:
-                raise ValueError(f"{fact} is on record already")
+                raise ValueError(f"{fact} is already recorded")
             facts.add(fact)
         self.facts.update(facts)
         self.events.extend(stored)
@@ -301,7 +301,7 @@ class MemoryJournal(MemoryContinuation):
         if any(run.waits[i].resolution is not None for i in waits):
             return self._reply(is_done=False)
         if not run.inbox or run.inbox[0].n != n:
-            raise ValueError(f"message {n} is not the one to be answered")
+            raise ValueError(f"message {n} is not the next one to be answered")
         run.append(events)
         run.inbox.pop(0)
         for i in waits:
@@ -326,12 +326,12 @@ class MemoryJournal(MemoryContinuation):
         if batch.grant is None and attempt > 0:
             earlier = [x for x in run.events if isinstance(x, e.ToolInvoked) and x.slot == slot and x.attempt < attempt]
             if any(x.grant for x in earlier):
-                raise ApprovalMissing(f"slot {slot} went out under an approval before, and has none now")
+                raise ApprovalMissing(f"slot {slot} was sent with an approval before, but has none now")
         for event in batch.events if run.caps != UNLIMITED else ():
             wanted = begun_by(event)
             breach = None if wanted is None else first_breach(run.caps, run.used, NOTHING_USED, wanted)
             if breach is not None:
-                raise BudgetShort(f"the budget of run {self.run_id} has no {breach.resource} left for this")
+                raise BudgetShort(f"the budget of run {self.run_id} has not enough {breach.resource} left for this")
         if run.policies != NO_POLICIES:
             check(*run.policies, batch.events)
         used = None if batch.grant is None else self._granted(*batch.grant, call)
@@ -406,7 +406,7 @@ class MemoryJournal(MemoryContinuation):
     def _fence(self) -> None:
         if self.run.lease != self.lease.token or self.run.epoch != self.lease.epoch:
             stands = f"run {self.run_id} is at epoch {self.run.epoch}"
-            raise StaleLease(f"{stands}, the writer came with epoch {self.lease.epoch}")
+            raise StaleLease(f"{stands}, but the writer has epoch {self.lease.epoch}")
 
     async def set_aside(self, events: Sequence[e.Event], key: str = "") -> Reply:
         return self._let_go("release", events, state=self.run.state)

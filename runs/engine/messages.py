@@ -142,7 +142,7 @@ def taken_at(tape: Tape, slot: str) -> e.MessageHandled:
     for event in reversed(tape.handled):
         if isinstance(event, e.MessageHandled) and slot in event.calls:
             return event
-    raise JournalBroken(f"the call at slot {slot} got a message that is not on record")
+    raise JournalBroken(f"the call at slot {slot} received a message that is not recorded")
 
 
 def fields_changed(event: Change) -> list[str]:

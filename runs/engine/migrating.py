@@ -71,7 +71,7 @@ class Moving:
             made = self.state(plain(state))
             return plain(made) if isinstance(made, BaseModel) else made
         if not self.number and (self.is_numbered or self.to.schema_version > 1):
-            raise UnknownFormat("its state was written by code that nobody knows, so its number is unknown")
+            raise UnknownFormat("its state was written by unknown code, so its number is unknown")
         return self.to.upgraded(self.number or 1, state) if self.makes_state else state
 
 
@@ -123,9 +123,9 @@ async def tried(
             return _unbegun(moving, created, stands, closes)
         node, state = stands.entry or (stands.at.node, stands.at.state)
         if node not in moving.nodes:
-            raise _No("node_left_out", f"it stands at node {node!r}, which the mapping says nothing of")
+            raise _No("node_left_out", f"it is at node {node!r}, which the mapping does not contain")
         node = moving.nodes[node]
-        why = "it stands before a node"
+        why = "it has not entered a node"
         if stands.entry is None:
             found = await _replayed(moving, run_id, created, stands, earlier, node, tape, depth=depth, hasher=hasher)
             if isinstance(found, MigrationResult):
@@ -142,14 +142,16 @@ async def tried(
 def _must_be_quiet(stands: Position, tape: Tape) -> list[tuple[str, int, str, int]]:
     """Return the waits of stops that the move resolves; refuse other stops and unknown outcomes."""
     if stands.at.node == UNDO_NODE:
-        raise _No("undoing", "it undoes its effects: no other version may take that over")
+        raise _No("undoing", "it is undoing its effects, which no other version may take over")
     doubts = [f"{slot.what} at {name}" for name, slot in tape.in_doubt()]
     doubts += [f"{slot.what} at {name}" for name, slot in tape.slots.items() if slot.is_asked_about]
     if doubts:
-        raise _No("in_doubt", f"nobody knows what became of {', '.join(dict.fromkeys(doubts))}: settle that first")
+        raise _No("in_doubt", f"the outcome is unknown of {', '.join(dict.fromkeys(doubts))}: settle that first")
     stops = _open_stops(stands.tail)
     if others := [reason for reason in stops.values() if reason not in SOLVED]:
-        raise _No("stopped", f"it stopped for an operator ({others[0]}), which another version does not answer")
+        raise _No(
+            "stopped", f"it stopped for an operator ({others[0]}), which moving to another version does not resolve"
+        )
     return [(slot, 0, "operator", n) for slot, n in stops]
 
 
@@ -178,7 +180,7 @@ def migrated_state(moving: Moving, state: Any) -> Any:
     except UnknownFormat as error:
         raise _No("state_number", f"{error}; declare a Migration with a function to go there") from error
     except Exception as error:  # the author's own code
-        raise _No("state_function", f"the function that makes its state broke: {describe_error(error)}") from error
+        raise _No("state_function", f"the function that makes its state failed: {describe_error(error)}") from error
     try:
         fitting = plain(moving.to.state.model_validate(made))
     except (ValidationError, ValueError) as error:
@@ -186,8 +188,8 @@ def migrated_state(moving: Moving, state: Any) -> Any:
     if not moving.makes_state and (lost := sorted(set(lost_of(state, fitting)))):
         raise _No(
             "state_lost",
-            f"{version} is of a lower schema: its state has no place for {', '.join(lost[:5])}; "
-            "declare a Migration with a function that says what becomes of that",
+            f"{version} is of a lower schema: its state has no field for {', '.join(lost[:5])}; "
+            "declare a Migration with a function that converts them",
         )
     return fitting
 
@@ -226,7 +228,7 @@ def _unbegun(
     except Exception as error:  # the author's own code makes the first state
         why = _problems(error) if isinstance(error, ValueError) else describe_error(error)
         raise _No("input_misfit", f"its input does not fit {moving.to.graph_id}: {why}") from error
-    _keeps_messages(moving, stands, "what was changed before its first node")
+    _keeps_messages(moving, stands, "a change made before its first node")
     return MigrationResult(UNBEGUN, at=stands.at, anew=["all of it"], closes=closes)
 
 
@@ -245,7 +247,7 @@ async def _replayed(
     """Return the calls answered from the record and what follows, or why the replay differs."""
     state = migrated_state(moving, stands.at.state)
     try:
-        _keeps_messages(moving, stands, "what was changed in the visit", is_state_made=moving.makes_state)
+        _keeps_messages(moving, stands, "a change made during the visit", is_state_made=moving.makes_state)
     except _No as no:
         return str(no)
     at = stands.at
@@ -280,7 +282,7 @@ def _keeps_messages(moving: Moving, stands: Position, what: str, *, is_state_mad
         names = fields_changed(event)
         is_other = number_of_changes(event) != moving.to.schema_version
         if names and (is_state_made or is_other or not known.issuperset(names)):
-            raise _No("message_lost", f"{what} ({', '.join(names)}) has no place in {moving.to.graph_id}")
+            raise _No("message_lost", f"{what} ({', '.join(names)}) has no field in {moving.to.graph_id}")
 
 
 def _must_ask_the_same(moving: Moving, name: str, slot: Slot) -> None:
@@ -299,19 +301,19 @@ def _must_ask_the_same(moving: Moving, name: str, slot: Slot) -> None:
         raise _No(
             "gate_differs",
             f"{asked.tool} at {name} was put to {then} ({asked.rule}), and {moving.to.graph_id} puts it to "
-            f"{now[0]} ({now[1]}): a yes to the one is none to the other",
+            f"{now[0]} ({now[1]}): an approval by one does not count for the other",
         )
 
 
 def _reentered(moving: Moving, stands: Position, tape: Tape, node: str, state: Any, why: str) -> MigrationResult:
     """Start the node over, if nothing done in the visit counts."""
     if kept := list(_unrepeatable_acts(stands.tail, tape)):
-        raise _No("would_repeat", f"{why}; and entered again, it would repeat or lose {'; '.join(kept[:5])}")
+        raise _No("would_repeat", f"{why}, and entering the node again would repeat or lose {'; '.join(kept[:5])}")
     if tape.open_budget() is not None:
-        raise _No("budget", f"{why}; and it stands still for its budget: settle that first")
+        raise _No("budget", f"{why}, and it is waiting for more budget: settle that first")
     changed = changes_in(stands.tail)
     if any(fields_changed(x) and number_of_changes(x) != (moving.number or 1) for x in changed):
-        raise _No("message_lost", f"{why}; and its state was changed when that had another number")
+        raise _No("message_lost", f"{why}, and its state was changed under another number")
     made = migrated_state(moving, with_changes(state, changed) if changed else state)
     anew = [f"{slot.what} at {name}" for name, slot in tape.slots.items() if name[:1].isdigit() and slot.what]
     waits = [
@@ -336,11 +338,11 @@ def _unrepeatable_acts(tail: Sequence[e.Event], tape: Tape) -> Iterator[str]:
             if isinstance(attempt.result, e.SignalTaken):
                 yield f"signal {attempt.result.name} number {attempt.result.n}, taken at {name}"
             if isinstance(attempt.result, e.AnswerTakenOver):
-                yield f"what is on record of {attempt.result.of_run}, which {attempt.result.tool} at {name} was given"
+                yield f"the record of {attempt.result.of_run}, which {attempt.result.tool} at {name} was given"
             if attempt.answers:
                 yield f"what {attempt.answers[max(attempt.answers)].by} answered at {name}"
             if attempt.route is not None:
-                yield f"a model request at {name}, whose cost is not on record yet"
+                yield f"a model request at {name}, whose cost is not recorded yet"
         if slot.decisions:
             yield f"what {slot.decisions[-1].by} decided at {name}"
     for event in tail:

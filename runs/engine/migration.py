@@ -42,14 +42,12 @@ class Formats:
     def upgraded(self, number: object, thing: Any) -> Any:
         """Upgrade `thing` from format `number` to the current one. Raises UnknownFormat."""
         if isinstance(number, bool) or not isinstance(number, int):
-            raise UnknownFormat(f"the {self.name} says {number!r} for its format, which is no number")
+            raise UnknownFormat(f"the {self.name} has the format {number!r}, which is not a number")
         if number > self.now:
-            raise UnknownFormat(
-                f"the {self.name} is of format {number}, and this version reads up to {self.now}: a newer one wrote it"
-            )
+            raise UnknownFormat(f"the {self.name} is of format {number}, but this version reads up to {self.now}")
         if number < self.oldest:
             raise UnknownFormat(
-                f"the {self.name} is of format {number}, and the oldest that can be read is {self.oldest}"
+                f"the {self.name} is of format {number}, but the oldest readable format is {self.oldest}"
             )
         for n in range(number, self.now):
             thing = self.steps[n](thing)
@@ -86,7 +84,7 @@ def check_migrations(graph_id: str, version: str, nodes: Iterable[str], declared
                 f"{graph_id}: {each!r} is not a migration: give Migration('1.0.0') with the version it comes from"
             )
         if each.of == version or each.of in seen:
-            what = "which is this version" if each.of == version else "of which there are two"
+            what = "which is this version" if each.of == version else "which is declared twice"
             raise DefinitionError(f"{graph_id}: there is a migration of {each.of}, {what}: remove it")
         seen.add(each.of)
         if wrong := [name for name in each.nodes.values() if name not in known]:
@@ -107,7 +105,7 @@ def upgrades_of(graph_id: str, upgraders: Mapping[int, Callable[[Any], Any]]) ->
         )
     for number, step in upgraders.items():
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise DefinitionError(f"{graph_id}: upgraders are numbered from 1, and {number!r} is not such a number")
+            raise DefinitionError(f"{graph_id}: upgraders are numbered from 1, and {number!r} is not a valid number")
         if not _is_plain_function(step):
             raise DefinitionError(f"{graph_id}: upgrader {number} must be a plain module-level function of the state")
     now = max(upgraders, default=0) + 1
@@ -115,7 +113,7 @@ def upgrades_of(graph_id: str, upgraders: Mapping[int, Callable[[Any], Any]]) ->
     if missing is not None:
         raise DefinitionError(
             f"{graph_id}: its upgraders lead to number {now}, and the step from {missing} to {missing + 1} is missing: "
-            "add it, or states of that number can't be read"
+            "add it, or states with that number can't be read"
         )
     return Formats(f"state of {graph_id}", now, {n: _given_plain(step) for n, step in upgraders.items()})
 

@@ -71,7 +71,7 @@ class Policies(Protocol):
     def version(self) -> int: ...
 
     def may_apply(self) -> bool:
-        """Return whether calls must be judged: not if it was read just now that there are no policies."""
+        """Return whether calls must be judged. False if a recent read found no policies."""
         ...
 
     async def judge(self, asking: Asking, *, fresh: bool = False) -> Judged | None:
@@ -94,7 +94,7 @@ class NoPolicies:
 def hold_to(revision: int, live: int, judged: int | None) -> None:
     """Raise PoliciesChanged unless the call was judged at `revision`, or by none while none are `live`."""
     if judged != revision and not (judged is None and live == 0):
-        raise PoliciesChanged(f"judged by the policies of revision {judged}, in force are those of {revision}")
+        raise PoliciesChanged(f"judged by the policies of revision {judged}, but revision {revision} is in force")
 
 
 def check(revision: int, live: int, events: Sequence[e.Event]) -> None:

@@ -32,7 +32,7 @@ class Secret(str):
     def __new__(cls, name: str) -> Self:
         bare = name.removeprefix(SCHEME)
         if not _NAME.fullmatch(bare):
-            raise ValueError(f"this is no name of a secret ({_WANTED})")  # not quoted, as it may be a value
+            raise ValueError(f"this is not the name of a secret ({_WANTED})")  # not quoted, as it may be a value
         return super().__new__(cls, SCHEME + bare)
 
     @property

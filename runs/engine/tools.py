@@ -292,7 +292,7 @@ class Tool:
             raise BadAnswer(f"{self.name} returned something else than {self.output.__name__}: {error}") from error
 
     def output_from_callback(self, receipt: Any, body: Any) -> BaseModel:
-        """Return a callback's body as the call's result. Raises ValueError for a body that is no answer to this call.
+        """Return a callback's body as the call's result. Raises ValueError for a body that does not fit.
         `receipt` is what upstream said when it accepted the call, if known. A wrong field raises a ValidationError."""
         output = self.output.model_validate(body)
         wrong = None if self.check_answer is None or receipt is None else self.check_answer(receipt, output)

@@ -64,7 +64,7 @@ _READY = """
 
 DRAINED = "drained:"  # prefix of a version in runs_drivable: runs/sql/claims.sql
 BEHIND = "behind:"
-ONLY_DRAINED = "every running worker that has {} drains it, and begins no run"
+ONLY_DRAINED = "every running worker with {} drains it and starts no runs"
 
 
 class VersionChanged(DurableAgentsError):
@@ -74,7 +74,7 @@ class VersionChanged(DurableAgentsError):
 
     def __init__(self, change: Change) -> None:
         super().__init__(
-            f"{change.graph_id} was first used with other code than this process has: {change.told}.",
+            f"{change.graph_id} was first used with different code: {change.told}.",
             errors=[
                 {"field": "agent", "problem": each, "fix": f"give the changed code version {change.proposed}"}
                 for each in change.said
@@ -117,9 +117,9 @@ def _quarantine(agent: Agent, fingerprint: str, parts: Any) -> bool:
     """Quarantine changed code in production, else warn; return whether it is quarantined."""
     change = change_of(agent, fingerprint, parts)
     if not settings.DURABLEAGENTS.is_production:
-        log.warning(log_messages.VERSION_CHANGED, change, "in production no run of it would be driven")
+        log.warning(log_messages.VERSION_CHANGED, change, "in production its runs would not be executed")
         return False
-    log.error(log_messages.VERSION_CHANGED, change, "no run of it is driven or started here")
+    log.error(log_messages.VERSION_CHANGED, change, "none of its runs is executed or started here")
     registry.quarantine(agent.graph_id)
     return True
 

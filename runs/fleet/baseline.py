@@ -21,11 +21,11 @@ FORMAT = 1
 _KIND = "durable-agents baseline"
 _MAX_BYTES = 64_000_000
 _GRAPH_ID = re.compile(r"[a-z][a-z0-9-]{0,63}@\d+\.\d+\.\d+")
-_ABOUT = "What each agent version is made of. Made by `manage.py agents check --write`: commit it, edit nothing in it."
+_ABOUT = "Recorded agent versions. Written by `manage.py agents check --write`: commit it and do not edit it."
 
 
 class BadBaseline(Exception):
-    """The file is no baseline that this release reads. Nothing was written."""
+    """The file is not a baseline that this release can read. Nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +57,16 @@ def read(path: Path) -> dict[str, Recorded]:
     except OSError as error:
         raise BadBaseline(f"{path} can't be read: {error.strerror}") from error
     if len(raw) > _MAX_BYTES:
-        raise BadBaseline(f"{path} is larger than {_MAX_BYTES // 1_000_000} MB: it is no baseline")
+        raise BadBaseline(f"{path} is larger than {_MAX_BYTES // 1_000_000} MB, so it is not a baseline")
     try:
         whole = json.loads(raw.decode(), object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise BadBaseline(f"{path} is damaged: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(whole, dict) or whole.get("kind") != _KIND:
-        raise BadBaseline(f"{path} is no baseline of agents: it doesn't say that it is one")
+        raise BadBaseline(f"{path} is not a baseline of agents")
     if whole.get("format") != FORMAT or isinstance(whole["format"], bool):
         raise BadBaseline(
-            f"{path} has format {whole.get('format')!r}, and this release reads {FORMAT}: another one made it"
+            f"{path} has format {whole.get('format')!r}, but this release reads {FORMAT}: another release wrote it"
         )
     agents = whole.get("agents")
     if not isinstance(agents, dict):
@@ -134,16 +134,18 @@ def write(path: Path, recorded: Mapping[str, Recorded], agents: Sequence[Agent],
 
 def _recorded(path: Path, graph_id: str, entry: Any) -> Recorded:
     if not _GRAPH_ID.fullmatch(graph_id):
-        raise BadBaseline(f"{path} is damaged: {graph_id[:80]!r} is no agent's name and version")
+        raise BadBaseline(f"{path} is damaged: {graph_id[:80]!r} is not an agent's name and version")
     parts = entry.get("parts") if isinstance(entry, dict) else None
     fingerprint = entry.get("fingerprint") if isinstance(entry, dict) else None
     if not isinstance(parts, dict) or not isinstance(fingerprint, str):
         raise BadBaseline(f"{path} is damaged: {graph_id} lacks its fingerprint or its parts")
     scheme = scheme_of(fingerprint)
     if scheme is None:
-        raise BadBaseline(f"{path} is of a newer release: the fingerprint of {graph_id} has a scheme unknown here")
+        raise BadBaseline(
+            f"{path} was written by a newer release: the fingerprint of {graph_id} has a scheme unknown here"
+        )
     if digest(parts, scheme) != fingerprint:
-        raise BadBaseline(f"{path} is damaged: the parts of {graph_id} don't give its fingerprint")
+        raise BadBaseline(f"{path} is damaged: the parts of {graph_id} don't match its fingerprint")
     return Recorded(fingerprint, parts)
 
 
@@ -152,9 +154,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         twice = next(name for n, (name, _) in enumerate(pairs) if name in dict(pairs[:n]))
-        raise ValueError(f"{twice[:80]!r} is there twice")
+        raise ValueError(f"{twice[:80]!r} is listed twice")
     return made
 
 
 def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")

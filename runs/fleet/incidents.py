@@ -135,7 +135,7 @@ def note_cut(run_id: UUID, seq: int, epoch: int, by: tuple[UUID, str, int], stoo
         seq=seq,
         at=now,
         cause=Incident.Cause.DRAIN_CUT,
-        proof="the drain's deadline passed while a call was under way",
+        proof="the drain's deadline passed while a call was in progress",
         worker=worker,
         host=host,
         pid=pid,
@@ -181,18 +181,18 @@ _FATE: dict[str, Fate] = {
     "ToolAccepted": "repeated",
 }
 _REPEATED = {
-    "model": "the request was made, and paid for, again",
+    "model": "the request was sent and paid for again",
     "pure": "it only reads",
     "idempotent_with_key": "sent again with the same key and the same bytes",
-    "unsafe_on_replay": "its hook says that it had not happened",
+    "unsafe_on_replay": "its hook reported that it had not happened",
 }
 _WHY = {
-    "refused": "nothing shows whether it happened, and it must not be repeated unasked: a person was asked",
-    "answered": "the answer came by itself",
-    "found": "upstream was asked and had it",
-    "late": "the worker that had sent it handed its answer in",
+    "refused": "the outcome is unknown and the call must not be repeated automatically: a person was asked",
+    "answered": "the answer arrived later",
+    "found": "the upstream system reported that it had happened",
+    "late": "the worker that had sent it reported its answer",
     "told": "a person settled it",
-    "open": "nobody has come to it yet",
+    "open": "not handled yet",
 }
 
 
@@ -214,7 +214,7 @@ class IncidentRow(Shape):
     worker: UUID = Field(description="Id of the lost worker.")
     host: str = Field(description="Host of the lost worker.")
     pid: int = Field(description="Process id of the lost worker.")
-    reached: Incident.Reached = Field(description="How far the run had got.")
+    reached: Incident.Reached = Field(description="Progress of the run at that time.")
     epoch_before: int = Field(description="Epoch of the lost worker.")
     epoch_after: int | None = Field(description="Epoch of the worker that took over; null: none yet.")
     last_sign_at: datetime | None = Field(description="Time of the worker's last sign of life; null: unknown.")

@@ -49,7 +49,7 @@ def change_of(agent: Agent, fingerprint: str, parts: Any) -> Change:
     stored = json.loads(parts) if isinstance(parts, str) else parts
     said = [] if mine is None else differences(stored, mine)
     if not said:
-        said = ["what it is made of was stored by another release of Durable Agents, so what differs can't be told"]
+        said = ["its parts were recorded by another release of Durable Agents, so the differences can't be listed"]
     return Change(agent.graph_id, tuple(said), proposed(agent))
 
 
@@ -82,7 +82,7 @@ def say_changes() -> None:
         if is_production:
             log.error(log_messages.VERSION_CHANGED, change, "no run of it is started here")
         else:
-            log.warning(log_messages.VERSION_CHANGED, change, "in production no run of it would be started")
+            log.warning(log_messages.VERSION_CHANGED, change, "in production none of its runs would be started")
 
 
 async def code_of(pool: Pool, graph_id: str, fingerprint: str) -> Any:

@@ -75,7 +75,7 @@ class ReadCache:
             problem = "it was not written with this installation's key, or was changed"
         except ValueError as error:
             problem = str(error)
-        log.warning("what the cache has of %s, read by run %s, is not taken: %s", tool, run_id, problem)
+        log.warning("the cache entry of %s, read by run %s, is not taken: %s", tool, run_id, problem)
         return None
 
     def keep(self, key: bytes, tool: str, kept: KeptRead, lifetime: timedelta) -> None:

@@ -1,5 +1,5 @@
-"""What the engine derives from the installation's master key: the keyed digest of arguments and plans, for comparing
-calls and binding approvals, and the secret of idempotency keys and callback tokens."""
+"""Secrets derived from the installation's master key: the keyed digest of arguments and plans, for comparing calls and
+binding approvals, and the secret of idempotency keys and callback tokens."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Lookups:
         async with self._pool.connection() as connection:
             await features.prepare_reading(connection, [self._run_id])
             rows = await (await connection.execute(STANDING, [self._run_id])).fetchall()
-            assert rows, "the head of a run that was claimed"
+            assert rows, "the head of a claimed run"
             (epoch, token, *flags), caps, used, depth, counts_reads = split_run_row(rows[0])
             self._check_lease(lease, epoch, token)
             cuts = [stored for row in rows if (stored := cut_of(row)) is not None]
@@ -120,32 +120,33 @@ class Lookups:
 
     async def asked(self, slot: str) -> Sequence[Event]:
         """Return all events at a question's slot, and the intents that use its approval. Raises JournalBroken."""
-        named, what = f'"grant":{json.dumps(slot)}', f"run {self._run_id}, reading what was asked at {slot}"
+        named, what = f'"grant":{json.dumps(slot)}', f"run {self._run_id}, reading the approval at {slot}"
         rows = await patiently(lambda: self._rows(ASKED, self._run_id, slot, named), what)
         return await self._events(rows)
 
     async def models(self) -> Sequence[ModelsChosen]:
         """Return every recorded choice of the run's models, in order. Raises JournalBroken."""
         rows = await patiently(
-            lambda: self._rows(AT_SLOT, self._run_id, CHOICE), f"run {self._run_id}, reading which models it asks"
+            lambda: self._rows(AT_SLOT, self._run_id, CHOICE), f"run {self._run_id}, reading its models"
         )
         events = await self._events(rows)
         chosen = [event for event in events if isinstance(event, ModelsChosen)]
         if len(chosen) < len(events) or [event.n for event in chosen] != list(range(len(chosen))):
-            raise JournalBroken(f"run {self._run_id}: what is on record at {CHOICE} is no row of choices")
+            raise JournalBroken(f"run {self._run_id}: the record at {CHOICE} is not a model choice")
         return chosen
 
     async def origin(self) -> RunCarriedOn | None:
         """Return the event with the run that this one continues. Raises JournalBroken."""
         rows = await patiently(
-            lambda: self._rows(ORIGIN, self._run_id), f"run {self._run_id}, reading where it goes on from"
+            lambda: self._rows(ORIGIN, self._run_id), f"run {self._run_id}, reading the run that it continues"
         )
         return next((x for x in await self._events(rows) if isinstance(x, RunCarriedOn)), None)
 
     async def taken_over(self) -> Sequence[AnswerTakenOver]:
         """Return the answers that its calls took over from another run. Raises JournalBroken."""
         rows = await patiently(
-            lambda: self._rows(TAKEN_OVER, self._run_id), f"run {self._run_id}, reading what it was given of another's"
+            lambda: self._rows(TAKEN_OVER, self._run_id),
+            f"run {self._run_id}, reading the records it received from another run",
         )
         events = await self._events(rows)
         return [event for event in events if isinstance(event, AnswerTakenOver)]
@@ -162,7 +163,7 @@ class Lookups:
     async def inherited(self) -> Sequence[tuple[int, Event]]:
         """Return the events for a continuation. Raises JournalBroken."""
         rows = await patiently(
-            lambda: self._rows(ESTATE, self._run_id, self._run_id), f"run {self._run_id}, reading what goes along"
+            lambda: self._rows(ESTATE, self._run_id, self._run_id), f"run {self._run_id}, reading its annotations"
         )
         return await self._numbered(rows)
 
@@ -186,7 +187,7 @@ class Lookups:
         if not rows:
             return Effects()
         roots = await patiently(
-            lambda: self._rows(REVERSIBLE, self._run_id, self._run_id), f"run {self._run_id}, looking at its family"
+            lambda: self._rows(REVERSIBLE, self._run_id, self._run_id), f"run {self._run_id}, reading its related runs"
         )
         events = await self._events(rows)
         return Effects(events, frozenset(str(root) for (root,) in roots), frozenset(at_work(events)))
@@ -198,7 +199,7 @@ class Lookups:
         )
         (event,) = [None] if row is None else await self._events([row])
         if event is not None and not isinstance(event, MessageReceived):
-            raise JournalBroken(f"a message of run {self._run_id} is at an event that tells of no message")
+            raise JournalBroken(f"a message of run {self._run_id} is at an event that is not about a message")
         return event
 
     async def may_repeat(self, lease: Lease, slot: str, attempt: int, key: str, judged: int | None) -> Reply:
@@ -228,4 +229,4 @@ class Lookups:
 
     def _check_lease(self, lease: Lease, epoch: int, token: UUID | None) -> None:
         if (epoch, token) != (lease.epoch, lease.token):
-            raise StaleLease(f"run {self._run_id} is at epoch {epoch}, the reader came with epoch {lease.epoch}")
+            raise StaleLease(f"run {self._run_id} is at epoch {epoch}, but the reader has epoch {lease.epoch}")

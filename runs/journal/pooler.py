@@ -16,7 +16,7 @@ _NOT_FOR_POOLERS = "unsupported startup parameter"
 _WHERE = "SELECT pg_backend_pid(), current_database(), pg_postmaster_start_time()"
 _LIMITS = ("lock_timeout", "idle_in_transaction_session_timeout")
 _SEE = "(docs/operations.md, Behind a pooler)"
-_DIRECT = f"DATABASE_DIRECT_URL leads to a pooler: it has to name the server itself {_SEE}"
+_DIRECT = f"DATABASE_DIRECT_URL points to a pooler: it must name the server itself {_SEE}"
 
 
 def refusal() -> str | None:
@@ -26,7 +26,7 @@ def refusal() -> str | None:
     except OperationalError as error:
         if _NOT_FOR_POOLERS not in str(error):
             raise
-        return f"DATABASE_URL leads to a pooler: set DATABASE_DIRECT_URL to the server itself {_SEE}"
+        return f"DATABASE_URL points to a pooler: set DATABASE_DIRECT_URL to the server itself {_SEE}"
     except psycopg.OperationalError as error:
         if _NOT_FOR_POOLERS in str(error):
             return _DIRECT
@@ -46,7 +46,7 @@ def misled() -> str | None:
     if settings.DURABLEAGENTS.database_direct_url is None:
         # A session pooler hides only the pid; a transaction pooler is detected by a changing pid.
         return (
-            f"DATABASE_URL leads to a pooler in transaction mode: set DATABASE_DIRECT_URL to the server itself {_SEE}"
+            f"DATABASE_URL points to a pooler in transaction mode: set DATABASE_DIRECT_URL to the server itself {_SEE}"
             if is_pooled and _wanders()
             else None
         )
@@ -56,7 +56,7 @@ def misled() -> str | None:
         if row[0] != direct.info.backend_pid and _wanders():
             return _DIRECT
         if list(row[1:]) != there:
-            return f"DATABASE_URL and DATABASE_DIRECT_URL lead to different databases ({there[0]} and {row[1]}) {_SEE}"
+            return f"DATABASE_URL and DATABASE_DIRECT_URL point to different databases ({there[0]} and {row[1]}) {_SEE}"
     unlimited = [name for name, value in limits.items() if value == "0"]
     if unlimited:
         missing = " and no ".join(unlimited)

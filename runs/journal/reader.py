@@ -195,20 +195,22 @@ def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
         log.error("run %s: the checkpoint at event %s %s; falling back to the one before", run_id, seq, why)
         skipped.append((seq, why))
     if rows:
-        raise JournalBroken(f"none of the last {len(rows)} checkpoints is sound: the oldest of them {why}")
+        raise JournalBroken(f"none of the last {len(rows)} checkpoints is intact: the oldest of them {why}")
     return Cut()
 
 
 def _check_cut(cut: Cut, event: Event) -> None:
     """Check that the event at a checkpoint's place matches it. Raises JournalBroken."""
     if not isinstance(event, VisitEntered):
-        raise JournalBroken(f"there is a checkpoint at event {cut.seq}, which enters no node", "forged_checkpoint")
+        raise JournalBroken(
+            f"there is a checkpoint at event {cut.seq}, but that event enters no node", "forged_checkpoint"
+        )
     if cut.snapshot is None:
         return
     digest = event.payload.get("checkpoint") if isinstance(event.payload, dict) else None
     if (event.node, event.visit, digest) != (cut.snapshot.node, cut.snapshot.visit, cut.digest):
         raise JournalBroken(
-            f"the checkpoint at event {cut.seq} is not the one that the event tells of", "forged_checkpoint"
+            f"the checkpoint at event {cut.seq} is not the one that the event names", "forged_checkpoint"
         )
 
 
@@ -223,7 +225,7 @@ def checked(run_id: UUID, row: TupleRow) -> tuple[Link, Event]:
     )
     body = body_hash(link.clear, link.sealed)
     if link_hash(link.prev_hash, seq, epoch, at, body) != link.hash:
-        raise JournalBroken(f"event {seq} was changed: its content does not give its hash")
+        raise JournalBroken(f"event {seq} was changed: its content does not match its hash")
     try:
         event = decode(link.clear, unpack(link.sealed))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -233,15 +235,15 @@ def checked(run_id: UUID, row: TupleRow) -> tuple[Link, Event]:
     is_ours = may_lack_code(event) if code is None else is_authentic(code_key(), run_id, seq, body, bytes(code))
     if not is_ours:
         reason = "forged_approval" if isinstance(event, ApprovalDecided) else "forged_event"
-        raise JournalBroken(f"event {seq}, {kind}, does not carry this installation's code: {_hex_code(code)}", reason)
+        raise JournalBroken(f"event {seq}, {kind}, does not have this installation's code: {_hex_code(code)}", reason)
     return link, event
 
 
 def _hex_code(code: bytes | None) -> str:
     return (
-        "none of our processes wrote it"
+        "this installation did not write it"
         if code is None
-        else "it was forged, copied from elsewhere, or written under another master key"
+        else "it was forged, copied from another place, or written with another master key"
     )
 
 
@@ -287,9 +289,9 @@ def forked_in(run_id: UUID, rows: Sequence[TupleRow]) -> RunForked | None:
     """Return the event that makes the run a fork, if any; the whole beginning must be there. Raises JournalBroken."""
     first = [row for row in rows if row[0] <= _FIRST]
     if [row[0] for row in first] != list(range(1, min(_FIRST, rows[-1][0] if rows else 0) + 1)):
-        raise JournalBroken(f"events are gone from the beginning of the journal of run {run_id}")
+        raise JournalBroken(f"events are missing from the beginning of the journal of run {run_id}")
     if any(bytes(after[9]) != bytes(before[10]) for before, after in pairwise(first)):
-        raise JournalBroken(f"the beginning of the journal of run {run_id} doesn't link up")
+        raise JournalBroken(f"the beginning of the journal of run {run_id} is not linked correctly")
     told = [checked(run_id, row)[1] for row in first if row[3] == RunForked.KIND]
     return next((event for event in told if isinstance(event, RunForked)), None)
 
@@ -339,7 +341,7 @@ def end_of(run_id: UUID, seq: int | None, state: str) -> tuple[Event, int]:
         cursor.execute(_END, [run_id, seq])
         row = cursor.fetchone()
     if row is None:
-        raise JournalBroken(f"the row of run {run_id} says that it is {state} by event {seq}, its journal doesn't")
+        raise JournalBroken(f"the row of run {run_id} says that it is {state} by event {seq}, but its journal doesn't")
     link, event = checked(run_id, row)
     if not isinstance(event, _ENDS[state]):
         raise JournalBroken(f"the row of run {run_id} says that it is {state}, its event {seq} is {event.KIND}")

@@ -18,7 +18,7 @@ _OPENING = "ROW(%s, %s, %s, %s, %s, %s, %s, %b)"
 def gate_statement(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
     """Return the statement that stores a gate. Raises LookupError if no app keeps gates."""
     if (open_gate := features.only(lambda each: each.open_gate)) is None:
-        raise LookupError("no app keeps approvals: is `approvals` in INSTALLED_APPS?")
+        raise LookupError("no app provides approvals: add `approvals` to INSTALLED_APPS")
     return open_gate(gate, wait)
 
 

@@ -26,11 +26,11 @@ _POLL_SECONDS = 0.5
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--input", type=Path, metavar="FILE", help="for start: JSON, or -")
-    parser.add_argument("--justification", default="", help="for each act: why; recorded")
+    parser.add_argument("--justification", default="", help="for each act: reason; recorded")
     parser.add_argument("--tag", action="append", default=[], help="for start: may be given several times")
     parser.add_argument("--business-key", default="", help="for start: such as an invoice number")
     parser.add_argument("--idempotency-key", default="", help="for start: a repetition returns the first run")
-    parser.add_argument("--effects", choices=["undo", "leave"], help="for cancel: what becomes of the run's effects")
+    parser.add_argument("--effects", choices=["undo", "leave"], help="for cancel: what to do with the run's effects")
     parser.add_argument("--timeout", type=float, help="for wait and tail: seconds (default: no limit)")
     parser.add_argument("--stop-at-person", action="store_true", help="for wait: end also when it waits for a person")
     parser.add_argument("--after", type=int, default=0, metavar="SEQ", help="for tail: only later events")
@@ -84,7 +84,7 @@ def _input(path: Path | None) -> Any:
     except OSError as error:
         raise CommandError(f"--input: cannot read {path}: {error.strerror}", returncode=INVALID) from None
     except ValueError as error:
-        raise CommandError(f"--input: {path} is no JSON: {error}", returncode=INVALID) from None
+        raise CommandError(f"--input: {path} is not JSON: {error}", returncode=INVALID) from None
 
 
 def _wait(caller: Caller, path: str, options: Mapping[str, Any]) -> tuple[Any, int]:

@@ -14,11 +14,11 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='process',
             name='protocol',
-            field=models.SmallIntegerField(db_default=1, default=runs.models.fleet.own_protocol, help_text='Of its code: ledger/protocol.py.'),
+            field=models.SmallIntegerField(db_default=1, default=runs.models.fleet.own_protocol, help_text='Protocol of its code: ledger/protocol.py.'),
         ),
         migrations.AddField(
             model_name='run',
             name='protocol',
-            field=models.SmallIntegerField(db_default=1, default=1, help_text='Of the code that started it, as its first event says: ledger/protocol.py.'),
+            field=models.SmallIntegerField(db_default=1, default=1, help_text='Protocol of the code that started it, as in its first event: ledger/protocol.py.'),
         ),
     ]

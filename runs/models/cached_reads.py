@@ -14,9 +14,9 @@ class CachedRead(models.Model):
 
     key = models.BinaryField(primary_key=True, max_length=32, help_text="A keyed digest of tool, arguments and scope.")
     tool = models.TextField()
-    run_id = models.UUIDField(help_text="The run whose call made it, so that it can be forgotten with that run.")
+    run_id = models.UUIDField(help_text="The run whose call read it, so that it can be erased with that run.")
     slot = models.TextField()
-    at = models.DateTimeField(help_text="When that call began.")
+    at = models.DateTimeField(help_text="Time when that call began.")
     expires_at = models.DateTimeField()
     size = models.IntegerField()
     sealed = models.BinaryField()

@@ -41,7 +41,7 @@ class Served(models.Model):
     graph_id = models.TextField()
     is_quarantined = models.BooleanField(default=False)
     is_draining = models.BooleanField(
-        default=False, db_default=False, help_text="It drives runs of it that were begun, and begins none."
+        default=False, db_default=False, help_text="It continues existing runs of this version and starts none."
     )
 
     class Meta:
@@ -68,7 +68,7 @@ class Process(models.Model):
     id = models.UUIDField(primary_key=True)
     kind = models.TextField()
     host = models.TextField()
-    boot = models.TextField(help_text="Boot id and pid namespace: where a pid means something.")
+    boot = models.TextField(help_text="Boot id and pid namespace, within which a pid is unique.")
     pid = models.IntegerField()
     born_ticks = models.BigIntegerField(help_text="The kernel's start time of the process, in clock ticks since boot.")
     started_at = models.DateTimeField()
@@ -81,19 +81,17 @@ class Process(models.Model):
         help_text="The tools whose threads were all busy at the last heartbeat, and for how long: workers only.",
     )
     anchored_at = models.DateTimeField(
-        null=True, help_text="When it last announced itself holding its session lock: workers only."
+        null=True, help_text="Time of its last announcement while it held its session lock: workers only."
     )
     protocol = models.SmallIntegerField(
-        default=own_protocol, db_default=1, help_text="Of its code: ledger/protocol.py."
+        default=own_protocol, db_default=1, help_text="Protocol of its code: ledger/protocol.py."
     )
-    drain_asked_at = models.DateTimeField(
-        null=True, help_text="When an operator asked it to let go of what it has and to end: workers only."
-    )
+    drain_asked_at = models.DateTimeField(null=True, help_text="Time when an operator asked it to drain: workers only.")
     ended_at = models.DateTimeField(null=True)
     end_cause = models.TextField(
-        blank=True, default="", help_text="Why it counts as ended: see Incident.Cause; empty if in good order."
+        blank=True, default="", help_text="Why it counts as ended: see Incident.Cause; empty if it ended normally."
     )
-    end_proof = models.TextField(blank=True, default="", help_text="The same in words.")
+    end_proof = models.TextField(blank=True, default="", help_text="The same as text.")
 
     class Meta:
         indexes = [models.Index(fields=["kind"], condition=models.Q(ended_at__isnull=True), name="runs_process_alive")]
@@ -129,22 +127,20 @@ class Incident(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField()
-    seq = models.BigIntegerField(help_text="The journal event that tells of it.")
+    seq = models.BigIntegerField(help_text="Its journal event.")
     at = models.DateTimeField()
     cause = models.TextField(choices=Cause.choices)
     proof = models.TextField()
     worker = models.UUIDField()
     host = models.TextField()
     pid = models.IntegerField()
-    epoch = models.BigIntegerField(help_text="The lost worker's; the next claim's is in the journal.")
+    epoch = models.BigIntegerField(help_text="Epoch of the lost worker; the next claim's is in the journal.")
     reached = models.TextField(choices=Reached.choices)
-    in_doubt = models.JSONField(help_text="Calls whose intent was on record and whose outcome wasn't.")
-    replayed = models.IntegerField(
-        help_text="Outcomes on record in this visit, which the next worker answers from the journal."
-    )
+    in_doubt = models.JSONField(help_text="Calls with a recorded intent and no recorded outcome.")
+    replayed = models.IntegerField(help_text="Recorded outcomes of this visit, which the next worker replays.")
     is_counted = models.BooleanField()
     deaths = models.SmallIntegerField()
-    is_stopped = models.BooleanField(help_text="It was one death too many: an operator was asked.")
+    is_stopped = models.BooleanField(help_text="The run exceeded the limit of deaths: an operator was asked.")
     last_sign_at = models.DateTimeField(null=True)
     detected_at = models.DateTimeField()
 
@@ -185,9 +181,9 @@ class Overheard(models.Model):
     run_id = models.UUIDField()
     slot = models.TextField()
     attempt = models.IntegerField()
-    epoch = models.BigIntegerField(help_text="The claim whose worker hears it.")
+    epoch = models.BigIntegerField(help_text="Epoch of the worker that receives it.")
     text = ContentText()
-    characters = models.IntegerField(help_text="Of the whole so far; the text is its end.")
+    characters = models.IntegerField(help_text="Length of the whole text so far, of which this is the end.")
     at = models.DateTimeField(db_index=True)
 
     class Meta:

@@ -35,8 +35,8 @@ class BudgetDefault(models.Model):
     """The default budget of runs by agent or tag; of several the tightest counts."""
 
     id = models.BigAutoField(primary_key=True)
-    agent = models.TextField(blank=True, default="", help_text="A name, or name@version; empty: not by agent.")
-    tag = models.TextField(blank=True, default="", help_text="One of a run's tags; empty: not by tag.")
+    agent = models.TextField(blank=True, default="", help_text="Name, or name@version; empty: any agent.")
+    tag = models.TextField(blank=True, default="", help_text="Tag of a run; empty: any tag.")
     budget = models.JSONField(help_text='The caps, for example {"usd": "5.00", "model_calls": 200}.')
 
     class Meta:

@@ -68,50 +68,54 @@ class Run(models.Model):
     generation = models.SmallIntegerField(default=0)
     node = models.TextField(blank=True, default="")
     visit = models.IntegerField(default=0)
-    ready_at = models.DateTimeField(null=True, help_text="Not null: wants driving, from this time on.")
-    owner = models.UUIDField(null=True, help_text="The worker process that drives the run now.")
+    ready_at = models.DateTimeField(null=True, help_text="Time from which a worker may claim it; null: it needs none.")
+    owner = models.UUIDField(null=True, help_text="The worker process that executes the run now.")
     is_woken = models.BooleanField(
-        default=False, help_text="Drive it once it is resumed: something came, or its worker paused it in the middle."
+        default=False, help_text="Continue it once it is resumed: something arrived, or its worker paused it midway."
     )
-    is_solo = models.BooleanField(default=False, help_text="Workers keep dying on it: it is driven alone in a process.")
+    is_solo = models.BooleanField(
+        default=False, help_text="Workers keep dying on it: it is executed alone in a process."
+    )
     priority = models.SmallIntegerField(default=0)
     business_key = models.TextField(
-        blank=True, default="", db_default="", help_text="What of the caller's business it is for."
+        blank=True, default="", db_default="", help_text="The caller's own key, such as an invoice number."
     )
     is_queued = models.BooleanField(
         default=False,
         db_default=False,
-        help_text="Not to be begun before others of its key have ended.",
+        help_text="It may not start before other runs of its key have ended.",
     )
     is_passed_on = models.BooleanField(
         default=False, db_default=False, help_text="It has ended, and the run queued behind it was admitted."
     )
-    start_at = models.DateTimeField(null=True, help_text="Not to be begun before.")
-    start_before = models.DateTimeField(null=True, help_text="Not begun by then, it ends as cancelled.")
+    start_at = models.DateTimeField(null=True, help_text="Time before which it may not start.")
+    start_before = models.DateTimeField(null=True, help_text="If it has not started by then, it ends as cancelled.")
     tags = Json(default=list)
     lane = models.TextField(
         blank=True,
         default="",
         db_default="",
         db_collation="C",
-        help_text="The tag by which it stands in line; the database fills it in.",
+        help_text="The tag by which it is queued; set by the database.",
     )
     trace_id = models.TextField()
     parent = models.UUIDField(null=True, help_text="The run that started it as a step.")
     parent_slot = models.TextField(blank=True, default="", db_default="")
     parent_attempt = models.SmallIntegerField(default=0, db_default=0)
-    depth = models.SmallIntegerField(default=0, db_default=0, help_text="How many runs are above it.")
-    came_from = models.UUIDField(null=True, help_text="The run that goes on as this one.")
-    first = models.UUIDField(null=True, help_text="The run that all began with, of one that goes on from another.")
-    turn = models.IntegerField(default=0, db_default=0, help_text="How many runs went before it.")
-    handoffs = models.SmallIntegerField(default=0, db_default=0, help_text="How many of them handed off.")
-    goes_on_as = models.UUIDField(null=True, help_text="The run that it goes on as: it ended by that.")
+    depth = models.SmallIntegerField(default=0, db_default=0, help_text="Number of its ancestors.")
+    came_from = models.UUIDField(null=True, help_text="The run that this one continues.")
+    first = models.UUIDField(null=True, help_text="The first run of a chain of continuations.")
+    turn = models.IntegerField(default=0, db_default=0, help_text="Number of runs before it in the chain.")
+    handoffs = models.SmallIntegerField(default=0, db_default=0, help_text="Number of hand-offs among them.")
+    goes_on_as = models.UUIDField(null=True, help_text="The run that continues this one, which ended thereby.")
     goes_on_by = models.TextField(blank=True, default="", db_default="", help_text="renewal, handoff, or neither.")
-    forked_from = models.UUIDField(null=True, help_text="The run that it began again from.")
+    forked_from = models.UUIDField(null=True, help_text="The run that it was forked or started again from.")
     fork_how = models.TextField(blank=True, default="", db_default="", help_text="fork, start_again.")
-    is_told = models.BooleanField(default=False, db_default=False, help_text="Its parent has heard of its end.")
+    is_told = models.BooleanField(default=False, db_default=False, help_text="Its parent was notified of its end.")
     protocol = models.SmallIntegerField(
-        default=1, db_default=1, help_text="Of the code that started it, as its first event says: ledger/protocol.py."
+        default=1,
+        db_default=1,
+        help_text="Protocol of the code that started it, as in its first event: ledger/protocol.py.",
     )
     created_by = models.TextField()
     creator = models.BigIntegerField(
@@ -124,7 +128,7 @@ class Run(models.Model):
     last_checkpoint_at = models.DateTimeField(null=True)
     # When people are asked whether it may continue. Null: they are being asked, or it has no limit.
     time_up_at = models.DateTimeField(null=True, db_default=Now() + TIME_TO_LIVE)
-    erased_at = models.DateTimeField(null=True, help_text="Its content was erased: nobody can read it any more.")
+    erased_at = models.DateTimeField(null=True, help_text="Time when its content was erased; null: it was not.")
     end_seq = models.BigIntegerField(null=True, help_text="The event that holds the output or the error.")
     error_code = models.TextField(blank=True, default="")
     about = ContentText(
@@ -132,7 +136,7 @@ class Run(models.Model):
         blank=True,
         default="",
         db_default="",
-        help_text="Whom or what its input is about, for lists.",
+        help_text="Subject of its input, for lists.",
     )
 
     class Meta:
@@ -372,10 +376,10 @@ class Wait(models.Model):
     opened_at = models.DateTimeField()
     deadline = models.DateTimeField()
     lacking = Json(
-        null=True, help_text="Of a wait for a budget: what has changed about it since, such as what is lacking now."
+        null=True, help_text="For a wait for a budget: changes since it was opened, such as the amount lacking now."
     )
     detail = ContentJson(
-        default=dict, clear=READABLE_DETAIL, help_text="Small and clear: what people and the API are told about it."
+        default=dict, clear=READABLE_DETAIL, help_text="Details for people and the API: short and unencrypted."
     )
     token_hash = models.BinaryField(max_length=32, null=True, unique=True)
     resolution = models.TextField(null=True)
@@ -385,7 +389,7 @@ class Wait(models.Model):
     grant_expires_at = models.DateTimeField(null=True)
     # When a grant or a callback (also a late one) was used: neither is used twice.
     consumed_at = models.DateTimeField(null=True)
-    consumed_by = models.TextField(null=True, help_text="The slot of the call that used the grant.")
+    consumed_by = models.TextField(null=True, help_text="The slot of the call that used the approval.")
     consumed_attempt = models.SmallIntegerField(null=True, help_text="The attempt that used it last.")
     is_overdue = models.BooleanField(default=False)
     also = ArrayField(models.TextField(), null=True, help_text="Further queues to which it was escalated.")
@@ -445,8 +449,8 @@ class Signal(models.Model):
     name = models.TextField()
     n = models.IntegerField()
     seq = models.BigIntegerField()
-    sender_id = models.TextField(null=True, help_text="The sender's own name for it: a repeat is the same signal.")
-    taken_by = models.TextField(null=True, help_text="The slot of the call that got it.")
+    sender_id = models.TextField(null=True, help_text="Id that the sender gave: a repetition is the same signal.")
+    taken_by = models.TextField(null=True, help_text="The slot of the call that received it.")
 
     class Meta:
         constraints = [
@@ -520,8 +524,8 @@ class Message(models.Model):
     n = models.IntegerField(help_text="Its place among the run's messages, from 1.")
     name = models.TextField()
     by = models.TextField(help_text="Who sent it.")
-    sender_id = models.TextField(null=True, help_text="The sender's own name for it: a repeat is the same message.")
-    seq = models.BigIntegerField(help_text="The event of its coming.")
+    sender_id = models.TextField(null=True, help_text="Id that the sender gave: a repetition is the same message.")
+    seq = models.BigIntegerField(help_text="The event of its arrival.")
     outcome = models.TextField(blank=True, default="", db_default="", choices=Outcome.choices)
     answered_seq = models.BigIntegerField(null=True, help_text="The event of its answer.")
 
@@ -539,14 +543,14 @@ class Telling(models.Model):
     """A run's progress and log counts. `seen` is how many lines each branch of the visit has logged."""
 
     run_id = models.UUIDField(primary_key=True)
-    lines = models.IntegerField(help_text="Lines that are kept.")
-    lost = models.BigIntegerField(help_text="Lines that were said and aren't.")
+    lines = models.IntegerField(help_text="Number of stored lines.")
+    lost = models.BigIntegerField(help_text="Number of lines that were logged and dropped.")
     seen = models.JSONField()
     done = models.FloatField(null=True)
     total = models.FloatField(null=True)
     note = ContentText()
     at = models.DateTimeField(null=True)
-    since_epoch = models.BigIntegerField(null=True, help_text="The claim since which progress is counted.")
+    since_epoch = models.BigIntegerField(null=True, help_text="Epoch since which progress is counted.")
     since_at = models.DateTimeField(null=True)
     since_done = models.FloatField(null=True)
 

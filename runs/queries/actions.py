@@ -162,13 +162,13 @@ def due_first(waits: Iterable[Wait], most: int) -> list[Wait]:
 
 
 def how_many_more(facts: RunFacts) -> str:
-    """Return a note that there are more waits than actions; "" otherwise."""
+    """Return a note if there are more waits than actions; "" otherwise."""
     more = len(_outside(facts)) - MAX_OFFERED
     if more <= 0:
         return ""
     return (
-        f"{more} more answers, signals or messages that it waits for are not among its acts: "
-        f"GET /api/v1/runs/{facts.run.pk} has them all (waiting_for)."
+        f"{more} more awaited answers, signals or messages are not listed as actions: "
+        f"GET /api/v1/runs/{facts.run.pk} lists them all (waiting_for)."
     )
 
 

@@ -49,7 +49,7 @@ def _persisted(agent: Agent) -> Iterator[FactRow]:
     for name, kind in _fields(agent.input):
         yield fact("input", name, kind)
     for name, kind in _fields(agent.state):
-        yield fact("state", name, f"{kind}, checkpointed whenever a node begins")
+        yield fact("state", name, f"{kind}, checkpointed at the start of each node")
     for tool in agent.all_tools():
         yield fact("result", tool.name, _listed(agent_fields for agent_fields, _ in _fields(tool.output)))
     for assistant in agent.assistants:
@@ -67,21 +67,21 @@ def _persisted(agent: Agent) -> Iterator[FactRow]:
 
 def _recomputed(agent: Agent) -> Iterator[FactRow]:
     for node in agent.nodes.values():
-        yield fact("node", node.name, "its code runs again after a stop, with what is on record for its calls")
+        yield fact("node", node.name, "its code runs again after a stop, with the recorded results of its calls")
     for tool in agent.all_tools():
         if tool.is_pure:
             kept = f"; an answer is shared for {_time(tool.cache)}" if tool.cache else ""
-            yield fact("read", tool.name, f"asked again where its answer isn't on record yet{kept}")
+            yield fact("read", tool.name, f"called again if its answer isn't recorded yet{kept}")
         if tool.gate is not None:
-            yield fact("gate", tool.name, f"{tool.gate.rule}: decided for each call that isn't on record")
+            yield fact("gate", tool.name, f"{tool.gate.rule}: decided for each call that isn't recorded")
     for view in agent.views.values():
-        yield fact("view", view.name, "of the recorded state, whenever someone asks")
+        yield fact("view", view.name, "computed from the recorded state on request")
 
 
 def _secret(agent: Agent) -> Iterator[FactRow]:
     for owner, model in models_of(agent):
         for path in secret_paths(model):
-            yield fact("field", f"{owner}: {path}", "asterisks stand on record for it, and on every page")
+            yield fact("field", f"{owner}: {path}", "recorded and shown as asterisks")
     for screen in agent.screens:
         yield fact("screen", screen.id, f"may hide content from {', '.join(sorted(screen.source))}")
 
@@ -96,13 +96,13 @@ def _outside(tool: Tool) -> Iterator[str]:
         yield f"at {tool.system}"
     yield str(tool.replay_class).replace("_", " ")
     if tool.key_ttl is not None:
-        yield f"knows a key for {_time(tool.key_ttl)}"
+        yield f"remembers a key for {_time(tool.key_ttl)}"
     if tool.external_id:
         yield f"its own id is in {tool.external_id}"
     if tool.answers_later:
         yield "answers later, by callback"
     if tool.reconcile is not None:
-        yield "can be asked what became of a call"
+        yield "can be queried for the outcome of a call"
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ class Filters:
             return None
         if self.by_wait or self.conditions:
             problem = "can't be combined with filters or an order by waits, tags, keys or times"
-            raise BadSearch("where" if self.where else "sort", Misread(1, problem, "remove the one or the other"))
+            raise BadSearch("where" if self.where else "sort", Misread(1, problem, "remove one of them"))
         search = run_search("where" if self.where else "sort")
         among = [one.id for one in self.found.matches] if self.q else None
         return search.by_attributes(AttributeQuery(self.where, self.sort, self.agent, arms, among, viewer()))

@@ -41,7 +41,7 @@ def _damaged(s: RunFacts) -> str:
         return "The run's head row is missing. The database administrator has to restore it."
     if s.wait is not None:
         return f"Its journal is damaged. It has been waiting for an operator since {at(s.wait.opened_at)}."
-    return "Its rows contradict one another: `manage.py ledger verify` lists the problems."
+    return "Its rows contradict each other: `manage.py ledger verify` lists the problems."
 
 
 def _paused(s: RunFacts) -> str:

@@ -64,7 +64,7 @@ def why(facts: RunFacts, reader: Reader) -> Why:
     status = status_of(facts)
     halt = None if facts.run.state in ENDED or status.reason == "halted" else halt_of(facts.head)
     also = [f"No running worker has {facts.run.graph_id}."] if facts.is_unserved else []
-    also += [f"It is {str(halt).removesuffix('.')}. Its deadlines stand still."] if halt is not None else []
+    also += [f"It is {str(halt).removesuffix('.')}. Its deadlines are suspended."] if halt is not None else []
     also += [text for remark in (how_many_more, *features.parts_of_all(lambda f: f.remarks)) if (text := remark(facts))]
     more = [one for offers in features.parts_of_all(lambda f: f.offers) for one in offers(facts, reader)]
     return Why.of(

@@ -97,7 +97,7 @@ def _unique(validator: Any, is_wanted: Any, given: Any, schema: Any) -> Iterator
     if is_wanted and validator.is_type(given, "array"):
         seen = {json.dumps(_as_number(each), sort_keys=True) for each in given}
         if len(seen) < len(given):
-            yield _misfit("has non-unique elements")
+            yield _misfit("has duplicate elements")
 
 
 def _as_number(value: Any) -> Any:

@@ -82,7 +82,7 @@ def _one_of(options: Any, given: Any, error: ValidationError) -> tuple[str, str]
 
 def _choice(choices: Any, given: Any, error: ValidationError) -> tuple[str, str]:
     named = ", ".join(str(choice) for choice in choices)
-    return _is_empty(given) or "is none of the choices", f"choose one of: {named}"[:_LONGEST]
+    return _is_empty(given) or "is not one of the choices", f"choose one of: {named}"[:_LONGEST]
 
 
 def _short(least: Any, given: Any, error: ValidationError) -> tuple[str, str]:
@@ -114,18 +114,18 @@ _WORDS: dict[str, Words] = {
     "minimum": lambda least, given, error: (f"is less than {least}", f"at least {least}"),
     "exclusiveMaximum": lambda most, given, error: (f"is not less than {most}", f"less than {most}"),
     "exclusiveMinimum": lambda least, given, error: (f"is not more than {least}", f"more than {least}"),
-    "multipleOf": lambda unit, given, error: (f"is no multiple of {unit}", f"give a multiple of {unit}"),
+    "multipleOf": lambda unit, given, error: (f"is not a multiple of {unit}", f"give a multiple of {unit}"),
     "maxLength": lambda most, given, error: (f"too long: {len(given)} characters", f"at most {most}"),
     "minLength": _short,
     "pattern": lambda form, given, error: (
-        _is_empty(given) or "does not have the form that is asked for",
+        _is_empty(given) or "does not have the required form",
         f"it has to match {form}"[:_LONGEST],
     ),
     "maxItems": lambda most, given, error: (f"has {len(given)} entries", f"at most {most}"),
     "minItems": _few,
-    "uniqueItems": lambda value, given, error: ("names something more than once", "name each once"),
+    "uniqueItems": lambda value, given, error: ("contains duplicates", "name each once"),
     "additionalProperties": lambda value, given, error: (
-        f"holds what is not asked for: {', '.join(sorted(given.keys() - error.schema.get('properties', {}).keys()))}"[
+        f"contains unknown names: {', '.join(sorted(given.keys() - error.schema.get('properties', {}).keys()))}"[
             :_LONGEST
         ],
         "remove it",

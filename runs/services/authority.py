@@ -65,7 +65,7 @@ class SteeringAuthority:
         if action == BUDGET:
             queue = settings.DURABLEAGENTS.budget_queue if raises_budgets() else ""
             others = f", or the role in charge of the queue {queue}," if queue else ""
-            return Forbidden(f"Only an operator{others} may set what a run may use.")
+            return Forbidden(f"Only an operator{others} may set a run's budget.")
         if action not in STOPPING:
             what = _IN_WORDS.get(action, action)
             return Forbidden(f"Only an operator may {what} a run.")
@@ -164,7 +164,7 @@ def check(action: str, run: Run, by: Actor) -> None:
     stands = steering_authority(run)
     role = stands.role(action, [by.role], by.person)
     queues = [settings.DURABLEAGENTS.budget_queue] if action == BUDGET else stands.names
-    what = "sets what a run may use" if action == BUDGET else f"may {action} a run that waits or has waited there"
+    what = "sets a run's budget" if action == BUDGET else f"may {action} a run that waits or has waited there"
     if role is None:
         if action in (BUDGET, *STOPPING) and is_nobodys(queues):
             must_be_in_charge(by.role, queues, what)  # names the queue whose row isn't authentic
@@ -215,13 +215,13 @@ def own_act(run: Run, person: int | None, name: str) -> str | None:
 
 
 # Places of involvement, nearest first.
-_WHERE = ("this run", "a run that belongs with this one", "a run of which this work is a fork")
+_WHERE = ("this run", "a run related to this one", "a run from which this run was forked")
 _DID = {
     "start": "started {}",
     "retry": "retried {}",
     "reconcile": "settled a call of {}",
     "answer": "answered a question of {}",
-    "outcome_propose": "said what became of a call of {}",
+    "outcome_propose": "settled the outcome of a call of {}",
     "signal": "sent {} a signal",
     "message": "sent {} a message",
     "models": "chose the models of {}",

@@ -37,7 +37,7 @@ _NUMBER = re.compile(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE | re.ASCII)
 def _as_text(given: Any) -> Any:
     """Accept times only as text: the unit of a number, also of one in a text, would be ambiguous."""
     if not isinstance(given, (str, datetime)) or (isinstance(given, str) and _NUMBER.fullmatch(given.strip())):
-        raise PydanticCustomError("moment_type", "is no text with a time in it")
+        raise PydanticCustomError("moment_type", "is not a text with a time")
     return given
 
 
@@ -45,7 +45,7 @@ def _in_range(given: datetime) -> datetime:
     try:
         given.astimezone(UTC)
     except OverflowError:
-        raise PydanticCustomError("moment_range", "is beyond the years 1 to 9999 in UTC") from None
+        raise PydanticCustomError("moment_range", "is outside the years 1 to 9999 in UTC") from None
     return given
 
 

@@ -149,9 +149,9 @@ def _check_answer(run: Run, wait: Wait, invoked: e.ToolInvoked, body: Any) -> No
         wrong = {
             "field": "body",
             "problem": str(error),
-            "fix": "send the answer to the request that this address was given with",
+            "fix": "send the answer to the request that had this callback address",
         }
-        raise InvalidInput(f"The body is no answer to this {invoked.tool}: {error}.", errors=[wrong]) from error
+        raise InvalidInput(f"The body is not an answer to this {invoked.tool}: {error}.", errors=[wrong]) from error
 
 
 def _receipt(wait: Wait) -> Any:

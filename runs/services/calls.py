@@ -17,8 +17,8 @@ from runs.journal.reader import at_slot
 from runs.models import Run, Wait
 from runs.services.command import Act, resolve
 
-UNASKED = "Its journal asks no such question: the row that does was written past the application."
-DISTRUSTED = "Its journal can't be trusted: {}."
+UNASKED = "Its journal has no such question: the row was written outside the application."
+DISTRUSTED = "Its journal is damaged: {}."
 
 
 def tool_here(run: Run, name: str) -> Tool | None:

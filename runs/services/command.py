@@ -133,7 +133,7 @@ def resolve(wait: Wait, resolution: str, *, by: str, now: datetime) -> None:
     """Settle a locked wait. Raises IllegalTransition if it is settled already: the first resolution wins."""
     if wait.resolved_at is not None:
         raise IllegalTransition(
-            "settle a wait", str(wait.resolution), f"It was settled by {wait.resolved_by}: what came first stands."
+            "settle a wait", str(wait.resolution), f"It was settled by {wait.resolved_by}: the first outcome stands."
         )
     wait.resolution, wait.resolved_by, wait.resolved_at = resolution, by, now
     wait.save(update_fields=["resolution", "resolved_by", "resolved_at", "grant_hash", "grant_expires_at"])
@@ -278,11 +278,11 @@ def mark_overdue(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> 
 def refusal(action: str, run: Run, hint: str) -> IllegalTransition:
     if run.goes_on_as is not None:
         newest = run.successors().last() or run
-        hint = f"It goes on as run {newest.id}: that is the one to ask."
+        hint = f"It continues as run {newest.id}: send the request to that one."
     return IllegalTransition(_IN_WORDS.get(action, action), str(run.state), hint)
 
 
-_IN_WORDS = {"budget": "use more", "priority": "go before or behind others"}
+_IN_WORDS = {"budget": "use more", "priority": "change priority"}
 
 
 class Act:

@@ -27,7 +27,7 @@ class HasContinued(Exception):
 class KeepsContinuing(DurableAgentsError):
     """The run continued each time it was looked up."""
 
-    status, code, title = 409, "run-goes-on", "The run keeps being continued"
+    status, code, title = 409, "run-goes-on", "The run is continued too often"
 
     def __init__(self, run_id: UUID) -> None:
         super().__init__(f"Run {run_id} is being continued as new again and again. Try again in a moment.")

@@ -88,7 +88,7 @@ def declare_dead(host: str, *, by: Actor, justification: str) -> int:
     )
     processes = list(rows)
     if not processes:
-        raise NotFound("host with a process that is on record as alive or given up", host)
+        raise NotFound("host with a process recorded as alive or given up", host)
     if alive := [p for p in processes if p.silence < SILENT_SECONDS]:
         raise ShowsLife(host, alive)
     word = {
@@ -119,7 +119,7 @@ def drain(process_id: UUID, *, by: Actor, justification: str) -> Process:
     if process is None:
         raise NotFound("process", process_id)
     if process.kind != "worker":
-        raise NotToDrain(process, f"is a {process.kind}, which drives no runs")
+        raise NotToDrain(process, f"is a {process.kind}, which executes no runs")
     if process.ended_at is not None:
         raise NotToDrain(process, "has ended")
     if process.drain_asked_at is not None:
@@ -148,7 +148,7 @@ def _process_row(process: Process) -> dict[str, Any]:
 
 
 ACTION = "requeue"
-_PROOF = "an operator took it from its worker and gave it back to the pool"
+_PROOF = "an operator took it from its worker and requeued it"
 
 
 @transaction.atomic

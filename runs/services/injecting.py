@@ -108,7 +108,7 @@ def look(run_id: UUID, *, patch: dict[str, Any] | None = None, message: str | No
         try:
             created, stands, earlier, seq, is_asked = position_on_record(run, head.seq)
         except JournalBroken as broken:
-            raise RecordDamaged(run.pk, f"a journal that can be trusted ({broken})") from broken
+            raise RecordDamaged(run.pk, f"an intact journal ({broken})") from broken
     if is_asked:
         raise CanNotTake(run_id, "undoing", "it will undo its effects and then end")
     if seq != head.seq:
@@ -138,7 +138,7 @@ def must_stand_still(run: Run, head: Head) -> None:
         raise refusal(_IN_WORDS, run, hint)
 
 
-_IN_WORDS = "take what someone hands to it"
+_IN_WORDS = "take context"
 
 
 def _not_looked(run_id: UUID, agent: Agent, no: TrialFailed) -> DurableAgentsError:

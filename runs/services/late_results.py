@@ -63,7 +63,7 @@ def hand_in(late: LateAnswer, by: Actor) -> bool:
     )
     journal(run.id, event, by=by)
     level = logging.ERROR if contradicts else logging.WARNING
-    consequence = f"; on record was {contradicts!r}" if contradicts else "; recorded, without effect"
+    consequence = f"; recorded was {contradicts!r}" if contradicts else "; recorded, without effect"
     log.log(
         level,
         "run %s: %s of slot %s %s, says the worker that sent it%s",

@@ -152,7 +152,7 @@ def accept(
     """Accept a run as `start` does, in the caller's transaction, which must end without the run if this raises.
     `most` is the largest budget the caller may give; `plan` says when the run may begin, and needs the lock of its key;
     `request_key` is the Idempotency-Key, which identifies a start without a business key; `forked` is recorded."""
-    assert connection.in_atomic_block, "a run and the record of who started it are one transaction's"
+    assert connection.in_atomic_block, "a run and the record of its starter must be written in one transaction"
     run_id = UUID(str(uuid_utils.uuid7()))
     assigned = choose(agent, tags=tags, key=_key_of(plan, request_key, run_id))
     version = assigned.agent
@@ -250,7 +250,9 @@ def checked(agent: Agent, input: Any) -> Any:
     except TooLarge as error:
         raise InvalidInput(
             f"The input of {agent.graph_id} is too large: {error}.",
-            errors=[{"field": "input", "problem": str(error), "fix": "store large data elsewhere and send where"}],
+            errors=[
+                {"field": "input", "problem": str(error), "fix": "store large data elsewhere and send its location"}
+            ],
         ) from error
     except ValidationError as error:
         problems = [_problem(p) for p in error.errors(include_url=False)]
@@ -376,7 +378,7 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
         try:
             tape = tape_of(run)
         except JournalBroken as broken:
-            raise act.refuse(f"Its journal can't be trusted: {broken}.") from broken
+            raise act.refuse(f"Its journal is damaged: {broken}.") from broken
         reopened, late = tape.to_reopen(), _unheard(act)
         settled, entries = retrying.settle_by_witnesses(run, tape)
         over = retrying.over(run, now=act.now)
@@ -420,7 +422,7 @@ def _unheard(act: Act) -> dict[str, Any]:
     try:
         late = retrying.unheard_of(act.run)
     except (ValueError, KeyError) as broken:
-        raise act.refuse(f"Its journal can't be trusted: {broken}.") from broken
+        raise act.refuse(f"Its journal is damaged: {broken}.") from broken
     return {"late": late} if late else {}
 
 

@@ -29,7 +29,7 @@ from runs.services.command import journal, locked, resolve, snapshot, wake
 from runs.services.halted_time import is_past
 
 _ENDINGS = {
-    "timed_out": "Its time ran out",
+    "timed_out": "Its deadline passed",
     "withdrawn": "Its run ended before anybody answered",
     "answered": "It was answered",
 }
@@ -89,7 +89,7 @@ def question(run_id: UUID, wait_id: UUID) -> Wait:
     if wait is None:
         raise NotFound("question", wait_id)
     if not isinstance(wait.detail, dict) or not isinstance(wait.detail.get("schema"), dict):
-        raise RecordDamaged(run_id, "a question that can be read")
+        raise RecordDamaged(run_id, "a readable question")
     return wait
 
 
@@ -150,7 +150,7 @@ def _on_record(wait: Wait) -> e.WaitOpened:
     try:
         asked = asked_by(wait)
     except JournalBroken as broken:
-        raise RecordDamaged(wait.run_id, f"a journal that can be trusted ({broken})") from broken
+        raise RecordDamaged(wait.run_id, f"an intact journal ({broken})") from broken
     if asked is None:
-        raise RecordDamaged(wait.run_id, "the event that asks this")
+        raise RecordDamaged(wait.run_id, "the event of this question")
     return asked

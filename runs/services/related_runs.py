@@ -113,11 +113,11 @@ def _asks_about_all(fork: UUID | None) -> bool:
 def why_not(other: RelatedRun) -> str:
     """Explain why a run can't be resumed while this one runs, and what to do."""
     if not seen.among([other.run]):
-        return "Someone else started the same again as another run, which doesn't know of this one's work."
-    what = "It was begun again as" if other.is_below else "The same was begun from another point, or gone on with, as"
+        return "Someone started the same work again as another run, which doesn't know this run's work."
+    what = "It was started again as" if other.is_below else "The same work was forked or continued as"
     return (
-        f"{what} run {other.run}, of whose work it knows nothing: go on with that one, or fork this one at its newest"
-        " visit, where each call is asked about."
+        f"{what} run {other.run}, whose work this run does not know: continue that run, or fork this one at its newest "
+        "visit, where each call is confirmed."
     )
 
 

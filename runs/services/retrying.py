@@ -25,7 +25,7 @@ from runs.services.calls import tool_here
 from runs.services.command import open_wait
 from runs.services.halted_time import stood_still
 
-KEY_LIVES = "Another run of its key {} lives."
+KEY_LIVES = "Another run with its key {} is active."
 _LATE = ("CallbackArrivedLate", "ToolAnsweredLate")
 _ENDS = ("RunCompleted", "RunFailed", "RunCancelled")
 

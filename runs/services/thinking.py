@@ -86,7 +86,7 @@ def _assistants(agent: Agent | None, name: str) -> list[Assistant]:
         return []
     found = [each for each in agent.assistants if name in ("", each.name)]
     if not found:
-        known = ", ".join(each.name for each in agent.assistants) or "none: it asks no model"
+        known = ", ".join(each.name for each in agent.assistants) or "none: it uses no model"
         raise _refused("assistant", f"{agent.name} has no assistant {name!r}", f"one of: {known}")
     return found
 
@@ -119,19 +119,19 @@ def _check_names(models: Sequence[str]) -> None:
             real_model(model)
         except (UserError, ImportError, ValueError) as error:
             reason = " ".join(str(error).split()).partition(". To try")[0][:300]
-            raise _refused("models", f"{model} can't be asked here: {reason}", "another one, or set it up") from error
+            raise _refused("models", f"{model} can't be used here: {reason}", "another one, or set it up") from error
 
 
 def _check_servable(models: Sequence[str], assistant: Assistant) -> None:
     for model in models:
         if model.startswith(SCRIPTED) and (assistant.offline is None or model != f"{SCRIPTED}{assistant.name}"):
-            raise _refused("models", f"{model} is no model of {assistant.name}", "a provider's, as provider:model")
+            raise _refused("models", f"{model} is not a model of {assistant.name}", "a provider's, as provider:model")
 
 
 def _check_priced(head: Head, models: Sequence[str]) -> None:
     if head.cap_usd_micro is not None and (unknown := prices.without_price(models)):
-        problem = f"no price for {', '.join(unknown)}, and the run has a cap in dollars"
-        raise _refused("models", problem, "an admin sets it under Prices")
+        problem = f"no price for {', '.join(unknown)}, but the run has a cap in dollars"
+        raise _refused("models", problem, "an administrator sets it under Prices")
 
 
 def _refused(field: str, problem: str, fix: str) -> InvalidInput:

@@ -91,4 +91,4 @@ class _TimeIsUp(BaseException):
 
 
 def _refuse_database(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
-    raise RuntimeError("A trial uses the run's record only: no database.")
+    raise RuntimeError("A trial may use only the run's record, not the database.")

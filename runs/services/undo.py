@@ -97,7 +97,7 @@ def chosen(run: Run, effects: str | None) -> dict[str, str]:
         seen = preview(run.pk, run.graph_id)
     except JournalBroken as broken:
         if effects == UNDO:
-            hint = f"Its journal can't be trusted, so nothing can be undone from it: {broken}. Leave its effects."
+            hint = f"Its journal is damaged, so nothing can be undone: {broken}. Leave its effects."
             raise IllegalTransition("cancel", str(run.state), hint) from broken
         return {}
     if not seen.is_needed:

@@ -40,8 +40,8 @@ class NotQueueable(TypeError):
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(
-            f"{what} can't be queued: {why}. Ring for a run with runs.services.wakeups.drive(run_id); "
-            "what it does belongs in an agent."
+            f"{what} can't be queued: {why}. Wake a run with runs.services.wakeups.drive(run_id); "
+            "put other work into an agent."
         )
 
 
@@ -66,9 +66,9 @@ def refuse(task: dict[str, Any], **_: Any) -> None:
     if name != DRIVE:
         raise NotQueueable(name, "it is not the allowed function")
     if extra := set(task) - _OPTIONS or set(task["kwargs"]):
-        raise NotQueueable(name, f"a doorbell takes no {', '.join(sorted(extra))}")
+        raise NotQueueable(name, f"a wake-up takes no {', '.join(sorted(extra))}")
     if len(task["args"]) != 1 or not is_run_id(task["args"][0]):
-        raise NotQueueable(name, "a doorbell carries exactly one id")
+        raise NotQueueable(name, "a wake-up must have exactly one id")
 
 
 def is_run_id(value: object) -> bool:

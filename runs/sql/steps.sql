@@ -137,7 +137,7 @@ BEGIN
         SELECT 1 FROM ledger_event e WHERE e.run_id = p_run AND e.slot = invoked.slot AND e.attempt < invoked.attempt
         AND e.kind = 'ToolInvoked' AND convert_from(e.clear, 'UTF8')::json ->> 'grant' IS NOT NULL
     ) THEN
-        RAISE EXCEPTION 'slot % of run % went out under an approval before, and has none now', invoked.slot, p_run USING ERRCODE = 'DA002';
+        RAISE EXCEPTION 'slot % of run % was sent with an approval before, but has none now', invoked.slot, p_run USING ERRCODE = 'DA002';
     END IF;
     PERFORM runs_draw(p_run, p_lines);
     h := ledger_append(h, p_lines);

@@ -254,7 +254,7 @@ class Lane:
     newer: int = 0
     case: Effect | None = None
     resent: int = 0
-    """How many of all were sent again after a worker died."""
+    """Number of effects sent again after a worker died."""
 
     def all(self) -> list[Effect]:
         return self.shown

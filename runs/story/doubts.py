@@ -19,9 +19,9 @@ def distrust_reason(run_id: UUID, row: Stored) -> str:
     link = Link.of(row)
     body = link.body()
     if not link.is_as_written(body):
-        return "it was changed: its content does not give its hash"
+        return "it was changed: its content does not match its hash"
     if row.code is None:
-        return "" if _may_lack_code(link.clear) else "it has no code: none of our processes wrote it"
+        return "" if _may_lack_code(link.clear) else "it has no code: this installation did not write it"
     if not is_authentic(code_key(), run_id, row.seq, body, bytes(row.code)):
         return "it was not written with this installation's key, or not in this run"
     return ""

@@ -84,7 +84,7 @@ class EventLine:
     placeholder: Hidden = HIDDEN
     reason: str = ""
     is_head: bool = False
-    """Only the head of a large payload is decoded: enough for a page."""
+    """Only the beginning of a large payload is decoded, which is enough for a page."""
 
     @cached_property
     def payload(self) -> Any:
@@ -216,14 +216,14 @@ def clear_of(kind: str, stored: bytes) -> tuple[dict[str, Any], str]:
     wrong = [
         name for name, _, hint, is_needed in known if (not _fits(clear[name], hint) if name in clear else is_needed)
     ]
-    return clear, f"missing or not what it should be: {', '.join(wrong)}" if wrong else ""
+    return clear, f"missing or invalid: {', '.join(wrong)}" if wrong else ""
 
 
 def mislabelled(kind: str, slot: str | None, attempt: int, clear: dict[str, Any]) -> str:
     """Return the damage if the columns, which no hash covers, contradict the content."""
     if not clear or (clear.get("kind", kind), clear.get("slot"), clear.get("attempt", 0)) == (kind, slot, attempt):
         return ""
-    return f"its columns say {kind} at {slot or 'no slot'}, attempt {attempt}, and its content says something else"
+    return f"its columns say {kind} at {slot or 'no slot'}, attempt {attempt}, but its content says something else"
 
 
 @cache

@@ -260,7 +260,7 @@ def prompts(line: EventLine) -> list[TranscriptMessage]:
     said = []
     for message in _messages(line.payload):
         if isinstance(message.get(COMPACTS), int):
-            what = f"The {message[COMPACTS]} oldest messages are made shorter: the answer stands for them from here on."
+            what = f"The {message[COMPACTS]} oldest messages are summarised: the summary replaces them from here on."
             said.append(TranscriptMessage("engine", line.at, line.seq, what, title="nears the window"))
             continue
         if isinstance(message.get("instructions"), str) and message["instructions"]:

@@ -72,7 +72,7 @@ class Continuation:
 
     def _about_successor(self, gone: e.RunRenewed | e.RunHandedOff) -> Iterator[str]:
         if self.told > 1:
-            yield f"it says {self.told} times which run continues it"
+            yield f"it names its continuation {self.told} times"
         if self.gone_seq + 1 != self.end_seq:
             yield f"event {self.gone_seq}, {gone.KIND}, is not followed by the run's end"
         if gone.successor != successor_id(str(self.journal.run_id)):
@@ -80,7 +80,7 @@ class Continuation:
             return
         successor = Run.objects.filter(pk=gone.successor).first()
         if successor is None:
-            yield f"the run that continues it, {gone.successor}, is gone"
+            yield f"the run that continues it, {gone.successor}, is missing"
             return
         come = _come(successor.pk)
         if come is None or come.origin != str(self.journal.run_id) or come.how != _GOES_ON[gone.KIND]:
@@ -90,10 +90,10 @@ class Continuation:
 
     def _about_the_origin(self, come: e.RunCarriedOn) -> Iterator[str]:
         if successor_id(come.origin) != str(self.journal.run_id):
-            yield f"it says that it continues run {come.origin}, whose continuation would have another id"
+            yield f"it says that it continues run {come.origin}, whose continuation would have a different id"
             return
         if not Run.objects.filter(pk=come.origin).exists():
-            yield f"the run that it continues, {come.origin}, is gone"
+            yield f"the run that it continues, {come.origin}, is missing"
             return
         told = [
             event

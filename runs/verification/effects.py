@@ -38,10 +38,10 @@ class Undoing:
         match event:
             case e.UndoBegun():
                 if self.plan is not None:
-                    self.wrong.append(f"event {line.seq}, UndoBegun: the run had begun to undo already")
+                    self.wrong.append(f"event {line.seq}, UndoBegun: the undo had already begun")
                 self.plan = Plan.model_validate(event.payload)
                 if len(self.plan.effects) != event.effects:
-                    self.wrong.append(f"event {line.seq}, UndoBegun: it tells of another number of effects than it has")
+                    self.wrong.append(f"event {line.seq}, UndoBegun: it states a wrong number of effects")
             case e.EffectUndone() | e.EffectLeft():
                 self._take(line.seq, event)
             case e.RunCompleted() | e.RunFailed() | e.RunCancelled() if self.plan is not None:
@@ -53,9 +53,11 @@ class Undoing:
         of = event.of_run, event.of_slot, event.of_attempt
         named = f"event {seq}, {event.KIND}"
         if self.plan is None:
-            self.wrong.append(f"{named}: the run had not begun to undo")
+            self.wrong.append(f"{named}: the undo had not begun")
         elif of in self.became:
-            self.wrong.append(f"{named}: what became of {_key_of(of)} is told by event {self.became[of][0]}")
+            self.wrong.append(
+                f"{named}: what became of {_key_of(of)} is already recorded by event {self.became[of][0]}"
+            )
         elif not self._is_meant(of, event):
             self.wrong.append(f"{named}: {_key_of(of)} was not in the plan")
         self.became.setdefault(of, (seq, event))
@@ -80,9 +82,9 @@ class Undoing:
         for effect in self._planned():
             of = effect.run, effect.slot, effect.attempt
             if effect.what != "child" and of not in self.became:  # an active child undoes its own, without an event
-                yield f"event {seq}, {end.KIND}: nothing tells what became of {_key_of(of)}, which was to be undone"
+                yield f"event {seq}, {end.KIND}: no outcome is recorded for {_key_of(of)}, which was to be undone"
         if payload_of(end).get("undo") != undo_summary(self.plan, self.by_slot):
-            yield f"event {seq}, {end.KIND}: what it says of undoing is not what came of that"
+            yield f"event {seq}, {end.KIND}: what it says about the undo differs from its outcome"
 
 
 def _key_of(of: Of) -> str:
@@ -185,7 +187,7 @@ class Effects:
             what = f"ledger entry {row.id}, {row.fact} at slot {row.slot}"
             waiting = left.get((row.slot, row.attempt, row.fact))
             if not waiting:
-                yield f"{what}, has no event of its own"
+                yield f"{what}, has no event"
                 continue
             expected = waiting.pop(0)
             columns = expected.columns

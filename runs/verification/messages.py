@@ -60,7 +60,7 @@ class Screened:
     def _take(self, seq: int, at: At, event: e.ContentWithheld) -> None:
         looks = self.looks.get(at)
         if not looks or event.verdict not in ("refused", "replaced"):
-            self.wrong.append(f"event {seq}, ContentWithheld, belongs to no look of hooks")
+            self.wrong.append(f"event {seq}, ContentWithheld, belongs to no screening")
             return
         looks[-1].found.append(event)
         if f"{event.hook}@{event.version}" not in looks[-1].screened.hooks:
@@ -80,11 +80,11 @@ def _counted(look: _Look) -> Iterator[str]:
     what, said = f"event {look.seq}, ContentScreened,", look.screened
     verdicts = [each.verdict for each in look.found]
     if (said.refused, said.replaced) != (verdicts.count("refused"), verdicts.count("replaced")):
-        yield f"{what} tells of {said.refused} refused and {said.replaced} replaced pieces, the verdicts of others"
+        yield f"{what} counts {said.refused} refused and {said.replaced} replaced pieces, unlike the verdicts"
     stands = payload_of(said).get("stands", {})
     unfounded = set(stands) - {each.place for each in look.found} if isinstance(stands, dict) else {"?"}
     if unfounded:
-        yield f"{what} puts something in the place of {', '.join(sorted(unfounded))} that no hook replaced"
+        yield f"{what} replaces content of {', '.join(sorted(unfounded))} that no hook replaced"
 
 
 class Messages:
@@ -115,7 +115,7 @@ class Messages:
     def _handled(self, seq: int, handled: e.MessageHandled) -> None:
         waiting = [n for n, known in self.known.items() if not known["outcome"]]
         if not waiting or waiting[0] != handled.n or self.known[handled.n]["name"] != handled.name:
-            self.wrong.append(f"event {seq} handles message {handled.n}, which was not the one to be handled")
+            self.wrong.append(f"event {seq} handles message {handled.n}, which was not the next to be handled")
         if handled.n in self.known:
             self.known[handled.n] |= {"outcome": handled.outcome, "answered_seq": seq}
 
@@ -160,11 +160,11 @@ class CachedReads:
             if (problem := _about(hit)) is not None:
                 yield f"event {seq}, CachedReadTaken, {problem}"
         for row in self.journal.rows(CachedRead, "expires_at", "key"):
-            what = f"what the cache has of {row.tool}, read at slot {row.slot},"
+            what = f"the cache entry of {row.tool}, read at slot {row.slot},"
             if not is_rows_code(code_key(), TABLE, row.coded(), bytes(row.code)):
                 yield f"{what} was not written with this installation's key, or was changed"
             elif row.slot not in self.read:
-                yield f"{what} is no read of this run"
+                yield f"{what} is not a read of this run"
 
 
 def _about(hit: e.CachedReadTaken) -> str | None:
@@ -172,7 +172,7 @@ def _about(hit: e.CachedReadTaken) -> str | None:
     try:
         of = UUID(hit.run_read)
     except ValueError:
-        return f"names {hit.run_read[:80]!r}, which is no run"
+        return f"names {hit.run_read[:80]!r}, which does not exist"
     rows = list(Event.objects.filter(run_id=of, slot=hit.slot_read, kind__in=_READS).order_by("seq"))
     if not rows:
         is_gone = not Event.objects.filter(run_id=of).exists()
@@ -180,7 +180,7 @@ def _about(hit: e.CachedReadTaken) -> str | None:
     result = payload_of(hit).get("result")
     found = [row for row in rows if _result(row) == (hit.tool, result)]
     if not found:
-        return f"says something else than run {of} read at slot {hit.slot_read}"
+        return f"differs from what run {of} read at slot {hit.slot_read}"
     read_at = [
         row
         for row in found
@@ -189,7 +189,9 @@ def _about(hit: e.CachedReadTaken) -> str | None:
         - microseconds(datetime.fromisoformat(hit.read_at))
         >= 0
     ]
-    return None if read_at else f"says that run {of} read it at {hit.read_at[:40]}, which is after that is on record"
+    return (
+        None if read_at else f"says that run {of} read it at {hit.read_at[:40]}, which is after the time of the event"
+    )
 
 
 def _result(row: Event) -> tuple[str, object]:

@@ -125,7 +125,7 @@ class RunFields:
     def problems(self) -> Iterator[str]:
         row = self.journal.row(Run)
         if row is None:
-            yield "the run's row is gone"
+            yield "the run's row is missing"
             return
         if self.created is None:
             if not self.journal.is_start_unreadable:
@@ -176,7 +176,7 @@ class RunFields:
         ):
             at = getattr(row, column)
             if not (self.journal.is_about(seq, at) if seq else at is None):
-                yield f"the run's row: {column} says {at and at.isoformat()}, which is not when the journal says it was"
+                yield f"the run's row: {column} says {at and at.isoformat()}, which differs from the journal"
 
     def _about_the_plan(self, row: Run) -> Iterator[str]:
         plan = self.plan
@@ -192,10 +192,10 @@ class RunFields:
         )
         waits_still = self.is_queued and self.states == {"pending"}
         if waits_still and row.ready_at is not None:
-            yield "the run's row: it is queued behind others of its key, and its row says that it is ready"
+            yield "the run's row: it is queued behind other runs of its key, but its row says that it is ready"
         ready, start = row.ready_at, row.start_at
         if self.states == {"pending"} and ready is not None and start is not None and ready < start:
-            yield "the run's row: it is ready before the time from which on it may begin"
+            yield "the run's row: it is ready before its earliest start time"
 
 
 def _moment(told: str) -> datetime | None:

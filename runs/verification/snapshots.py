@@ -30,16 +30,16 @@ class Checkpoints:
                 yield f"{what} fails its checksum"
             entered = missing.pop(row.seq, None)
             if entered is None:
-                yield f"{what} belongs to no node's beginning"
+                yield f"{what} does not belong to the start of a node"
                 continue
             node, visit, digest = entered
             yield from compared(what, row, {"node": node, "visit": visit, "schema_version": 1})
             if digest != cut_digest(row.generation, row.node, row.visit, row.fingerprint, state):
-                yield f"{what} is not the one that its event tells of"
+                yield f"{what} is not the one that its event names"
             if not self.journal.is_just_after(row.seq, row.at):
-                yield f"{what}: its time, {row.at.isoformat()}, is not that of its event"
+                yield f"{what}: its time, {row.at.isoformat()}, differs from its event's"
         for seq in missing:
-            yield f"event {seq} enters a node, and its checkpoint is gone"
+            yield f"event {seq} enters a node, but its checkpoint is missing"
 
 
 class Signals:
@@ -112,6 +112,6 @@ class Incidents:
             }
             yield from compared(what, row, right)
             if str(row.worker) != lost.worker or not self.journal.is_about(row.seq, row.at):
-                yield f"{what}: worker or time are not those of its event"
+                yield f"{what}: its worker or time differs from its event's"
         for seq in missing:
             yield f"event {seq}, WorkerLost, has no incident"

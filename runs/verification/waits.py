@@ -182,7 +182,7 @@ class Waits:
             if known is None:
                 if self._is_repaired(row, self.repairs.pop(key, None)):
                     continue
-                yield f"{what} was opened by no event, or is there twice"
+                yield f"{what} was opened by no event, or is listed twice"
                 continue
             yield from self._about(what, row, key, known)
             if row.kind == Wait.Kind.WEBHOOK:
@@ -191,7 +191,7 @@ class Waits:
             yield f"the wait for {key.kind} at slot {key.slot} has no row"
         for call, count in given.items():
             if call in self.tokens and count != 1:
-                yield f"the token of the call at slot {call[0]} is with {count} waits"
+                yield f"the token of the call at slot {call[0]} belongs to {count} waits"
 
     def _is_repaired(self, row: Wait, repair: tuple[str, str, int] | None) -> bool:
         """Return whether a stop without an event was ended by a person's act in the journal, and note it. The act
@@ -212,8 +212,8 @@ class Waits:
         )
         if is_covered:
             self.journal.notes.append(
-                f"stopped on {row.opened_at:%Y-%m-%d %H:%M} UTC, when the journal was damaged and took no event; "
-                f"repaired, on the record: {resolution} by {by}, event {seq}"
+                f"stopped on {row.opened_at:%Y-%m-%d %H:%M} UTC, when the journal was damaged and could take no event; "
+                f"repaired, with the record: {resolution} by {by}, event {seq}"
             )
         return is_covered
 
@@ -228,20 +228,20 @@ class Waits:
             del right["deadline"]
         yield from compared(what, row, right)
         if not self.journal.is_about(known.seq, row.opened_at):
-            yield f"{what}: it was not opened when its event was written"
+            yield f"{what}: it was not opened at the time of its event"
         detail = row.detail if isinstance(row.detail, dict) else {}
         for name, value in known.detail.items():
             if detail.get(name) != value:
-                yield f"{what}: its {name} is not the one that its event tells of"
+                yield f"{what}: its {name} is not the one that its event names"
         yield from self._how_it_ended(what, row, known)
         is_used = self.journal.is_about(known.consumed, row.consumed_at) if known.consumed else row.consumed_at is None
         if not is_used:
             yield f"{what}: it says that it was {'used' if row.consumed_at else 'not used'}, the journal otherwise"
         if row.kind != Wait.Kind.APPROVAL and (row.grant_hash is not None or row.grant_expires_at is not None):
-            yield f"{what}: it grants something, and only approvals do"
+            yield f"{what}: it allows a call, which only approvals may do"
         if (row.consumed_by, row.consumed_attempt) != known.used_by:
             user = f"attempt {row.consumed_attempt} of the call at slot {row.consumed_by}"
-            yield f"{what}: it says that {user} used it last, the journal otherwise"
+            yield f"{what}: it says that {user} used it last, but the journal says otherwise"
 
     def _is_put_off(self, row: Wait, known: _WaitRecord) -> bool:
         """Return whether retries and halts can explain a deferred deadline.

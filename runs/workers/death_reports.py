@@ -66,7 +66,7 @@ class Clerk:
                     beat_at = monotonic() + BEAT_SECONDS
             except Exception:
                 # Whatever it was, the next death must still be reported.
-                log.exception("the supervisor's clerk stumbled and goes on")
+                log.exception("an error in the supervisor's database thread; it continues")
                 is_done = False
             if self._is_closing and is_done and not self._deaths:
                 self._say_goodbye()

@@ -88,7 +88,7 @@ def _not_freed(run_id: UUID, incarnation_id: UUID, error: Exception) -> None:
     log.error("run %s: can't be freed from worker %s", run_id, incarnation_id, exc_info=error)
     if count >= MAX_FAILURES:
         del _unfreed[run_id]
-        stop(run_id, incarnation_id, f"its worker is gone and it can't be freed: {first_line(error)}")
+        stop(run_id, incarnation_id, f"its worker has ended, but it can't be released: {first_line(error)}")
 
 
 @cache
@@ -112,7 +112,7 @@ def watch_with(called: members.Roll | None, *, is_thorough: bool = False) -> int
     freed, now = 0, time.monotonic()
     for member in [] if called is None else called.members:
         if member.kind == "worker" and member.is_gone:
-            freed += worker_died(member.id, f"pid {member.pid} is gone on this host")
+            freed += worker_died(member.id, f"pid {member.pid} no longer exists on this host")
     if called is not None:
         freed += _suspect(now, called)
     if is_thorough or now - _ended_at >= ENDED_SECONDS:
@@ -128,7 +128,7 @@ def _free_of_ended() -> int:
     freed = 0
     for process in ended:
         cause = Cause(process.end_cause) if process.end_cause in Cause.values else Cause.PROOF
-        freed += worker_died(process.id, process.end_proof or "the process is on record as ended", cause)
+        freed += worker_died(process.id, process.end_proof or "the process is recorded as ended", cause)
     return freed
 
 
@@ -175,8 +175,8 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool 
     is_stopped = head.deaths >= MAX_DEATHS
     if is_stopped:
         problem = (
-            f"{head.deaths} workers in a row died on this run before it could write anything, "
-            f"{head.deaths - SOLO_FROM} of them on it alone"
+            f"{head.deaths} workers in a row died on this run before it could record anything, "
+            f"{head.deaths - SOLO_FROM} of them while executing only this run"
         )
         seq = _stop_for_operator(run, [lost], reason="poison", problem=problem, seq=head.seq, history=_history(run_id))
     else:
@@ -201,7 +201,7 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool 
 
 def _count_death(head: Head, run: Run, cause: Cause, *, has_progressed: bool) -> bool:
     """Take the lease from the head, and count the death if it is the run's fault; returns whether it was counted.
-    Only a proven death without progress since the claim counts: repeatedly sending the same call is no progress.
+    Only a proven death without progress since the claim counts: repeatedly sending the same call is not progress.
     Neighbours die with a poison run, so from SOLO_FROM on only a death while driven alone counts."""
     is_counted = cause == Cause.PROOF and not has_progressed and (head.deaths < SOLO_FROM or run.is_solo)
     head.deaths = (0 if has_progressed else head.deaths) + is_counted

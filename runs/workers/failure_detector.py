@@ -72,7 +72,7 @@ class Watcher:
         assert self._since is not None
         is_settled = min(server_age, now - self._since) > self._ttl
         if is_settled and unanchored >= GRACE_SECONDS and not (member.is_here and self._is_running_here(member)):
-            proof = f"its session lock is gone and it has not announced itself again within {GRACE_SECONDS:g} s"
+            proof = f"its session lock is released and it has not announced itself again within {GRACE_SECONDS:g} s"
             return Verdict(member.id, "suspicion", proof)
         return None
 
@@ -82,7 +82,7 @@ class Watcher:
             return Verdict(
                 member.id,
                 "host_gone",
-                f"nobody on {member.host} has given a sign of life for {member.host_silence:.0f} s",
+                f"no process on {member.host} has sent a heartbeat for {member.host_silence:.0f} s",
             )
         return Verdict(
             member.id, "suspicion", f"no sign of life for {member.silence:.0f} s, though its host {member.host} lives"

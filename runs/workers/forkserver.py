@@ -63,7 +63,7 @@ class Nursery:
         if self._is_reaped:
             return "died"
         if not self.is_warm and monotonic() - self._started_at > WARM_SECONDS:
-            return f"did not come up within {WARM_SECONDS:g} s"
+            return f"did not start within {WARM_SECONDS:g} s"
         return None
 
     def bear(self, number: int, report: int) -> int:
@@ -72,7 +72,7 @@ class Nursery:
         socket.send_fds(self._control, [b"%d" % number], [report])
         pid = int(self._control.recv(64) or 0)
         if not pid:
-            raise ChildProcessError("the nursery could not fork")
+            raise ChildProcessError("the fork server could not fork")
         return pid
 
     def end(self) -> None:
@@ -118,7 +118,7 @@ def by_fork(
             os.close(empty)
             nurse(theirs.detach(), warm_up, become)
         except BaseException:
-            log.exception("the nursery could not be forked")
+            log.exception("the fork server could not be started")
             logging.shutdown()
             os._exit(1)
 
@@ -164,7 +164,7 @@ def _hand_over(link: socket.socket, supervisor: int, become: Callable[[], NoRetu
         tie_to_parent(supervisor)
         become()
     except BaseException:
-        log.exception("a cluster was not born")
+        log.exception("a cluster could not be started")
         if os.getpid() == between:
             link.send(b"0")
         logging.shutdown()

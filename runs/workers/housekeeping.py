@@ -193,7 +193,7 @@ class House:
 
     async def _patiently(self, late: LateAnswer, act: Callable[[], object]) -> None:
         """Retry through outages of any length; raises other errors."""
-        patience, refusals = Patience(), Refusals(f"run {late.run_id}, handing in a late answer")
+        patience, refusals = Patience(), Refusals(f"run {late.run_id}, recording a late answer")
         while True:
             try:
                 await self.aside(act)

@@ -137,7 +137,7 @@ class Tree:
         limit = STALE_SECONDS if self.is_ready else READY_SECONDS
         if self._silent_seconds > limit:
             who = self.worker or f"sentinel {self.sentinel_pid}"
-            return f"{who} gave no sign of life for {limit:g} s"
+            return f"{who} sent no heartbeat for {limit:g} s"
         return None
 
     # --- its end ------------------------------------------------------------------------------------------------------

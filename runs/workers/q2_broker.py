@@ -71,7 +71,7 @@ class DoorbellBroker(Broker):
         except psycopg.Error as error:
             self._outage.began(error)
         except Exception:
-            log.exception("the pusher could not take messages")
+            log.exception("the pusher could not read messages")
         self._disconnect()
         time.sleep(self._patience.seconds())
         return None

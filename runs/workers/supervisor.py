@@ -205,7 +205,10 @@ class Supervisor:
         deaths = self._young_deaths[tree.number] = self._young_deaths.get(tree.number, 0) + 1 if is_young else 0
         pause = pause_seconds(deaths - YOUNG_DEATHS_FREE, first=FIRST_BACKOFF_SECONDS, longest=MAX_BACKOFF_SECONDS)
         log.warning(
-            log_messages.CLUSTER_DIED, tree.number, reason, f" in {pause:g} s: it keeps dying young" if pause else ""
+            log_messages.CLUSTER_DIED,
+            tree.number,
+            reason,
+            f" in {pause:g} s: it keeps dying soon after its start" if pause else "",
         )
         self._start_at[tree.number] = monotonic() + pause
         self._fell(tree)
@@ -252,7 +255,7 @@ class Supervisor:
         self._nursery_at = 0.0
 
     def _renew(self) -> None:
-        """Do one turn of a renewal; one worker at a time, so that there is at most one extra process."""
+        """Do one turn of a renewal: one worker at a time, with at most one extra process."""
         if self._coming is not None:
             self._hear(self._coming)
             if self._coming.trouble():

@@ -107,13 +107,13 @@ def _act_on_due(until: float) -> bool:
         except Exception as error:
             if is_transient(error) and not is_refusal(error):
                 raise
-            log.exception("run %s: its wait %s is due and can't be acted on", run_id, wait_id)
+            log.exception("run %s: its wait %s is due but can't be handled", run_id, wait_id)
             _pass_over(wait_id, run_id, _due(wait_id, first_line(error)))
     return len(due) < BATCH
 
 
 def _due(wait_id: UUID, problem: str) -> str:
-    return f"its wait {wait_id} is due and can't be acted on: {problem}"
+    return f"its wait {wait_id} is due but can't be handled: {problem}"
 
 
 def _pass_over(what: UUID, run_id: UUID, problem: str) -> None:
@@ -147,7 +147,9 @@ def _tell(parent: UUID, children: list[UUID]) -> int:
         if len(children) > 1:
             return sum(_tell(parent, [child]) for child in children)
         log.exception("run %s: the end of its child %s can't be told", parent, children[0])
-        _pass_over(children[0], parent, f"its child {children[0]} has ended and can't be told of: {first_line(error)}")
+        _pass_over(
+            children[0], parent, f"its child {children[0]} has ended but the run can't be notified: {first_line(error)}"
+        )
         return 0
 
 
@@ -157,7 +159,7 @@ def show_who_waits_for_nothing() -> int:
         cursor.execute(_FOR_NOTHING, [BATCH])
         run_ids = [row[0] for row in cursor.fetchall()]
     for run_id in run_ids:
-        failover.show(run_id, "it waits for nothing: the row of what it waited for is gone")
+        failover.show(run_id, "it waits for nothing: the row of its wait is missing")
     return len(run_ids)
 
 
@@ -173,7 +175,7 @@ def ask_for_time() -> int:
             if is_transient(error) and not is_refusal(error):
                 raise
             log.exception("run %s: its time is up, and nobody can be asked", run_id)
-            failover.show(run_id, f"its time is up, and nobody can be asked: {first_line(error)}")
+            failover.show(run_id, f"its time is used up, but nobody can be asked: {first_line(error)}")
     return len(run_ids)
 
 
@@ -189,7 +191,7 @@ def _call(act: features.Sweep, until: float) -> None:
     for what, run_id, error in act(_passed_over(), until):
         if is_transient(error) and not is_refusal(error):
             raise error
-        _pass_over(what, run_id, f"{what} of it is due and can't be acted on: {first_line(error)}")
+        _pass_over(what, run_id, f"{what} of it is due but can't be handled: {first_line(error)}")
 
 
 def act_on_each(find: Callable[..., list[UUID]], act: Callable[[UUID], object], what: str) -> int:
@@ -202,7 +204,7 @@ def act_on_each(find: Callable[..., list[UUID]], act: Callable[[UUID], object], 
             if is_transient(error) and not is_refusal(error):
                 raise
             log.exception("run %s: %s, and nothing can be done about it", run_id, what)
-            _pass_over(run_id, run_id, f"{what}, and nothing can be done about it: {first_line(error)}")
+            _pass_over(run_id, run_id, f"{what}, but it can't be handled: {first_line(error)}")
     return len(run_ids)
 
 
@@ -249,6 +251,6 @@ def _expire(wait_id: UUID, run_id: UUID) -> None:
 def sweep_starts() -> int:
     """Start queued runs that are due and end late starts; return how many runs the more frequent checks found."""
     return max(
-        act_on_each(turns.ended, turns.pass_on, "it has ended, and others are queued behind it"),
-        act_on_each(turns.late, turns.give_up, "it was to have begun by now"),
+        act_on_each(turns.ended, turns.pass_on, "it has ended, but others are queued behind it"),
+        act_on_each(turns.late, turns.give_up, "it should have started by now"),
     )

@@ -186,7 +186,7 @@
     if (xhr.status < 500) leave(xhr.status === 401);
   });
 
-  // After signing out, or when the page is gone or may no longer be seen, its forms are not sent any more, for
+  // After signing out, or when the page is gone or may no longer be seen, its forms are no longer sent, for
   // what was typed would be gone.
   function leave(isSignedOut) {
     isLeft = true;

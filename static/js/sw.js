@@ -1,5 +1,5 @@
-// The service worker of the installed page, served at /sw.js for all of the site. It keeps the page that says that there is no
-// connection, and what that is drawn with. Nothing else is ever kept: no case, no list, no answer of the API is on the device.
+// The service worker of the installed page, served at /sw.js for all of the site. It keeps the page that is shown without a
+// connection, and its styles. Nothing else is ever kept: no case, no list, no answer of the API is on the device.
 "use strict";
 const CACHE = "shell-1", OFFLINE = "/static/offline.html";
 const SHELL = [OFFLINE, "/static/css/tokens.css", "/static/css/base.css", "/static/css/forms.css", "/static/img/mark.svg"];

@@ -84,12 +84,14 @@ class BatchItem(models.Model):
     id = models.BigAutoField(primary_key=True)
     batch = models.ForeignKey(Batch, on_delete=models.PROTECT, related_name="items", db_index=False)
     n = models.IntegerField()
-    run_id = models.UUIDField(help_text="Also of a missing run, or one that the requester may not see.")
+    run_id = models.UUIDField(help_text="Also for a missing run, or one that the requester may not see.")
     wait_id = models.UUIDField(null=True, help_text="For reconcile: its only unknown outcome at creation.")
     outcome = models.TextField(choices=Outcome.choices, blank=True, default="", db_default="")
     code = models.TextField(blank=True, default="", db_default="")
     why = models.TextField(blank=True, default="", db_default="")
-    tries = models.SmallIntegerField(default=0, db_default=0, help_text="Failures by the database or our code.")
+    tries = models.SmallIntegerField(
+        default=0, db_default=0, help_text="Number of failures caused by the database or this application."
+    )
     at = models.DateTimeField(null=True)
 
     class Meta:

@@ -172,11 +172,11 @@ def _unknown_outcomes(ids: Sequence[UUID]) -> dict[UUID, UUID]:
 def _parameters(body: BatchBody) -> dict[str, Any]:
     """Return the action's parameters. Raises InvalidInput for those that belong to another action."""
     if body.filter is None and body.runs is None:
-        raise _wrong("filter", "is missing, and so are runs", "give one of them")
+        raise _wrong("filter", "is missing, as is `runs`", "give one of them")
     if body.filter is not None and body.runs is not None:
         raise _wrong("filter", "can't be given with runs", "give one of them")
     if body.effects is not None and body.action != "cancel":
-        raise _wrong("effects", f"is no parameter of {body.action}", "leave it out")
+        raise _wrong("effects", f"is not a parameter of {body.action}", "leave it out")
     _check_belongs(body, "priority")
     said = {name: value for name in ("effects", "priority") if (value := getattr(body, name)) is not None}
     return said | _budget_parameters(body) | _verdict_parameters(body)
@@ -186,7 +186,7 @@ def _check_belongs(body: BatchBody, name: str) -> None:
     """Check that a parameter is given exactly for the action of the same name. Raises InvalidInput."""
     is_wanted = body.action == name
     if (getattr(body, name) is None) == is_wanted:
-        problem = "is missing" if is_wanted else f"is no parameter of {body.action}"
+        problem = "is missing" if is_wanted else f"is not a parameter of {body.action}"
         raise _wrong(name, problem, "add it" if is_wanted else "leave it out")
 
 
@@ -212,11 +212,11 @@ def _verdict_parameters(body: BatchBody) -> dict[str, Any]:
         try:
             given["receipt"] = {"sha256": receipt_digest(body.receipt)}
         except ValueError:
-            raise _wrong("receipt", "holds a number that is not exact", "send it as text") from None
+            raise _wrong("receipt", "contains an inexact number", "send it as text") from None
     if body.action != "reconcile":
         if given:
             name = next(iter(given))
-            raise _wrong(name, f"is no parameter of {body.action}", "leave it out")
+            raise _wrong(name, f"is not a parameter of {body.action}", "leave it out")
         return {}
     if body.verdict is None:
         raise _wrong("verdict", "is missing", "give the outcome: happened, did_not or fail")

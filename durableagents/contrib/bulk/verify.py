@@ -34,14 +34,14 @@ class Batches:
             is_done = item.outcome == BatchItem.Outcome.DONE and item.batch.action != "priority"
             if is_done and item.code == PROPOSED:
                 if not any(self.journal.rows(ActRecord, after__batch=named, action=PROPOSE)):
-                    yield f"batch {named} says that an outcome was proposed, but there is no record of that"
+                    yield f"batch {named} says that an outcome was proposed, but no record shows it"
                 continue
             if is_done and named not in records:
-                yield f"batch {named} says that it was done to this run, but there is no override record of that"
+                yield f"batch {named} says that it acted on this run, but no override record shows it"
 
     def _check(self, named: str, rows: list[OverrideRecord], item: BatchItem | None) -> Iterator[str]:
         if len(rows) > 1:
-            yield f"batch {named} was done to this run {len(rows)} times"
+            yield f"batch {named} acted on this run {len(rows)} times"
         if item is None:
             yield f"override record {rows[0].id} names batch {named}, which does not have this run"
             return
@@ -49,7 +49,7 @@ class Batches:
         if not batch.is_authentic:
             yield f"batch {named} was written or changed outside the application"
         if item.outcome != BatchItem.Outcome.DONE:
-            yield f"batch {named} and override record {rows[0].id} differ about whether it was done to this run"
+            yield f"batch {named} and override record {rows[0].id} differ on whether it acted on this run"
         said: dict[str, Any] = {"action": batch.action, "by": batch.by, "justification": batch.justification}
         for name, value in said.items():
             if getattr(rows[0], name) != value:

@@ -36,7 +36,7 @@ IS_DUE = "EXISTS (SELECT 1 FROM runs_batch WHERE started_at IS NOT NULL AND ende
 TURN_SECONDS = 5.0
 # Failures of an item, by the database or our code, before it is given up.
 MAX_TRIES = 6
-_FORGED = "it was written or changed outside the application, or its runs were changed, so it is not done"
+_FORGED = "it was written or changed outside the application, or its runs were changed, so it is not executed"
 OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "pause": lifecycle.pause,
     "resume": lifecycle.resume,
@@ -146,7 +146,7 @@ def _do(batch: Batch, item: BatchItem) -> tuple[str, str, str]:
         return (
             BatchItem.Outcome.DONE,
             PROPOSED,
-            f"On record at event {result.seq}. A second operator must confirm it.",
+            f"Recorded at event {result.seq}. A second operator must confirm it.",
         )
     return BatchItem.Outcome.DONE, "", ""
 

@@ -66,13 +66,13 @@ def _record(body: AbsenceBody, own: User | None, by: Actor) -> Absence:
     person = own if own is not None else account("person", body.person)
     role = next((role for role in sorted(roles(person)) if is_approver(role)), None)
     if role is None:
-        raise wrong("person", f"{person.get_username()} decides nothing", "someone who decides at a queue")
+        raise wrong("person", f"{person.get_username()} decides in no queue", "someone who decides at a queue")
     User.objects.select_for_update().get(pk=person.pk)  # serializes concurrent absences, for the limit
     now = database_now()
     starts_at = max(body.starts_at or now, now)
     deputies.check_period(starts_at, body.ends_at, now)
     if Absence.objects.filter(person=person.pk, ended_at__isnull=True, ends_at__gt=now).count() >= MAX_ABSENCES:
-        raise wrong("person", f"has {MAX_ABSENCES} current or future absences, the most there may be", "end one first")
+        raise wrong("person", f"has {MAX_ABSENCES} current or future absences, which is the limit", "end one first")
     by, more = (replace(by, role=role), {}) if own is not None else (by, deputies.requested_start(body.starts_at))
     row = Absence(
         person=person.pk,
@@ -110,7 +110,7 @@ def end_absence(absence_id: int, *, by: Actor, justification: str) -> Absence:
         by = as_admin(by)
     why, now = justified("absence_end", justification), database_now()
     if row.ended_at is not None or row.ends_at <= now:
-        raise AbsenceOver("It was ended before." if row.ended_at else "Its time was over already.")
+        raise AbsenceOver("It had already been ended." if row.ended_at else "It had already expired.")
     before, was_ours = snapshot(row), row.is_authentic
     stands_in = row.deputy_id if was_ours else None
     row.ended_at, row.ended_by = now, by.ref

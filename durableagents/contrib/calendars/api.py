@@ -31,7 +31,7 @@ class StepRow(Shape):
     """An escalation step: who is asked in addition."""
 
     to: str = Field(description="Queue that is asked in addition.")
-    hours: float = Field(description="Hours that they have.")
+    hours: float = Field(description="Hours until the next step.")
 
 
 class TimingRow(Shape):
@@ -40,14 +40,12 @@ class TimingRow(Shape):
     queue: str = Field(description="Name of the queue.")
     version: int = Field(description="0: never set.")
     calendar: str = Field(description="Empty: around the clock.")
-    on_timeout: str = Field(
-        description="reject, escalate or remind; empty: as the gate says, otherwise the call is denied."
-    )
+    on_timeout: str = Field(description="reject, escalate or remind; empty: as the gate specifies, otherwise reject.")
     steps: list[StepRow] = Field(description="Escalation steps, in order.")
     remind: list[int] = Field(description="Percentages of the time after which reminders are sent.")
     every_hours: float | None = Field(description="First interval of reminders for approvals without expiry.")
     clock_stops_hours: float | None = Field(
-        description="Longest time for which an inquiry may stop the clock. Null: it never stops."
+        description="Longest time for which an inquiry may pause the deadline. Null: it never does."
     )
     at_once_if_away: bool = Field(description="Whether an approval is escalated at once if everyone there is absent.")
     is_deserted: bool = Field(description="Whether everyone who decides there is absent without a deputy.")

@@ -75,7 +75,7 @@ def save_deputy(body: DeputyBody, own: User | None, *, by: Actor) -> Deputy:
     check_period(starts_at, body.ends_at, now)
     if Deputy.objects.filter(principal=principal.pk, revoked_at__isnull=True, ends_at__gt=now).count() >= MAX_DEPUTIES:
         raise wrong(
-            "deputy", f"would be one more than {MAX_DEPUTIES} of {principal.get_username()}", "revoke one first"
+            "deputy", f"would exceed the limit of {MAX_DEPUTIES} for {principal.get_username()}", "revoke one first"
         )
     row = Deputy(
         principal=principal.pk,
@@ -123,7 +123,7 @@ def end_deputyship(deputy_id: int, *, by: Actor, justification: str) -> Deputy:
         by = as_admin(by)
     why, now = justified("deputy_revoke", justification), database_now()
     if row.revoked_at is not None or row.ends_at <= now:
-        raise DeputyOver("It was revoked before." if row.revoked_at else "Its time was over already.")
+        raise DeputyOver("It had already been revoked." if row.revoked_at else "It had already expired.")
     before, was_ours = snapshot(row), row.is_authentic
     row.revoked_at, row.revoked_by = now, by.ref
     if was_ours:  # a code would make a forged row authentic: it ends, and stays forged
@@ -180,7 +180,7 @@ def _queue(name: str) -> Queue | None:
         return None
     queue = Queue.objects.filter(name=name).exclude(state=Queue.State.REMOVED).first()
     if queue is None:
-        raise wrong("queue", "does not exist", "a queue's name, or none for all of theirs")
+        raise wrong("queue", "does not exist", "the name of a queue, or leave it out for all queues")
     return queue
 
 
@@ -191,7 +191,7 @@ def _roles_at(principal: User, queue: Queue | None) -> list[str]:
     found_roles = list(dict.fromkeys(each.role for each in found if each.role in held))
     if not found_roles:
         where = f"in {queue.name}" if queue is not None else "at any queue"
-        raise wrong("principal", f"{principal.get_username()} decides nothing {where}", "someone who decides there")
+        raise wrong("principal", f"{principal.get_username()} may not decide {where}", "someone who decides there")
     return found_roles
 
 
@@ -199,7 +199,7 @@ def _checked_deputy(deputy: User, principal: User) -> User:
     if deputy.pk == principal.pk:
         raise wrong("deputy", "is the absent person", "someone else")
     if not can_look(deputy):
-        raise wrong("deputy", "has no role with which anything is decided", "someone with another role than auditor")
+        raise wrong("deputy", "has no role that may decide", "someone with another role than auditor")
     check_text("deputy", deputy.get_username(), most=150)
     return deputy
 

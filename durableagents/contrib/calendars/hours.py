@@ -43,7 +43,7 @@ class Calendar:
             if left <= closes - opens:
                 return opens + left
             left -= closes - opens
-        raise NoSuchTime(f"{span} of working time don't end in calendar {self.name}: it holds too few working days")
+        raise NoSuchTime(f"{span} of working time do not end in calendar {self.name}: it has too few working days")
 
     def between(self, start: datetime, end: datetime) -> timedelta:
         begun, ends, sum_ = start.astimezone(UTC), end.astimezone(UTC), timedelta()
@@ -108,7 +108,7 @@ def _transition(local: datetime, before: timedelta, after: timedelta, zone: Zone
 def problem_of(week: Week) -> str:
     """Return why these working hours are invalid; empty if they are valid."""
     if len(week) != len(DAYS):
-        return "names another number of days than seven"
+        return "must name seven days"
     for day, shifts in zip(DAYS, week, strict=True):
         if len(shifts) > MAX_SHIFTS:
             return f"has more than {MAX_SHIFTS} shifts on {day}"

@@ -16,7 +16,7 @@ class Calendar(Coded):
     id = models.BigAutoField(primary_key=True)
     name = models.TextField()
     version = models.IntegerField()
-    zone = models.TextField(help_text="By its IANA name.")
+    zone = models.TextField(help_text="IANA name of the time zone.")
     week = Json()
     holidays = Json(default=list)
     is_removed = models.BooleanField(default=False)
@@ -40,13 +40,13 @@ class Timing(Coded):
     queue = models.ForeignKey(Queue, on_delete=models.PROTECT, related_name="timings")
     version = models.IntegerField()
     calendar = models.TextField(blank=True, help_text="Empty: around the clock.")
-    on_timeout = models.TextField(blank=True, help_text="Empty: as the gate says, and a no where it says nothing.")
+    on_timeout = models.TextField(blank=True, help_text="Empty: as the gate specifies, otherwise reject.")
     steps = Json(default=list)
     remind = Json(default=list)
     every = models.IntegerField(default=0)
     at_once_if_away = models.BooleanField(default=False)
     clock_stops = models.IntegerField(
-        default=0, db_default=0, help_text="For so many minutes at most, while someone named is asked."
+        default=0, db_default=0, help_text="Longest pause of the deadline in minutes, while an inquiry is open."
     )
     set_by = models.TextField()
     set_at = models.DateTimeField()

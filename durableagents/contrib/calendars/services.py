@@ -44,7 +44,7 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 def _written(day: object) -> object:
     """Refuse other forms of a day: Pydantic would read a number as seconds since 1970. Raises ValueError."""
     if not isinstance(day, date) and not (isinstance(day, str) and _DAY.fullmatch(day)):
-        raise ValueError("write the day as 2026-12-24")
+        raise ValueError("write the date as 2026-12-24")
     return day
 
 
@@ -80,7 +80,7 @@ class StepBody(Strict):
     """An escalation step: who is asked in addition, and how many hours they have."""
 
     to: Name = Field(description="Queue that is asked in addition.")
-    hours: Hours = Field(description="Hours that they have.")
+    hours: Hours = Field(description="Hours until the next step.")
 
 
 class TimingBody(SteerBody):
@@ -90,7 +90,7 @@ class TimingBody(SteerBody):
 
     calendar: Name = Field(default="", description="Calendar by which deadlines are counted; empty: around the clock.")
     on_timeout: Literal["", "reject", "escalate", "remind"] = Field(
-        default="", description="Effect of the deadline; empty: as the gate says, otherwise the call is denied."
+        default="", description="Effect of the deadline; empty: as the gate specifies, otherwise reject."
     )
     steps: Annotated[list[StepBody], Field(max_length=3)] = Field(default=[], description="Escalation steps, in order.")
     remind: Annotated[list[Annotated[int, Field(ge=1, le=99)]], Field(max_length=5)] = Field(
@@ -103,7 +103,7 @@ class TimingBody(SteerBody):
         default=False, description="Escalate an approval at once if everyone there is absent."
     )
     clock_stops_hours: Hours | None = Field(
-        default=None, description="Longest time for which an inquiry may stop the clock; null: it never stops."
+        default=None, description="Longest time for which an inquiry may pause the deadline; null: it never does."
     )
 
 
@@ -168,7 +168,9 @@ def set_calendar(body: CalendarBody, *, is_new: bool = False, seen: str | None =
     if last is None or last.is_removed or not last.is_authentic:
         _check_new(body.name)
     elif is_new:
-        raise wrong("name", f"is that of the calendar {last.name}", "another name, or change that one on its page")
+        raise wrong(
+            "name", f"is that of the calendar {last.name}", "choose another name, or change that calendar on its page"
+        )
     if is_moved(seen, form_values(last)):
         raise Moved(f"The calendar {body.name}", _author_of(last))
     row = Calendar(
@@ -216,7 +218,7 @@ def set_timing(name: str, body: TimingBody, *, seen: str | None = None, by: Acto
     if body.calendar:
         _lock_use(body.calendar, shared=True)
     if body.calendar and ((known := current_calendar(body.calendar)) is None or not known.is_authentic):
-        raise wrong("calendar", "does not exist", "the name of one, or none for around the clock")
+        raise wrong("calendar", "does not exist", "the name of a calendar, or empty for around the clock")
     _check_steps(queue, body)
     last = current_timing(queue.pk)
     if is_moved(seen, form_values(last)):
@@ -291,7 +293,7 @@ def _shifts(day: str, text: str) -> list[tuple[int, int]]:
 def _week(texts: Mapping[str, str]) -> list[list[list[int]]]:
     week = week_of(texts)
     if problem := hours.problem_of(week):
-        raise wrong("week", problem, "hours in which someone works")
+        raise wrong("week", problem, "working hours on at least one day")
     return [[[opens, closes] for opens, closes in shifts] for shifts in week]
 
 
@@ -301,7 +303,7 @@ def _check_new(name: str) -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('calendars', 110))")
     known = [row.name for row in current_calendars() if row.is_authentic]
     if len(known) >= MAX_CALENDARS:
-        raise wrong("name", f"would be one more than {MAX_CALENDARS} calendars", "remove one first")
+        raise wrong("name", f"would exceed the limit of {MAX_CALENDARS} calendars", "remove one first")
     if twin := next((each for each in known if each.casefold() == name.casefold()), None):
         raise wrong("name", f"is that of the calendar {twin} (case is ignored)", "another name")
 
@@ -338,7 +340,7 @@ def _check_it_ends(row: Calendar) -> None:
     except NoSuchTime:
         due = now + timedelta(days=400)
     if due - now > timedelta(days=366):
-        raise wrong("holidays", "leave no working day for a year", "days on which someone works")
+        raise wrong("holidays", "leave no working day for a year", "at least one working day")
 
 
 def _store(action: str, row: Calendar, last: Calendar | None, *, by: Actor, why: str) -> Calendar:
@@ -377,13 +379,13 @@ def _version(field: str, rows: QuerySet[Any]) -> int:
 def _check_steps(queue: Queue, body: TimingBody) -> None:
     is_escalated = body.on_timeout == "escalate"
     if is_escalated and not body.steps:
-        raise wrong("steps", "name nobody", "at least one queue that questions go to")
+        raise wrong("steps", "name nobody", "at least one queue to escalate to")
     if body.steps and not is_escalated:
-        raise wrong("steps", "are for escalate only", "on_timeout escalate, or no steps")
+        raise wrong("steps", "require on_timeout escalate", "on_timeout escalate, or no steps")
     if body.at_once_if_away and not is_escalated:
-        raise wrong("at_once_if_away", "is for escalate only", "on_timeout escalate")
+        raise wrong("at_once_if_away", "requires on_timeout escalate", "on_timeout escalate")
     if body.every_hours is not None and body.on_timeout != "remind":
-        raise wrong("every_hours", "is for remind only", "on_timeout remind")
+        raise wrong("every_hours", "requires on_timeout remind", "on_timeout remind")
     if body.clock_stops_hours is not None and body.on_timeout == "remind":
         raise wrong("clock_stops_hours", "needs a deadline", "none with on_timeout remind")
     if len(set(body.remind)) != len(body.remind):
@@ -392,16 +394,16 @@ def _check_steps(queue: Queue, body: TimingBody) -> None:
     seen = {queue.name}
     for each in body.steps:
         if not each.to:
-            raise wrong("steps", "have one without a queue", "which queue it goes to")
+            raise wrong("steps", "have a step without a queue", "name its queue")
         if known.get(each.to) != Queue.State.OPEN:
             raise wrong("steps", f"name {each.to[:60]!r}, which is not an open queue", "an open queue")
         if each.to in seen:
-            raise wrong("steps", f"name {each.to} again", "each queue once, and not the queue itself")
+            raise wrong("steps", f"name {each.to} again", "name each queue once, and not the queue itself")
         seen.add(each.to)
 
 
 def _minutes(field: str, hours: float) -> int:
     minutes = round(hours * 60)
     if minutes < 1 or abs(hours * 60 - minutes) > 1e-6:
-        raise wrong(field, "is not to the minute", "hours, such as 8 or 0.5")
+        raise wrong(field, "is not a whole number of minutes", "hours, such as 8 or 0.5")
     return minutes

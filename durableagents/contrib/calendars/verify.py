@@ -52,7 +52,7 @@ class TimeChecks(DeadlineChecks):
                 if event.cause != "no_deadline" and deadline != course.deadline:
                     self.wrong.append(f"event {seq}: a reminder of approval {id} moved its deadline")
                 if event.cause == "no_deadline" and not course.is_endless:
-                    self.wrong.append(f"event {seq}: approval {id} has a deadline, and waited on beyond it")
+                    self.wrong.append(f"event {seq}: approval {id} has a deadline, but stayed open beyond it")
                 elif event.cause == "no_deadline":
                     self.check_not_early(line, id, "waited on")
             case e.ApprovalEscalated():
@@ -83,21 +83,21 @@ class TimeChecks(DeadlineChecks):
         if event.cause == "amended":
             known = self.of[event.approval_id]
             if event.to not in self._queues(self.changed.get(event.approval_id, "")):
-                yield f"event {seq}: approval {event.approval_id} went to {event.to}, where what it changes never went"
+                yield f"event {seq}: approval {event.approval_id} went to {event.to}, unlike the amended one"
             if datetime.fromisoformat(event.deadline) != known.course.deadline:
-                yield f"event {seq}: approval {event.approval_id} got another time with {event.to}"
+                yield f"event {seq}: approval {event.approval_id} got a wrong deadline with {event.to}"
             return
         at, calendar = datetime.fromisoformat(payload["at"]), versions.recorded_calendar(terms)
         right = (plus if calendar is None else calendar.after)(at, timedelta(minutes=named["minutes"]))
         if datetime.fromisoformat(event.deadline) != right:
-            yield f"event {seq}: approval {event.approval_id} got until {event.deadline}, and not {right.isoformat()}"
+            yield f"event {seq}: approval {event.approval_id} got until {event.deadline}, not {right.isoformat()}"
 
     def _queues(self, id: str) -> list[str]:
         return [event.to for _, event in self.went.get(id, [])]
 
     def _wrong_clock(self, line: EventLine, event: e.InquiryMade | e.InquiryEnded) -> Iterator[str]:
         """Check that a clock stopped or resumed by its terms, and by the right time."""
-        known, what = self.of[event.approval_id], f"event {line.seq}: the clock of approval {event.approval_id}"
+        known, what = self.of[event.approval_id], f"event {line.seq}: the deadline of approval {event.approval_id}"
         course, calendar = known.course, self.clock.calendar(known.course)
         since = (course.stop.at if course.stop else course.since) or line.at
         stood = self.clock.stopped_in(course, self.journal.run_id, since, line.at)
@@ -107,9 +107,9 @@ class TimeChecks(DeadlineChecks):
             is_last = course.stop is not None and known.asked == {event.n}
             right = resume_clock(course, calendar, _at(event, line), stood=stood)[0] if is_last else None
         if (right is None) != (not event.deadline):
-            yield f"{what} {'stood' if event.deadline else 'ran on'}, which its terms do not say"
+            yield f"{what} {'stood' if event.deadline else 'ran on'}, which its terms do not allow"
         elif right is not None and abs(right.deadline - datetime.fromisoformat(event.deadline)) > SLACK:
-            yield f"{what} gives until {event.deadline}, and not {right.deadline.isoformat()}"
+            yield f"{what} gives until {event.deadline}, not {right.deadline.isoformat()}"
 
     def about(self, what: str, row: Approval) -> Iterator[str]:
         """Check an approval's columns about time."""
@@ -127,10 +127,10 @@ class TimeChecks(DeadlineChecks):
             },
         )
         if not (self.journal.is_about(seq, row.reminded_at) if seq else row.reminded_at is None):
-            yield f"{what}: the time of its last reminder is not the journal's"
+            yield f"{what}: the time of its last reminder differs from the journal's"
         yield from super().about(what, row)
         if row.look_at not in self._looks(id, known) and not self._is_looked_at_later(known, row):
-            yield f"{what}: it is looked at when nobody is to be reminded, or is not when someone is"
+            yield f"{what}: the time of its next reminder is wrong"
 
     def _is_looked_at_later(self, known: Progress, row: Approval) -> bool:
         next_ = next_look(known.due)

@@ -120,4 +120,4 @@ def current_timings() -> list[Timing]:
 def uses_of(queue: str) -> str:
     """Return why other queues need this one, or ""."""
     others = [row.queue.name for row in current_timings() if queue in [to for to, _ in row.steps]]
-    return f"what nobody answers in {', '.join(others)} goes there" if others else ""
+    return f"undecided requests of {', '.join(others)} are escalated to it" if others else ""

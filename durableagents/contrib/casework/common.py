@@ -102,7 +102,7 @@ def named(name: str, by: Actor) -> User:
         raise wrong("to", "is yourself", "someone else", "whom you name")
     if not can_look(user):
         raise wrong(
-            "to", "has no role with which they get to it", "someone with another role than auditor", "whom you name"
+            "to", "has no role that gives access to it", "someone with another role than auditor", "whom you name"
         )
     check_text("to", user.get_username(), most=150)
     return user

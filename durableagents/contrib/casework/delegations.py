@@ -41,7 +41,7 @@ def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> De
     found, standing = decider(approval_id, by)
     if standing.deputyship is not None:
         whom = standing.deputyship.principal.name
-        raise Forbidden(f"You decide this in the place of {whom}. You can't delegate it further.")
+        raise Forbidden(f"You decide this on behalf of {whom}. You can't delegate it further.")
     why, user = justified("delegate", justification), named(to, by)
     _must_be_new(approval_id, by.person, user.pk)
     principal = by.person
@@ -101,11 +101,13 @@ def _must_be_new(approval_id: UUID, principal: int | None, deputy: int) -> None:
     rows = list(Delegation.objects.select_for_update().filter(approval=approval_id))
     if any(row.ended_at is None and (row.principal, row.deputy) == (principal, deputy) for row in rows):
         is_known = any(row.is_authentic for row in rows if (row.principal, row.deputy) == (principal, deputy))
-        problem = "has it from you already" if is_known else "has it by a row that was not put on record here"
+        problem = (
+            "already has it from you" if is_known else "has it through a row that this installation did not record"
+        )
         raise wrong("to", problem, "someone else")
     rows = [row for row in rows if row.is_authentic]
     if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MAX_OPEN:
-        raise wrong("to", f"would be one more than {MAX_OPEN} who have it at once, or {MOST} in all", "take one back")
+        raise wrong("to", f"would exceed the limit of {MAX_OPEN} at once, or {MOST} in total", "take one back")
 
 
 @transaction.atomic

@@ -42,7 +42,7 @@ def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
     text, user = justified("inquiry", question, field="question"), named(to, by)
     rows = [row for row in Inquiry.objects.filter(approval=found.approval.pk) if row.is_authentic]
     if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MAX_OPEN:
-        many = f"would be asked one more than {MAX_OPEN} at once, or {MOST} in all"
+        many = f"would exceed the limit of {MAX_OPEN} open inquiries, or {MOST} in total"
         raise wrong("to", many, "decide, or withdraw one")
     made, _ = _in_journal(found)
     moved = deadlines().stop_clock(found.approval, found.wait, found.now)

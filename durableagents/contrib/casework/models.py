@@ -23,7 +23,7 @@ class Claim(models.Model):
     id = models.BigAutoField(primary_key=True)
     approval = models.ForeignKey(Approval, on_delete=models.PROTECT, related_name="claims")
     person = models.BigIntegerField(help_text="The account.")
-    by = models.TextField(help_text="As it was called then.")
+    by = models.TextField(help_text="Its name at that time.")
     role = models.TextField()
     at = models.DateTimeField()
     until = models.DateTimeField()

@@ -74,7 +74,7 @@ class Talk:
     delegations: Sequence[ShownDelegation] = field(default_factory=tuple)
     names: Sequence[str] = ()
     deputies: Sequence[str] = ()
-    """Those of `names` that the case may be delegated to: they neither started the run nor voted."""
+    """People among `names` to whom the case may be delegated: they neither started the run nor voted."""
 
     def of(self, approval_id: UUID) -> Talk:
         return Talk(

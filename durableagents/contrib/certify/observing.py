@@ -73,11 +73,11 @@ class ProbePlan:
 
 
 async def observe(plan: ProbePlan, pause: float = PAUSE_SECONDS) -> Observation:
-    """Make the calls. If the first one fails, nothing more is sent: it says nothing about keys."""
+    """Make the calls. If the first one fails, nothing more is sent: it shows nothing about keys."""
     observation = Observation()
     observation.calls["first"] = first = await _call(plan, "first", plan.args)
     if not first.is_answered:
-        observation.finding = f"the first call failed ({first.outcome}: {first.text}): it says nothing about keys"
+        observation.finding = f"the first call failed ({first.outcome}: {first.text}): it shows nothing about keys"
         return observation
     observation.calls["repeat"] = await _call_until_clear(plan, "repeat", plan.args, pause)
     if plan.has_control:
@@ -222,7 +222,7 @@ def _conflict_finding(conflict: CallResult | None) -> str:
     if conflict.outcome == "key rejected":
         return "; another body under that key is rejected"
     if conflict.is_answered:
-        return "; another body under that key is answered as the first was"
+        return "; another body under that key is answered like the first"
     if conflict.outcome == "refused":
         return f"; another body under that key is refused like a business failure ({conflict.text}): raise KeyRejected"
     return f"; another body under that key failed ({conflict.outcome})"

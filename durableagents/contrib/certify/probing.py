@@ -58,7 +58,7 @@ def prepare(request: ProbeRequest) -> PreparedProbe:
     """Check everything that can be checked without sending. Raises InvalidInput with the wrong field, UnknownAgent,
     UnknownVersion."""
     if failpoints.driven():
-        raise _wrong("tool", "is called inside a run", "probe from a shell: a run's calls are on its own record")
+        raise _wrong("tool", "is called inside a run", "probe from a shell, outside a run")
     agent, tool = find(request.tool, request.agent)
     if tool.is_pure or tool.is_unsafe:
         raise _wrong("tool", f"is {tool.replay_class}, so it sends no key", "only keyed tools can be probed")
@@ -82,7 +82,9 @@ def find(name: str, agent: str) -> tuple[Agent, Tool]:
     having = [(each, tool) for each in agents if (tool := each.tool(name)) is not None]
     if not having:
         known = sorted({tool.name for each in agents for tool in each.all_tools() if not tool.is_pure})
-        raise _wrong("tool", f"{name!r} is no tool of {agent or 'any agent'}", f"one of {', '.join(known) or 'none'}")
+        raise _wrong(
+            "tool", f"{name!r} is not a tool of {agent or 'any agent'}", f"one of {', '.join(known) or 'none'}"
+        )
     if len({tool_digest(tool) for _, tool in having}) > 1:
         raise _wrong(
             "agent",

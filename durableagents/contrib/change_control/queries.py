@@ -59,7 +59,7 @@ class RuleChangeRow(Shape):
     """A proposed change."""
 
     id: UUID = Field(description="Id of the proposed change.")
-    title: str = Field(description="What is done to what.")
+    title: str = Field(description="Title of the change: the act and its object.")
     family: str = Field(description="Kind of rules that it changes.")
     act: str = Field(description="Name of the service function that it calls.")
     told: list[ToldRow] = Field(description="Records that it would have written when it was proposed.")

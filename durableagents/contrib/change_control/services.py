@@ -83,7 +83,7 @@ def propose(known: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any], by
 def apply(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
     """Apply the change as its author; both people are recorded. It must still do what was proposed. Raises ChangeOver,
     ChangedMeanwhile, Forbidden, NotFound, JustificationRequired, and what the act itself raises."""
-    row, known, why = _as_second("Putting a change in force", change_id, by, justification)
+    row, known, why = _as_second("Applying a change", change_id, by, justification)
     kind, _, name = row.by.partition(":")
     author = Actor(kind, name, role=row.role, auth=row.auth, address=row.address, person=row.person)
     _check_holds(author, known, "The person who proposed it")
@@ -92,7 +92,7 @@ def apply(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
     if told != row.told:
         what = (
             _changed_since(row, told, last)
-            or "Something has changed since it was proposed, and it would do something else"
+            or "Something has changed since it was proposed, so it would now have another effect"
         )
         raise ChangedMeanwhile(f"{what}. Nothing was done. Refuse it and propose it again.")
     return _end("rule_change_apply", row, RuleChange.State.APPLIED, by=by, why=why)
@@ -115,7 +115,7 @@ def _changed_since(row: RuleChange, told: list[dict[str, Any]], last: int) -> st
     by = since.order_by("-id").values_list("by", flat=True).first() if queue else None
     who = f", last by {by}" if by else ""
     return (
-        f"It would change the same, but of {subject} something else was changed since it was proposed"
+        f"Its effect is the same, but other values of {subject} have changed since it was proposed"
         f" ({', '.join(sorted(names))}){who}"
     )
 

@@ -70,18 +70,18 @@ def require(body: GuardsBody, *, by: Actor) -> FourEyes:
     Forbidden, JustificationRequired, InvalidInput for an unknown family or without two able people."""
     if by.auth != "shell" and not holds(account_of(by), SUPERUSER):
         raise Forbidden("Only an administrator may set which rules two people must change.")
-    why = justified("Saying which rules two people change", body.justification)
+    why = justified("Setting which rules need two people", body.justification)
     hold(is_alone=True)
     last = read_setting()
     wanted = sorted(set(body.families))
     for family in wanted:
         if family not in FAMILIES:
-            raise _wrong(f"names {family[:40]!r}, which there isn't", f"some of {', '.join(FAMILIES)}")
+            raise _wrong(f"names {family[:40]!r}, which does not exist", f"some of {', '.join(FAMILIES)}")
     before = sorted(last.families) if last is not None else []
     if wanted == before and (last is None or last.is_authentic):
-        raise _wrong("says what is so already", "others, or none")
+        raise _wrong("changes nothing", "others, or none")
     if wanted and "roles" not in wanted:
-        raise _wrong("leaves out roles: a person who may give roles alone can make a second person", "roles too")
+        raise _wrong("leaves out roles: a person who may give roles alone could create the second person", "roles too")
     for family in wanted:
         for needs in needs_of(family):
             if _count_able(needs) < 2:

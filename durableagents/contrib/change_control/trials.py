@@ -23,7 +23,7 @@ def pack(act: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict
     bound = inspect.signature(act.act).bind(*args, **kwargs).arguments
     given = {name: value for name, value in bound.items() if name != "by"}
     kept = {name: _adapter(act, name).dump_python(value, mode="json") for name, value in given.items()}
-    assert unpack(act, kept) == given, "comes back the same"
+    assert unpack(act, kept) == given, "is read back unchanged"
     return kept
 
 

@@ -36,11 +36,11 @@ def _guards(rows: list[FourEyes]) -> Iterator[str]:
     for row in rows:
         said = (str(list(row.families)), row.set_by)
         if not acts[said]:
-            yield f"row {row.n} of what two people change has no act that says so"
+            yield f"row {row.n} of the four-eyes rules has no recorded act"
         acts[said] -= 1
     for (families, by), missing in acts.items():
         if missing > 0:
-            yield f"{by} said that two people change {families}, and the row that says so is missing"
+            yield f"{by} set that {families} need two people, but the row is missing"
 
 
 def _outcome_of(act: ActRecord) -> dict[str, Any]:
@@ -53,10 +53,10 @@ def _by_two(what: str, row: RuleChange, agreement: ActRecord | None) -> Iterator
     if agreement is None or agreement.n is None or not isinstance(row.told, list):
         return  # reported by the checks of its acts and its code
     if agreement.person in (None, row.person):
-        yield f"{what} was put in force by its proposer"
+        yield f"{what} was applied by its proposer"
     done = list(ActRecord.objects.filter(n__gte=agreement.n - len(row.told), n__lt=agreement.n).order_by("n"))
     if len(done) != len(row.told) or not all(map(_is_told, done, row.told, repeat(row.person))):
-        yield f"{what} is in force, and what it did is not on record as it was proposed"
+        yield f"{what} is applied, but its recorded effects differ from the proposal"
 
 
 def _is_told(act: ActRecord, told: dict[str, Any], person: int) -> bool:
@@ -74,16 +74,16 @@ def _changes(rows: list[RuleChange]) -> Iterator[str]:
             yield f"{what} was not written by this installation"
         proposed = said.pop((what, "rule_change"), None)
         if proposed is None or (proposed.by, _outcome_of(proposed).get("told")) != (row.by, row.told):
-            yield f"{what} has no act that proposed it"
+            yield f"{what} has no recorded proposal"
         if row.state == RuleChange.State.APPLIED and row.is_authentic:
             yield from _by_two(what, row, said.get((what, "rule_change_apply")))
         for action, state in _ENDED.items():
             ended = said.pop((what, action), None)
             if (ended is None) != (row.state != state) or (ended is not None and ended.by != row.ended_by):
-                yield f"{what} is {row.state}, and its acts say otherwise"
+                yield f"{what} is {row.state}, but its recorded acts say otherwise"
                 break
     for subject, _ in said:
-        yield f"{subject} was proposed, and is gone"
+        yield f"{subject} was proposed, but its row is missing"
 
 
 # The lock orders changes of the setting and acts under it by one clock; in case the clock was set back, settlements
@@ -133,18 +133,18 @@ class TwoPeople:
         place = event.slot, event.attempt, told["proposal"]
         seq, first = self.said.get(place, (0, None))
         if first is None:
-            return "nobody had said it before"
+            return "nobody had proposed it"
         before = first.payload if isinstance(first.payload, dict) else {}
         if place in self.taken_back:
-            return f"event {seq}, which it agrees with, was taken back"
+            return f"event {seq}, which it agrees with, was withdrawn"
         if first.person == told.get("person"):
-            return f"event {seq}, which it agrees with, is the same person's"
+            return f"event {seq}, which it agrees with, is by the same person"
         if (first.verdict, first.question) != (event.verdict, event.n):
             return f"event {seq}, which it agrees with, says otherwise"
         if event.verdict == "happened" and before.get("receipt") != told.get("receipt"):
-            return f"event {seq}, which it agrees with, gives another receipt"
+            return f"event {seq}, which it agrees with, has a different receipt"
         if self.news.get(event.slot, 0) > seq:
-            return f"more was told of the call after event {seq}, which it agrees with"
+            return f"new information about the call came after event {seq}, which it agrees with"
         return ""
 
     def problems(self) -> Iterator[str]:
@@ -152,9 +152,9 @@ class TwoPeople:
         for one in self.settled:
             what = f"event {one.seq}, ToolReconciled, is settled"
             if one.wrong:
-                yield f"{what} as if by two people, and {one.wrong}"
+                yield f"{what} as if by two people, but {one.wrong}"
             elif one.is_alone and _is_for_two(one.at):
-                yield f"{what} by one person, where two people settle that"
+                yield f"{what} by one person, although two must settle it"
 
 
 def _is_for_two(at: datetime) -> bool:

@@ -17,7 +17,7 @@ from durableagents.contrib.documents.storage import mismatch, read_contents
 from runs.engine.canonical import parsed
 from runs.engine.gating.documents import Named, is_text, named_in
 
-NOT_TEXT = "it is no text in UTF-8"
+NOT_TEXT = "it is not UTF-8 text"
 
 
 class ShownInFull(DecisionGuard):
@@ -130,7 +130,7 @@ def documents_of(plan: Mapping[str, Any], previous: Any = None) -> Documents:
     ]
     problem = next((f"{each.named.name}: {each.problem}" for each in views if each.problem), "")
     views += [
-        DocumentView(0, document, against=f"revision {previous.revision} had it, and this one has it no more")
+        DocumentView(0, document, against=f"revision {previous.revision} had it, but this one does not")
         for document in former.values()
     ]
     return Documents(views, problem)
@@ -179,7 +179,11 @@ class _Comparison:
             return DocumentView(n, self.document, NOT_TEXT, self.against)
         old = self._old_text()
         parts = [Part("same", content.decode())] if old is None else redline(content.decode(), old, budget)
-        lost = ". What it was then can't be read, so nothing is marked" if old is None and self._is_other_text else ""
+        lost = (
+            ". The earlier document can't be read, so no differences are marked"
+            if old is None and self._is_other_text
+            else ""
+        )
         return DocumentView(n, self.document, "", self.against + lost, parts)
 
     @property

@@ -76,12 +76,12 @@ def _pdf(content: bytes, first: int, last: int) -> tuple[dict[str, Any], list[by
         pdf = pypdfium2.PdfDocument(content)
     except pypdfium2.PdfiumError as error:
         # pdfium reports "Success" for a document without pages.
-        why = "no page is found in it" if "Success" in str(error) else _reason(error)
+        why = "it has no pages" if "Success" in str(error) else _reason(error)
         raise NotRenderable(f"it can't be opened ({why})") from None
     if pdf.get_formtype() in _XFA:
         raise NotRenderable("it is an XFA form, whose content is not on its pages")
     if not 1 <= len(pdf) <= MAX_PAGES:
-        raise NotRenderable(f"it has {len(pdf)} pages, and {MAX_PAGES} can be shown at most")
+        raise NotRenderable(f"it has {len(pdf)} pages; at most {MAX_PAGES} can be shown")
     pdf.init_forms()
     sizes, drawn = [], []
     for n in range(len(pdf)):
@@ -123,18 +123,18 @@ def _picture(media_type: str, content: bytes) -> Image.Image:
             if opened.width * opened.height > MAX_DECODED_PIXELS:
                 raise NotRenderable(f"it has {opened.width} by {opened.height} pixels, which are too many")
             if getattr(opened, "n_frames", 1) != 1:
-                raise NotRenderable("it holds several pictures, of which one would be shown")
+                raise NotRenderable("it contains several pictures, but only one would be shown")
             opened.load()
             visible = _on_checkerboard(ImageOps.exif_transpose(opened))
     except UnidentifiedImageError:
-        raise NotRenderable(f"it can't be read (it is no {_FORMATS[media_type]})") from None
+        raise NotRenderable(f"it can't be read (it is not a {_FORMATS[media_type]})") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise NotRenderable(f"it can't be read ({_reason(error)})") from None
     shrink = min(1.0, math.sqrt(MAX_PIXELS / (visible.width * visible.height)), MAX_SIDE / max(visible.size))
     if shrink == 1.0:
         return visible
     if shrink < MIN_SCALE and shrink * min(visible.size) < MIN_WIDTH:
-        raise NotRenderable(f"it has {visible.width} by {visible.height} pixels, too long to be read when it is drawn")
+        raise NotRenderable(f"it has {visible.width} by {visible.height} pixels, too long to be legible")
     return visible.resize((max(1, int(visible.width * shrink)), max(1, int(visible.height * shrink))))
 
 
@@ -181,7 +181,7 @@ def main() -> None:
     except NotRenderable as why:
         answer = {"problem": str(why)}
     except MemoryError:
-        answer = {"problem": "it needs more memory than it may have"}
+        answer = {"problem": "it needs more memory than allowed"}
     answer |= {"lengths": [len(picture) for picture in pictures]}
     out = sys.stdout.buffer
     out.write(json.dumps(answer).encode() + b"\n")

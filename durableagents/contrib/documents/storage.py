@@ -11,7 +11,7 @@ from ledger.contents import INSTALLATION, file_in, stored_file
 from runs.engine.gating.documents import Named, digest_of
 
 MISSING = "its bytes are not stored"
-CHANGED = "the stored bytes are not those that the plan names"
+CHANGED = "the stored bytes do not match the plan's digest"
 
 # Each digest is stored once, in the order of digests to avoid deadlocks. The table refuses clear bytes under another
 # digest.

@@ -37,7 +37,7 @@ class ErasureRow(Shape):
     """An erased run."""
 
     run_id: UUID = Field(description="The run.")
-    at: datetime = Field(description="When its content was erased.")
+    at: datetime = Field(description="Time when its content was erased.")
     by: str = Field(description="Who erased it.")
     reason: str = Field(description="Why.")
     others: list[UUID] = Field(description="Runs that were erased with it, since they held copies of its content.")
@@ -53,7 +53,7 @@ class ListedRunRow(Shape):
     state: str = Field(description="State of the run.")
     business_key: str | None = Field(description="Business key; null: none.")
     created_at: datetime = Field(description="Time of the start.")
-    where: Literal["database", "archive", "deleted"] = Field(description="Place of its rows.")
+    where: Literal["database", "archive", "deleted"] = Field(description="Location of its rows.")
     erased_at: datetime | None = Field(description="Time when its content was erased; null: it was not.")
     kept: str | None = Field(description="Why its content can't be erased now; null: it can be, or it was.")
 

@@ -19,7 +19,7 @@ _MAY_VACUUM = (
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--reason", default="", help="for erase, as --justification: why; stays readable")
+    parser.add_argument("--reason", default="", help="for erase, same as --justification: reason; stays readable")
     parser.add_argument(
         "--with-children", action="store_true", help="for erase: also the runs that hold copies of its content"
     )
@@ -30,12 +30,12 @@ def lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
     reasons."""
     reason, same = options["reason"], options["justification"]
     if reason and same:
-        problem = {"field": "--justification", "problem": "came beside --reason", "fix": "give one of them"}
+        problem = {"field": "--justification", "problem": "was given together with --reason", "fix": "give one of them"}
         raise InvalidInput("Give --reason or --justification, not both.", errors=[problem])
     done = erasure.erase(
         run_id, with_children=options["with_children"], by=command_actor(), justification=reason or same
     )
-    yield f"{run_id}: {done.said}" if done.is_new else f"{run_id} was erased before. {done.said}"
+    yield f"{run_id}: {done.said}" if done.is_new else f"{run_id} was already erased. {done.said}"
     for other in done.others:
         yield f"{other}: erased with it"
     if done.problems:

@@ -35,7 +35,7 @@ from runs.services.command import journal
 ACTION, FAMILY = "erase", "erasure"
 MAX_FAMILY = 500
 MAX_TOGETHER = 50
-SEES_TOO_LITTLE = "Only those who see all runs may use this list: it must have no gaps. Ask for a further role."
+SEES_TOO_LITTLE = "Only people who may see all runs may use this list, since it must be complete. Ask for another role."
 # Tables in which `encryption_erase` blanks what people said, whose rows carry codes.
 _CODED = (
     "ledger_overriderecord",
@@ -203,14 +203,14 @@ def remains(run_id: UUID) -> tuple[str, ...]:
     """Return where copies of the content are left, in words."""
     run = Run.objects.filter(pk=run_id).first() or Run()  # of an archived one, only metadata is in the database
     above = {
-        "its input and result, in the run that started it": run.parent,
-        "the state that it began with, in the run before it": run.came_from,
-        "what it repeated, in the run that it was copied from": run.forked_from,
+        "its input and result, in its parent run": run.parent,
+        "its first state, in the run that it continues": run.came_from,
+        "the repeated steps, in the run that it was forked from": run.forked_from,
     }
     ids = [each for each in above.values() if each is not None]
     alive = set(Run.objects.filter(pk__in=ids, erased_at__isnull=True).values_list("pk", flat=True))
     found = [f"{what}: {which}" for what, which in above.items() if which in alive]
-    return (*found, "metadata: tags, business key, search attributes, times, amounts and names of who acted")
+    return (*found, "metadata: tags, business key, search attributes, times, amounts and names of actors")
 
 
 # --- one run ----------------------------------------------------------------------------------------------------------
@@ -230,8 +230,8 @@ def _must_be_erasable(run_id: UUID) -> None:
         raise NotErasable(f"Run {run_id} was erased already.", run_id=str(run_id))
     if not RunKey.objects.filter(run_id=run_id).exists():
         raise NotErasable(
-            f"Run {run_id} can't be erased: it has no key. It was started while encryption was off, or its key is gone "
-            f"without an erasure. `manage.py ledger verify {run_id}` tells which.",
+            f"Run {run_id} can't be erased: it has no key. It was started while encryption was off, or its key was "
+            f"lost without an erasure. `manage.py ledger verify {run_id}` shows which.",
             run_id=str(run_id),
         )
 

@@ -80,7 +80,7 @@ def _why_kept(row: ListedRun, erased: Mapping[UUID, object]) -> str:
     if row.run_id in erased:
         return "erased"
     if row.deleted_at is not None:
-        return "nothing is left of its content"
+        return "its content is already gone"
     if row.archived_at is None and row.state not in ENDED:
         return "it has not ended"
     return features.removal_refusal(row.run_id) or ""

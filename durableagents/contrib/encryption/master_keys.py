@@ -68,8 +68,7 @@ def find(key_id: str) -> MasterKey:
         except KeyUnavailable as error:
             problem = problem or error
     raise problem or KeyUnavailable(
-        f"master key {key_id} is in none of the sources of DURABLEAGENTS_ENCRYPTION_KEYS: "
-        "add the source that has it at the end, and restart"
+        f"master key {key_id} is missing from DURABLEAGENTS_ENCRYPTION_KEYS: add its source at the end, and restart"
     )
 
 
@@ -106,7 +105,7 @@ def _read(source: str) -> MasterKey:
     if read is None or bool(where) is (kind == "master"):
         # Not repeated: it may be a key.
         raise KeyUnavailable(
-            "DURABLEAGENTS_ENCRYPTION_KEYS: an entry is no key source; write master, file:PATH, env:NAME, "
+            "DURABLEAGENTS_ENCRYPTION_KEYS: an entry is not a key source; write master, file:PATH, env:NAME, "
             "command:COMMAND or https://HOST/PATH#wrapped=FILE, or none alone"
         )
     try:
@@ -175,9 +174,9 @@ def _of_service(source: str, _: str) -> bytes:
     except ValueError:
         host = None
     if not host or named.keys() - {"token"} != {"wrapped"}:
-        raise _problem(source, "names no file of the wrapped key: write https://HOST/PATH#wrapped=FILE&token=FILE")
+        raise _problem(source, "names no file with the wrapped key: write https://HOST/PATH#wrapped=FILE&token=FILE")
     if url.startswith("http:") and host not in _THIS_HOST:
-        raise _problem(source, "would send the key in the clear: only this host may be asked by http")
+        raise _problem(source, "would send the key in the clear: http is allowed only to this host")
     headers = {"Content-Type": "application/json"}
     if "token" in named:
         headers["Authorization"] = f"Bearer {_of_path(source, Path(named['token'])).strip().decode('ascii', 'replace')}"

@@ -29,12 +29,12 @@ class Erasure(models.Model):
 
     n = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField(unique=True)
-    seq = models.BigIntegerField(help_text="The event that says so.")
+    seq = models.BigIntegerField(help_text="The event that recorded it.")
     by = models.TextField()
     role = models.TextField()
     reason = models.TextField()
     at = models.DateTimeField()
-    tx = models.BigIntegerField(help_text="The transaction, in which alone blanked rows get new codes.")
+    tx = models.BigIntegerField(help_text="The only transaction in which blanked rows get new codes.")
 
     class Meta:
         triggers = append_only()

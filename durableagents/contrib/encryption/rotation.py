@@ -75,7 +75,7 @@ def begin(*, is_known: bool = False) -> Progress:
     if not is_known and master.id not in before:
         raise Forbidden(
             f"No run was started under master key {master.id} yet. Restart web and workers with it first: a process "
-            "that lacks it could read nothing any more. If all of them have it, say so with --known."
+            "without it could no longer read anything. If all of them have it, confirm it with --known."
         )
     return Progress(sum(before.values()) - before.get(master.id, 0))
 

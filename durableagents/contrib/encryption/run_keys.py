@@ -55,7 +55,7 @@ _CONTEXT = b"durableagents/key of a run/1"
 
 
 class KeyDamaged(RecordDamaged, ValueError):
-    """A run's key is gone, was changed, or is another run's: its payloads can't be read, and nothing is written."""
+    """A run's key is missing, changed or another run's: its payloads can't be read, and nothing is written."""
 
     def __init__(self, run_id: UUID) -> None:
         super().__init__(run_id, "the key of its payloads")
@@ -143,7 +143,7 @@ class RunKeys:
         try:
             return self._needed(run_id).aead.decrypt(encrypted[:NONCE], encrypted[NONCE:], header)
         except InvalidTag:
-            raise ValueError("encrypted payload was changed, or is another run's") from None
+            raise ValueError("encrypted payload was changed, or belongs to another run") from None
 
     def decrypt_head(self, run_id: UUID, encrypted: bytes | memoryview) -> bytes:
         # GCM encrypts in counter mode from the second block of its counter on.
@@ -188,7 +188,7 @@ class RunKeys:
                     key = self._learned(*row)
                 else:  # a source may take seconds
                     key = await asyncio.to_thread(self._learned, *row)
-                self._keep(row[0], key)  # also that there is none: an event loop can't look again
+                self._keep(row[0], key)  # also a missing key: an event loop can't look again
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 

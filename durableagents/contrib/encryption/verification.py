@@ -34,7 +34,7 @@ class Erased:
         row, run = self.journal.row(Erasure), self.journal.row(Run)
         if self.line is None or self.event is None:
             if row is not None or (run is not None and run.erased_at is not None):
-                yield "it is marked as erased, and no event says who erased it"
+                yield "it is marked as erased, but no event records the erasure"
             return
         what, at = f"event {self.line.seq}, ContentErased,", self.line.at
         if self.last != self.line.seq:
@@ -45,9 +45,9 @@ class Erased:
             told = {"seq": self.line.seq, "by": self.event.by, "role": self.event.role, "reason": self.event.reason}
             yield from compared("the erasure register", row, told | {"at": at})
         if run is not None and run.erased_at != at:
-            yield f"{what} is not what the run's row says"
+            yield f"{what} differs from the run's row"
         if RunKey.objects.filter(run_id=self.journal.run_id).exists():
-            yield f"{what} says that the run's key was destroyed, and it is there: it was put back"
+            yield f"{what} says that the run's key was destroyed, but it exists: it was put back"
         yield from self._rows_of_people()
         if not _has_act(self.journal.run_id, self.line, self.event):
             yield f"{what} has no record of the act"
@@ -76,7 +76,7 @@ def every_erasure() -> Listed | None:
     found = set(map(str, Erasure.objects.values_list("run_id", flat=True)))
     acts = ActRecord.objects.filter(action="erase", n__gt=0)
     problems = [
-        f"act record {act.id} erased run {run_id}, and the erasure register has no entry for it"
+        f"act record {act.id} erased run {run_id}, but the erasure register has no entry for it"
         for act in acts
         for run_id in _runs(act)
         if run_id not in found

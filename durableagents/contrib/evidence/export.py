@@ -84,11 +84,11 @@ def export(run_ids: Sequence[UUID], file: BinaryIO, *, by: Actor, choice: Choice
     """Write the bundle of these runs to an empty, seekable file. Raises NotFound, InvalidInput, CannotSign,
     CannotWrite, Busy, ContentUnavailable."""
     if not run_ids:
-        raise InvalidInput("No run is to be exported.", errors=[])
+        raise InvalidInput("No run was named.", errors=[])
     if len(run_ids) > MAX_RUNS:
-        raise InvalidInput(f"A bundle has at most {MAX_RUNS} runs; {len(run_ids)} were asked for.", errors=[])
+        raise InvalidInput(f"A bundle has at most {MAX_RUNS} runs; {len(run_ids)} were requested.", errors=[])
     if not _PLACES.acquire(timeout=_WAITS_SECONDS):
-        raise Busy("Other bundles are being made")
+        raise Busy("Other bundles are being written")
     try:
         _seal(run_ids)
         with Archive(file) as archive:
@@ -102,7 +102,7 @@ def export(run_ids: Sequence[UUID], file: BinaryIO, *, by: Actor, choice: Choice
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
-        raise CannotWrite("There is no room for it on the disk. Nothing was exported.") from None
+        raise CannotWrite("There is not enough space on the disk. Nothing was exported.") from None
     except (SealKeyProblem, SealsDamaged) as error:
         raise CannotSign(f"{error}"[:1].upper() + f"{error}"[1:] + ". Nothing was exported.") from None
     finally:

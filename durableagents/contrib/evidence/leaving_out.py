@@ -50,7 +50,7 @@ class Choice:
             Redaction(self.paths)
         except ValueError as error:
             what = {"field": "redact", "problem": str(error), "fix": "give names of fields, such as customer.name"}
-            raise InvalidInput("What is to be left out can't be read.", errors=[what]) from None
+            raise InvalidInput("The list of fields to leave out is invalid.", errors=[what]) from None
 
     @property
     def is_any(self) -> bool:
@@ -66,19 +66,19 @@ def paths_in(text: str) -> list[str]:
     """Return the fields of a comma-separated list. Raises InvalidInput if it names none: nothing would be left out."""
     paths = [each.strip() for each in text.replace("\n", ",").split(",") if each.strip()]
     if not paths:
-        what = {"field": "redact", "problem": f"{text[:80]!r} names no field", "fix": "name fields, or leave it away"}
-        raise InvalidInput("What is to be left out can't be read.", errors=[what])
+        what = {"field": "redact", "problem": f"{text[:80]!r} names no field", "fix": "name fields, or leave it out"}
+        raise InvalidInput("The list of fields to leave out is invalid.", errors=[what])
     return paths
 
 
 def check_matched(unmatched: Iterable[str]) -> None:
     """Raises InvalidInput for fields that no exported run has: the person who named them expects them left out."""
     errors = [
-        {"field": "redact", "problem": f"{path!r} matches no field", "fix": "correct the name, or leave it away"}
+        {"field": "redact", "problem": f"{path!r} matches no field", "fix": "correct the name, or leave it out"}
         for path in unmatched
     ]
     if errors:
-        raise InvalidInput("Nothing was exported: no run has all fields that are to be left out.", errors=errors)
+        raise InvalidInput("Nothing was exported: no run has all the fields to leave out.", errors=errors)
 
 
 def derive_export_key(run_id: UUID) -> bytes:

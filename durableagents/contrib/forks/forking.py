@@ -169,7 +169,7 @@ def create(
 ) -> Run:
     """Create the new run and write the event of the fork to both journals, in the origin's transaction."""
     if (size := len(pack(forked.payload, None) or b"")) > MAX_BYTES:
-        problem = f"what the run did after that point takes {size} bytes, more than {MAX_BYTES}"
+        problem = f"the run's effects after that point take {size} bytes, more than {MAX_BYTES}"
         raise refusal("visit", problem, "choose a later visit")
     origin = act.run
     plan = Plan(business_key=key) if key else None

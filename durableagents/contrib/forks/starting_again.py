@@ -65,7 +65,7 @@ def attest_repeat(run: Run, asked: e.WaitOpened, given: Any, now: datetime) -> s
     try:
         told = forked_of(run.pk)
     except JournalBroken as broken:
-        raise RecordDamaged(run.pk, f"a journal that can be trusted ({broken})") from broken
+        raise RecordDamaged(run.pk, f"an intact journal ({broken})") from broken
     effects = [] if told is None else [x for x in Fork(told).effects if _is_meant(run, asked, x)]
     try:
         words = [
@@ -300,7 +300,7 @@ def _apply_audit(
         run = verdict.run or (next(iter(runs)) if len(runs) == 1 else "")
         place = run, verdict.slot, verdict.attempt
         if place not in places:
-            errors.append(_error("is no effect of this run", "see GET …/start-again", *place))
+            errors.append(_error("is not an effect of this run", "see GET …/start-again", *place))
         elif place in said:
             errors.append(_error("is decided twice", "say it once", *place))
         said[place] = verdict

@@ -38,11 +38,11 @@ class Halt(Coded):
     kind = models.TextField(choices=Kind.choices)
     scope = models.TextField(choices=Scope.choices)
     key = models.TextField(blank=True)
-    refuses = models.BooleanField(help_text="New starts are refused, and not only kept waiting.")
+    refuses = models.BooleanField(help_text="New starts are refused instead of kept waiting.")
     stage = models.TextField(choices=Stage.choices)
-    share = models.IntegerField(help_text="How many of 10,000 runs it lets through.")
-    agents = ArrayField(models.TextField(), help_text="Whose runs it lets through.")
-    tags = ArrayField(models.TextField(), help_text="Runs with one of these it lets through.")
+    share = models.IntegerField(help_text="Number of runs in 10,000 that it lets through.")
+    agents = ArrayField(models.TextField(), help_text="Agents whose runs it lets through.")
+    tags = ArrayField(models.TextField(), help_text="Tags whose runs it lets through.")
     by = models.TextField()
     why = models.TextField()
     at = models.DateTimeField()
@@ -65,7 +65,7 @@ class HaltNow(models.Model):
     """A halt in force, by the last row of its record. Only the record's trigger writes it."""
 
     halt = models.UUIDField(primary_key=True)
-    id = models.BigIntegerField(help_text="The row of the record.")
+    id = models.BigIntegerField(help_text="The row of its record.")
     n = models.IntegerField()
     kind = models.TextField()
     scope = models.TextField()
@@ -87,11 +87,11 @@ class HaltSeen(models.Model):
     """A worker's confirmation of a row of the record: it begins nothing in the scope, and lists what is in progress."""
 
     pk = models.CompositePrimaryKey("line", "worker")
-    line = models.BigIntegerField(help_text="The row of the record.")
+    line = models.BigIntegerField(help_text="The row of its record.")
     worker = models.UUIDField()
     seen_at = models.DateTimeField()
-    confirmed_at = models.DateTimeField(null=True, help_text="Its runs stand still but for calls in flight.")
-    running = models.IntegerField(help_text="Runs in its scope that have not come to their next step.")
+    confirmed_at = models.DateTimeField(null=True, help_text="Its runs have stopped, except for calls in flight.")
+    running = models.IntegerField(help_text="Runs in its scope that have not reached their next step.")
     calls = models.JSONField(help_text="Calls in flight: run, slot, what, since, timeout.")
     told_at = models.DateTimeField()
 
@@ -117,9 +117,9 @@ class Held(models.Model):
 class Stood(models.Model):
     """The moment up to which halted time is already included in a deadline of a wait or of the run."""
 
-    id = models.UUIDField(primary_key=True, help_text="The wait's, or the run's.")
+    id = models.UUIDField(primary_key=True, help_text="Id of the wait or of the run.")
     run_id = models.UUIDField()
-    at = models.DateTimeField(help_text="When it was counted: what comes after was put off by way of precaution.")
+    at = models.DateTimeField(help_text="Time when it was counted; later rows were deferred as a precaution.")
     until = models.DateTimeField()
 
     class Meta:

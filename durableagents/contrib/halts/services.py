@@ -250,8 +250,8 @@ def _last_revision(halt: UUID, revision: int | None) -> Halt:
     last = find(halt)
     if last.lock is not None and bytes(last.lock) != lock_of(last.halt, last.n):
         raise HaltNotAuthentic(
-            f"Row {last.n} of halt {halt} was written with another key, or past the application. It holds all the "
-            "same; only the database's owner can remove it."
+            f"Row {last.n} of halt {halt} was written with another key, or outside the application. It is in force "
+            "all the same; only the database's owner can remove it."
         )
     if last.stage == Halt.Stage.LIFTED:
         raise HaltMoved(f"The halt was already lifted by {last.by}.")
@@ -315,7 +315,7 @@ def _problems_in(body: HaltBody) -> list[dict[str, str]]:
     wrong: list[tuple[str, str, str]] = []
     if body.scope not in SCOPES_OF[body.kind]:
         fix = f"one of {', '.join(sorted(SCOPES_OF[body.kind]))}"
-        wrong.append(("scope", f"is none that a {body.kind} can have", fix))
+        wrong.append(("scope", f"is not allowed for a {body.kind}", fix))
     if body.scope == Halt.Scope.ALL:
         if body.key:
             wrong.append(("key", "must be empty for the whole installation", "leave it empty"))
@@ -326,9 +326,9 @@ def _problems_in(body: HaltBody) -> list[dict[str, str]]:
     elif body.key != body.key.strip() or any(c == "\n" or is_hidden(c) for c in body.key):
         wrong.append(("key", "holds invisible characters, or spaces around it", "plain text"))
     elif body.scope == Halt.Scope.VERSION and "@" not in body.key:
-        wrong.append(("key", "is no version", "such as vendor-onboard@1.0.0"))
+        wrong.append(("key", "is not a version", "such as vendor-onboard@1.0.0"))
     elif body.scope == Halt.Scope.AGENT and "@" in body.key:
         wrong.append(("key", "is a version", "the agent's name, or the scope version"))
     if body.refuse and body.kind != Halt.Kind.STARTS:
-        wrong.append(("refuse", "is for new starts only", "leave it out"))
+        wrong.append(("refuse", "requires kind starts", "leave it out"))
     return [{"field": field, "problem": problem, "fix": fix} for field, problem, fix in wrong]

@@ -27,7 +27,7 @@ def check_halts() -> Listed | None:
     said = [(act, act.after.get("n")) for act in about if isinstance(act.after, dict)]
     acts = {(act.subject, n): act for act, n in said if n is None or isinstance(n, int)}
     problems = [problem for halt, some in rows.items() for problem in _of(halt, some, now.get(halt), acts)]
-    problems += [f"halt {halt} holds, and is on no record" for halt in now if halt not in rows]
+    problems += [f"halt {halt} is in force, but has no record" for halt in now if halt not in rows]
     return Listed("halts", sum(map(len, rows.values())), "", problems)
 
 
@@ -42,23 +42,23 @@ def _of(
         if not row.is_authentic:
             yield f"{what} was not written by this installation"
         if before is not None and not _opens(before, row):
-            yield f"{what} does not follow on the one before"
+            yield f"{what} does not follow the one before"
         act = acts.get((subject_of(halt), row.n))
         if act is None or act.after != halt_values(row) or act.by != row.by or act.justification != row.why:
-            yield f"{what} has no act that says so"
+            yield f"{what} has no recorded act"
         before = row
     last = rows[-1]
     if last.stage == Halt.Stage.LIFTED:
         if now is not None:
-            yield f"halt {halt} is lifted, and holds"
+            yield f"halt {halt} is lifted, but in force"
     elif now is None:
-        yield f"halt {halt} is not lifted, and does not hold"
+        yield f"halt {halt} is not lifted, but not in force"
     elif (
         any(getattr(now, name) != getattr(last, name) for name in _SAME)
         or now.is_staged != (last.stage == Halt.Stage.STAGED)
         or (now.by, now.why, now.since) != (rows[0].by, rows[0].why, rows[0].at)
     ):
-        yield f"halt {halt} holds otherwise than its record says"
+        yield f"halt {halt} differs from its record"
 
 
 def _opens(before: Halt, row: Halt) -> bool:

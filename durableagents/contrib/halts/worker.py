@@ -72,7 +72,7 @@ class KnownHalts(Halts):
         return any(known.is_about(key) for known in self._known)
 
     async def is_halted(self, run_id: str, key: str) -> bool:
-        return await patiently(lambda: self._is_halted(run_id, key), f"run {run_id}, asking whether {key} is halted")
+        return await patiently(lambda: self._is_halted(run_id, key), f"run {run_id}, reading whether {key} is halted")
 
     async def _is_halted(self, run_id: str, key: str) -> bool:
         assert self._pool is not None

@@ -88,7 +88,7 @@ class Charges:
                 elif (
                     not is_charged and amount and self._was_on(budget, begun.at) and covers(budget, run, begun.provider)
                 ):
-                    yield f"{_charge(key)}: it took {amount} from shared budget {budget.pk}, which has no charge of it"
+                    yield f"{_charge(key)}: it took {amount} from shared budget {budget.pk}, which has no charge for it"
 
     def _was_on(self, budget: SharedBudget, at: datetime) -> bool:
         return budget.made_at + LATE <= at and (budget.off_at is None or at < budget.off_at)

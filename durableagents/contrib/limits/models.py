@@ -23,14 +23,14 @@ class Limit(models.Model):
     # The bucket.
     tokens = models.FloatField(default=0.0, db_default=0.0)
     filled_at = models.DateTimeField(null=True)
-    held_until = models.DateTimeField(null=True, help_text="Upstream asked for a pause until then.")
-    parked_until = models.DateTimeField(null=True, help_text="When the last parked call comes back.")
+    held_until = models.DateTimeField(null=True, help_text="Time until which the upstream system asked for a pause.")
+    parked_until = models.DateTimeField(null=True, help_text="Time when the last parked call is due.")
     # The circuit breaker.
     breaker = models.TextField(choices=Breaker.choices, default=Breaker.CLOSED, db_default=Breaker.CLOSED)
     is_by_hand = models.BooleanField(default=False, db_default=False)
     opened_at = models.DateTimeField(null=True)
     rest_until = models.DateTimeField(
-        null=True, help_text="From then on one try at a time tests upstream; null: none does."
+        null=True, help_text="Time from which single attempts test the upstream system; null: none."
     )
     openings = models.IntegerField(default=0, db_default=0)
     window_at = models.DateTimeField(null=True)
@@ -148,8 +148,8 @@ class BudgetMeter(models.Model):
     reserved = models.BigIntegerField(default=0)
     is_on = models.BooleanField(default=True)
     warned_at = models.DateTimeField(null=True)
-    gate_at = models.DateTimeField(null=True, help_text="Since then calls wait, and new ones wait behind them.")
-    promised = models.BigIntegerField(default=0, help_text="Admitted a moment ago, and perhaps not begun yet.")
+    gate_at = models.DateTimeField(null=True, help_text="Time since which calls wait; new ones are queued behind them.")
+    promised = models.BigIntegerField(default=0, help_text="Admitted a moment ago, so the call may not have begun.")
     promised_at = models.DateTimeField(null=True)
     is_untold = models.BooleanField(default=False, help_text="A notice has not been logged yet.")
 

@@ -274,7 +274,7 @@ def _wrong_zone(zone: str) -> list[dict[str, str]]:
     """Check that both this process and the database know the time zone."""
     fix = "such as UTC or Europe/Berlin"
     if zone not in zones():
-        return [{"field": "zone", "problem": f"{zone[:60]!r} is no time zone", "fix": fix}]
+        return [{"field": "zone", "problem": f"{zone[:60]!r} is not a time zone", "fix": fix}]
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT runs_pool_period('day', %s, clock_timestamp())", [zone])

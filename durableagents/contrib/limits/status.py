@@ -12,7 +12,7 @@ _HELD = {
     "rate": "its call rate limit is reached",
     "at_once": "its limit of concurrent calls is reached",
     "asked": "the system asked to be called later",
-    "changed": "its limit was changed outside the application, and an administrator has to confirm it",
+    "changed": "its limit was changed outside the application; an administrator has to confirm it",
 }
 
 

@@ -74,9 +74,9 @@ COUNTED = (
     _histogram("run_seconds", "Time from a run's creation to its end.", LONG, "agent", "state"),
     _histogram("wait_seconds", "Time from the opening of a wait to its resolution.", LONG, "kind", "queue"),
     _counter("recoveries", "Runs taken from a lost worker.", "cause"),
-    _counter("recoveries_settled", "Recoveries by what came of them.", "cause", "outcome"),
+    _counter("recoveries_settled", "Recoveries by result.", "cause", "outcome"),
     _histogram(
-        "recovery_seconds", "Time from a lost worker's last sign of life to the run's next step.", RECOVERIES, "cause"
+        "recovery_seconds", "Time from a lost worker's last heartbeat to the run's next step.", RECOVERIES, "cause"
     ),
     _counter("effects", "Calls whose effect was committed to the ledger.", "tool"),
     _counter("calls_repeated", "Calls sent again under the same key after their answer was lost."),
@@ -88,26 +88,26 @@ COUNTED = (
     _counter("cost_usd", "Cost of model requests with a known price, in US dollars.", "agent", "model"),
     _counter("unpriced_requests", "Model requests without a known price.", "model"),
     _histogram("commit_seconds", "Time of a worker's journal writes, with the wait for a place in a batch.", COMMITS),
-    _counter("commit_failures", "Journal writes that the database did not take.", "reason"),
+    _counter("commit_failures", "Journal writes that the database refused.", "reason"),
 )
 CURRENT = (
     _gauge("runs", "Runs by state.", "state", "agent"),
     _gauge("waits", "Open waits.", "kind", "queue"),
     _gauge("wait_oldest_seconds", "Age of the oldest open wait.", "kind", "queue"),
     _gauge("waits_overdue", "Open waits past their deadline.", "kind"),
-    _gauge("ready_runs", "Runs that could go on and have no worker."),
-    _gauge("ready_oldest_seconds", "How long the first of these has been ready."),
+    _gauge("ready_runs", "Runs that are ready and have no worker."),
+    _gauge("ready_oldest_seconds", "Time for which the first of these has been ready."),
     _gauge("unserved_versions", "Agent versions with ready runs that no worker has loaded."),
     _gauge("recoveries_open", "Recovered runs that have not taken their next step yet."),
-    _gauge("recovery_oldest_seconds", "How long the first of these has stood still."),
+    _gauge("recovery_oldest_seconds", "Time for which the first of these has been waiting."),
 )
 LIVE = (
-    _gauge("workers", "Workers with a recent sign of life."),
-    _gauge("slots", "Runs that these workers can drive at once."),
-    _gauge("slots_used", "Runs that these workers are driving."),
+    _gauge("workers", "Workers with a recent heartbeat."),
+    _gauge("slots", "Runs that these workers can execute at once."),
+    _gauge("slots_used", "Runs that these workers are executing."),
     _gauge("sweep_age_seconds", "Age of the last housekeeping sweep."),
     _gauge("metrics_age_seconds", "Age of the figures that workers collect; runs that have ended may be older."),
-    _gauge("metrics_backlog", "Facts that are recorded and not counted yet."),
+    _gauge("metrics_backlog", "Facts that are recorded but not counted yet."),
     _gauge("metrics_source_up", "Whether an app could read its metrics.", "source"),
 )
 FAMILIES: Mapping[str, Family] = {each.name: each for each in (*COUNTED, *CURRENT, *LIVE)}

@@ -19,9 +19,9 @@ class Fact(models.Model):
     kind = models.TextField(choices=Kind.choices)
     run_id = models.UUIDField()
     seq = models.BigIntegerField(null=True, help_text="The event.")
-    name = models.TextField(blank=True, default="", help_text="The event's kind, or the wait's.")
+    name = models.TextField(blank=True, default="", help_text="Kind of the event or of the wait.")
     queue = models.TextField(blank=True, default="", help_text="The queue or role that was asked.")
-    seconds = models.FloatField(null=True, help_text="How long the wait took.")
+    seconds = models.FloatField(null=True, help_text="Duration of the wait.")
 
     class Meta:
         indexes = [models.Index(fields=["kind", "id"], name="metrics_fact_by_kind")]
@@ -43,10 +43,10 @@ class Snapshot(models.Model):
     id = models.SmallIntegerField(primary_key=True)
     at = models.DateTimeField()
     samples = models.JSONField(help_text="Name, values of labels, and value.")
-    ended = models.JSONField(default=list, help_text="The same of runs that have ended, which are counted less often.")
+    ended = models.JSONField(default=list, help_text="The same for runs that have ended, which are counted less often.")
     ended_at = models.DateTimeField(null=True)
-    seconds = models.FloatField(default=0.0, help_text="How long taking stock took.")
-    ended_seconds = models.FloatField(default=0.0, help_text="How long counting them took.")
+    seconds = models.FloatField(default=0.0, help_text="Duration of the inventory.")
+    ended_seconds = models.FloatField(default=0.0, help_text="Duration of the count.")
     # Ledger entries up to `entry` are in the counters. All writers that were active as `next_entry` was read had
     # transaction ids below `next_xid`: once these are over, the entries up to `next_entry` are complete.
     entry = models.BigIntegerField(default=0)

@@ -146,26 +146,26 @@ def _address_next() -> bool:
         if is_transient(error):
             raise
         log.exception("notice %s (%s): nobody can be told of it", notice.pk, notice.fact)
-        _close(notice, Notice.State.OVER, f"it can't be told: {first_line(error)}"[:500])
+        _close(notice, Notice.State.OVER, f"it can't be composed: {first_line(error)}"[:500])
     return True
 
 
 def _address(notice: Notice, now: datetime) -> None:
     if notice.kind not in KINDS:
-        return _close(notice, Notice.State.OVER, "this version of the application knows no such kind")
+        return _close(notice, Notice.State.OVER, "this version of the application does not know its kind")
     subject = read_subject(notice)
     if reason := subject.obsolete_reason:
         return _close(notice, Notice.State.OVER, reason)
     if notice.kind == "due_soon":
         if _has_newer_deadline(subject):
-            why = "its deadline is another since: that this one is near is told by itself"
+            why = "its deadline has changed; the new one has a notification of its own"
             return _close(notice, Notice.State.OVER, why)
         if (later := _not_near_yet(subject, now)) is not None:
             notice.due_at = later
             return notice.save(update_fields=["due_at"])
     deliveries = [*_to_people(subject, now), *_to_channels(subject, now)]
     Delivery.objects.bulk_create(deliveries, ignore_conflicts=True)
-    _close(notice, Notice.State.ADDRESSED, "" if deliveries else "nobody is told of it")
+    _close(notice, Notice.State.ADDRESSED, "" if deliveries else "it has no recipients")
     if notice.kind in ("opened", "escalated"):
         _plan_deadline_notice(subject)
     return None

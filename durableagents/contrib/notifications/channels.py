@@ -31,7 +31,7 @@ Name = Annotated[str, Field(max_length=200)]
 Address = Annotated[str, Field(max_length=2000)]
 KindNames = Annotated[list[KindName], Field(max_length=40)]
 MAX_CHANNELS = 50
-_ACT = "say where messages go"
+_ACT = "give an address"
 _MAILBOX = re.compile(r"[^\s@<>,;:\"\x00-\x20\x7f-\uffff]{1,64}@[A-Za-z0-9.-]{1,190}")
 
 
@@ -119,7 +119,7 @@ def add(body: ChannelBody, *, by: Actor) -> Channel:
     with transaction.atomic():
         by, why, queue = as_admin(by, _ACT), justified("channel", body.justification), _queue(body.queue)
         if Channel.objects.filter(ended_at__isnull=True).count() >= MAX_CHANNELS:
-            raise wrong("name", f"would be one more than {MAX_CHANNELS} channels", "end one first")
+            raise wrong("name", f"would exceed the limit of {MAX_CHANNELS} channels", "end one first")
         now = database_now()
         row = Channel(queue=queue, form=body.form, name=body.name, made_at=now, address=address, shown=shown)
         row.kinds = _kinds(queue, body.kinds)
@@ -138,7 +138,7 @@ def change(channel_id: int, body: ChannelChangeBody, *, seen: str | None = None,
             raise Moved(f"The channel {row.name}", row.set_by)
         before = snapshot(row)
         if given is None and body.kinds is None and row.is_authentic:
-            raise Unchanged("kinds", "name what is to be changed")
+            raise Unchanged("kinds", "name a field to change")
         if given is not None:
             row.address, row.shown = given
         if body.kinds is not None:
@@ -151,7 +151,7 @@ def _queue(name: str) -> Queue | None:
         return None
     queue = Queue.objects.select_for_update().filter(name=name).exclude(state=Queue.State.REMOVED).first()
     if queue is None:
-        raise wrong("queue", "does not exist", "a queue's name, or none for what operators are told")
+        raise wrong("queue", "does not exist", "the name of a queue, or empty for notifications to operators")
     return queue
 
 
@@ -230,14 +230,14 @@ def _address(form: str, address: str) -> tuple[str, str]:
         if not _MAILBOX.fullmatch(address):
             raise wrong("address", "is not an e-mail address", "one such as finance@example.org")
         return address, address
-    return http.store_address(address, field="address", hint="the https address that the chat gave you")
+    return http.store_address(address, field="address", hint="the https address of the chat's incoming webhook")
 
 
 def _kinds(queue: Queue | None, kinds: list[str]) -> list[str]:
     allowed = OF_OPERATORS if queue is None else OF_QUEUES
     if not kinds or set(kinds) - set(allowed):
         stray = sorted(set(kinds) - set(allowed))
-        problem = f"names {stray[0][:40]}" if stray else "names nothing that it is told of"
+        problem = f"names {stray[0][:40]}" if stray else "names no kind of notification"
         raise wrong("kinds", problem, f"some of {', '.join(allowed)}")
     return [kind for kind in allowed if kind in kinds]
 
@@ -247,7 +247,7 @@ def replay(delivery_id: int, *, by: Actor, justification: str) -> DeliveryRow:
     """Send a delivery again as a new message, under current rights and state. Raises NotFound, NotReplayable,
     Forbidden, JustificationRequired."""
     if by.role != OPERATOR:
-        by = as_admin(by, "have a message sent again, who is no operator")
+        by = as_admin(by, "send a message again without being an operator")
     why = justified("notice_replay", justification)
     row = Delivery.objects.select_for_update().filter(pk=delivery_id).first()
     if row is None:

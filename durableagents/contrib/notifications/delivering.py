@@ -155,7 +155,7 @@ def _try(message: Message) -> Outcome | None:
         if is_transient(error):
             raise  # the record says that it may have been sent; it is tried again
         log.exception("message %s: it can't be sent", message.id)
-        outcome = Outcome("failed", f"it can't be made: {first_line(error)}"[:300])
+        outcome = Outcome("failed", f"it can't be composed: {first_line(error)}"[:300])
     hit("NP2", message.first.by)
     if outcome is not None:
         _record(message, outcome)
@@ -174,7 +174,7 @@ def _still_wanted(message: Message) -> list[texts.Text]:
             if is_transient(error) or isinstance(error, OSError):
                 raise  # not the row's fault
             log.exception("delivery %s: it can't be told", each.pk)
-            _end(message, [each], Delivery.State.DEAD, f"it can't be told: {first_line(error)}"[:300])
+            _end(message, [each], Delivery.State.DEAD, f"it can't be composed: {first_line(error)}"[:300])
             continue
         if isinstance(found, str):
             _end(message, [each], Delivery.State.NEEDLESS, found)
@@ -184,21 +184,21 @@ def _still_wanted(message: Message) -> list[texts.Text]:
 
 
 def text_or_reason(each: Delivery, user: User | None, row: Preference) -> texts.Text | str:
-    """Return the text of a delivery, or why it is not sent any more, by its recipient's rights and settings now."""
+    """Return the text of a delivery, or why it is no longer sent, by its recipient's rights and settings now."""
     kind, channel, device = each.notice.kind, each.channel, each.device
     if kind not in KINDS:
-        return "this version of the application knows no such kind"
+        return "this version of the application does not know its kind"
     subject = read_subject(each.notice)
     if reason := subject.obsolete_reason:
         return reason
     if channel is not None and not receives(channel, subject):
-        return "the channel is not told of it any more"
+        return "the channel no longer receives it"
     if channel is None and not may_receive(subject, user):
-        return "they may not do anything about it any more"
+        return "they may no longer act on it"
     if device is not None and (reason := devices.why_not(device, each.person)):
         return reason
     if each.person is not None and kind in _CHOSEN and each.by not in media_of(row, kind):
-        return "they don't want to be told of it like that any more"
+        return "they no longer want it over this medium"
     return texts.text_of(subject, row.zone)
 
 
@@ -219,7 +219,7 @@ def _send(message: Message, wanted: list[texts.Text]) -> Outcome:
     if not to:
         return Outcome("refused", "the account has no e-mail address")
     if not mail.is_set():
-        return Outcome("failed", "this installation names no mail server any more", is_down=True)
+        return Outcome("failed", "this installation no longer has a mail server", is_down=True)
     is_own = channel is None
     text, html = texts.as_text(wanted, is_own=is_own), texts.as_html(wanted, is_own=is_own)
     return mail.send(to, texts.mail_subject(wanted), text, html=html, message=message.id)
@@ -301,7 +301,7 @@ def take_for_page(user: User) -> list[dict[str, str]]:
             if is_transient(error):
                 raise
             log.exception("delivery %s: it can't be shown", each.pk)
-            found = f"it can't be told: {first_line(error)}"[:500]
+            found = f"it can't be composed: {first_line(error)}"[:500]
         if not isinstance(found, str) and now - each.due_at > MAX_AGE:
             found = "no page was open to show it"
         if isinstance(found, str):

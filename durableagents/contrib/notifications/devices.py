@@ -68,7 +68,7 @@ def subscribe(body: DeviceBody, name: str, *, by: Actor) -> tuple[Device, str]:
     for before in Device.objects.select_for_update().filter(digest=digest, ended_at__isnull=True):
         _end(before, "it was set up again")
     if Device.objects.filter(person=by.person, ended_at__isnull=True).count() >= MAX_DEVICES:
-        raise wrong("endpoint", f"would be one more than {MAX_DEVICES} devices", "remove one first")
+        raise wrong("endpoint", f"would exceed the limit of {MAX_DEVICES} devices", "remove one first")
     row = Device(
         person=by.person,
         name=name,
@@ -91,13 +91,13 @@ def _service(body: DeviceBody) -> str:
     try:
         parts = http.parse_url(body.endpoint)
         if parts.scheme != "https":
-            raise http.AddressRefused("is no https address")
+            raise http.AddressRefused("is not an https address")
     except http.AddressRefused as problem:
-        raise wrong("endpoint", str(problem), "what the browser's push service gives") from None
+        raise wrong("endpoint", str(problem), "the address from the browser's push service") from None
     try:
         web_push.SubscriptionKeys.parse(body.p256dh, body.auth)
     except ValueError:
-        raise wrong("p256dh", "and auth are no keys of a subscription", "as the browser gives them") from None
+        raise wrong("p256dh", "and auth are not the keys of a subscription", "the values from the browser") from None
     return parts.hostname or ""
 
 
@@ -116,7 +116,7 @@ def remove(device_id: int, *, by: Actor) -> None:
     row = rows.first()
     if row is None:
         raise NotFound("device", device_id)
-    _end(row, "it was taken away")
+    _end(row, "it was removed")
     acted("device_end", by=by, subject=f"user:{by.name}", before={"name": row.name, "service": row.service})
 
 
@@ -191,10 +191,10 @@ def panel(request: HttpRequest) -> tuple[str, dict[str, Any]]:
 def why_not(row: Device, person: int | None) -> str:
     """Return why a device gets nothing for this person; empty if it does."""
     if row.ended_at is not None:
-        return f"the device is told nothing more: {row.why}"
+        return f"the device receives nothing more: {row.why}"
     if row.person != person:
-        return "the device is someone else's"
-    return "" if row.is_authentic else "none of our processes wrote the device"
+        return "the device belongs to someone else"
+    return "" if row.is_authentic else "the device was not written by this installation"
 
 
 def send(row: Device, payload: dict[str, str], *, message: UUID) -> Outcome:
@@ -218,7 +218,7 @@ def send(row: Device, payload: dict[str, str], *, message: UUID) -> Outcome:
         "Topic": message.hex,
     }
     if urlsplit(endpoint).scheme != "https":
-        return Outcome("refused", "its address is no https address")
+        return Outcome("refused", "its address is not an https address")
     # The device shows it once even if it is sent twice: whatever the push service makes of the topic, it uses the tag.
     text = json.dumps({**payload, "tag": message.hex}, ensure_ascii=False)
     return http.post(endpoint, web_push.encrypt(text.encode("utf-8", "replace"), keys), headers)

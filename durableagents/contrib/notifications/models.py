@@ -118,16 +118,16 @@ class Device(Coded):
 
     id = models.BigAutoField(primary_key=True)
     person = models.BigIntegerField(help_text="The account.")
-    name = models.TextField(help_text="Its browser, as that calls itself.")
+    name = models.TextField(help_text="Its browser, by its own name.")
     service = models.TextField(help_text="The host of its push service.")
     address = models.TextField(help_text="Its endpoint and keys, encrypted.")
     digest = models.BinaryField(max_length=32, help_text="Of the endpoint.")
     key = models.TextField(help_text="Public key of this installation to which it is bound.")
-    token_hash = models.BinaryField(max_length=32, help_text="Of the token that its browser keeps.")
+    token_hash = models.BinaryField(max_length=32, help_text="Digest of the token that its browser keeps.")
     made_at = models.DateTimeField()
     told_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
-    why = models.TextField(blank=True, default="", help_text="Why it has ended.")
+    why = models.TextField(blank=True, default="", help_text="Reason for its end.")
 
     class Meta:
         db_table = "approvals_device"
@@ -178,7 +178,7 @@ class Delivery(models.Model):
     channel = models.ForeignKey(Channel, null=True, on_delete=models.PROTECT, related_name="deliveries")
     device = models.ForeignKey(Device, null=True, on_delete=models.PROTECT, related_name="deliveries")
     state = models.TextField(choices=State.choices, default=State.WAITING)
-    is_grouped = models.BooleanField(default=False, help_text="Sent together with others that are due then.")
+    is_grouped = models.BooleanField(default=False, help_text="Time when it is sent together with others that are due.")
     message = models.UUIDField(null=True, help_text="Id of the message: the same for each try, and for a group.")
     due_at = models.DateTimeField()
     tries = Tries(default=list, help_text="Of each attempt: at, outcome, why, message (its id).")
@@ -222,7 +222,7 @@ class Preference(models.Model):
         DAILY = "daily"
 
     person = models.BigIntegerField(primary_key=True)
-    ways = MediaByKind(default=dict, help_text="Kind → the media by which they are told of it.")
+    ways = MediaByKind(default=dict, help_text="Media by kind of notification.")
     zone = models.TextField(default="UTC")
     quiet_from = models.TimeField(null=True)
     quiet_until = models.TimeField(null=True)

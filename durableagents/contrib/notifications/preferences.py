@@ -80,7 +80,7 @@ def save_settings(body: PreferenceBody, *, by: Actor) -> PreferenceRow:
         problem = f"names {unknown[0][:40]}, which is not a kind of notification"
         raise wrong("ways", problem, f"some of {', '.join(known)}")
     if body.zone not in zones():
-        raise wrong("zone", "is no time zone", "a name such as Europe/Berlin")
+        raise wrong("zone", "is not a time zone", "a name such as Europe/Berlin")
     if (body.quiet_from is None) != (body.quiet_until is None):
         raise wrong("quiet_until", "and quiet_from belong together", "both times, or none")
     if body.quiet_from is not None and body.quiet_from == body.quiet_until:

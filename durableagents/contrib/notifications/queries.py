@@ -122,9 +122,9 @@ def read_metrics() -> Iterator[Metric]:
             "FROM approvals_notice WHERE state = 'new' AND due_at <= statement_timestamp()"
         )
         count, oldest_seconds = cursor.fetchone()
-    yield GaugeMetricFamily("durableagents_notices_pending", "Notices that are due and not sent.", value=count)
+    yield GaugeMetricFamily("durableagents_notices_pending", "Notifications that are due but not sent.", value=count)
     yield GaugeMetricFamily(
         "durableagents_notice_oldest_seconds",
-        "How long the first of these has been due; 0 if there are none.",
+        "Time for which the first of these has been due; 0 if there are none.",
         value=oldest_seconds,
     )

@@ -85,13 +85,13 @@ class Subject:
         if notice.kind == "outcome_said" and not (
             self.proposal is not None and self.proposal.is_open and str(self.proposal.n) == notice.about
         ):
-            return "it was taken back, something else is said, or more was told since"
+            return "it was withdrawn or replaced, or new information has arrived"
         if notice.kind == "failed" and (self.run is None or self.run.state != State.FAILED):
-            return "the run was begun again"
+            return "the run was started again"
         if notice.kind == "version_missing" and notice.about not in agent_versions.unserved():
             return "a worker has it"
         if self.change is not None and not self.change.can_be_applied:
-            return "nobody can put it in force any more"
+            return "it can no longer be applied"
         ids = (notice.run_id, notice.approval_id, notice.wait_id, _change_id(notice))
         rows = (self.run, self.approval, self.wait, self.change)
         is_gone = any(id_ is not None and row is None for id_, row in zip(ids, rows, strict=True))

@@ -68,7 +68,7 @@ def _title_and_lines(subject: Subject, zone: str) -> tuple[str, Lines]:
     if notice.kind == "version_missing":
         return notice.about, [("What", f"runs of {notice.about} are ready, but no running worker has this version")]
     if notice.kind == "endpoint_stopped":
-        return harmless(notice.about), [("What", "a webhook gets no messages any more: see its delivery log")]
+        return harmless(notice.about), [("What", "a webhook no longer gets messages: see its delivery log")]
     if (change := subject.change) is not None:
         title = harmless(change.title)
         return title, [("What", title), ("Why", harmless(change.why)), ("Proposed by", harmless(change.by))]

@@ -53,7 +53,7 @@ class SubscriptionKeys:
         public, secret = _decode(p256dh), _decode(auth)
         ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), public)
         if len(public) != POINT_LENGTH or len(secret) != SECRET_LENGTH:
-            raise ValueError("no key of a subscription")
+            raise ValueError("not the key of a subscription")
         return cls(public, secret)
 
 

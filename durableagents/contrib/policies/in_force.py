@@ -37,7 +37,7 @@ def book_of(told: Any) -> Rulebook:
     """Return a rulebook; one with a problem if it differs from the record."""
     rows = [row_of(Policy, each) for each in told["policies"]]
     if told["revision"] is None:
-        return Rulebook(0, problem="there are policies, and no record of which are in force" if rows else "")
+        return Rulebook(0, problem="there are policies, but no record of which are in force" if rows else "")
     revision = row_of(PolicyRevision, told["revision"])
     problem = _problem(revision, rows)
     if problem:
@@ -55,9 +55,9 @@ def _problem(revision: PolicyRevision, rows: Sequence[Policy]) -> str:
         return f"revision {revision.revision} of the policies was not written by this installation"
     for row in rows:
         if not row.is_authentic:
-            return f"policy {row.name} was not written by this installation, or was changed by another program"
+            return f"policy {row.name} was not written by this installation, or was changed outside the application"
     if (revision.live, revision.policies) != (len(rows), digest(rows)):
-        return f"the policies in force are not those of revision {revision.revision}: one was added or taken away"
+        return f"the policies in force are not those of revision {revision.revision}: one was added or removed"
     return ""
 
 

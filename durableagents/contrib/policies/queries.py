@@ -201,4 +201,4 @@ def agents_and_tools() -> tuple[list[str], list[str]]:
 def use_of_queue(name: str) -> str:
     """Return which policy in force asks at a queue, as text; empty for none."""
     policy = Policy.objects.filter(queue=name, ended_at__isnull=True).first()
-    return f"the policy {policy.name} asks there" if policy is not None else ""
+    return f"the policy {policy.name} uses it" if policy is not None else ""

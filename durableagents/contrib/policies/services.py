@@ -173,9 +173,9 @@ def create(body: NewPolicyBody, *, by: Actor) -> Policy:
         raise wrong("name", "may hold only lower-case letters, digits and _", "such as large_refunds")
     last = _newest(body.name)
     if last is not None and last.is_in_force:
-        raise wrong("name", "is that of a policy that is in force", "another name, or change that one")
+        raise wrong("name", "is that of a policy that is in force", "choose another name, or change that policy")
     if Policy.objects.filter(ended_at__isnull=True).count() >= MOST:
-        raise wrong("name", f"would be one more than {MOST} policies", "retire one first")
+        raise wrong("name", f"would exceed the limit of {MOST} policies", "retire one first")
     row = _version(body.name, body, by, _number_after(last, body.name))
     return _save_version("policy", row, None, by=by, why=why)
 
@@ -191,7 +191,7 @@ def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
         raise PolicyChanged(f"The policy {name} is now at version {last.version}, set by {last.set_by}. Read it again.")
     row = _version(name, body, by, _number_after(last, name))
     if row.as_record() | {"version": last.version} == last.as_record() and last.is_authentic:
-        raise Unchanged("rule", "say what is to be another way")
+        raise Unchanged("rule", "change a value")
     return _save_version("policy_change", row, last, by=by, why=why)
 
 
@@ -214,7 +214,7 @@ def restore(*, by: Actor, justification: str) -> None:
     _alone()
     problem = read_policies().problem
     if not problem:
-        raise wrong("justification", "is for what is not needed", "the policies in force are those on record")
+        raise wrong("justification", "is not needed here", "the policies in force match the record")
     before = [str(row) for row in _in_force()]
     for row in _in_force():
         if not row.is_authentic:  # it gets no code of ours
@@ -268,7 +268,7 @@ def check(body: Rule) -> dict[str, str]:
     if body.tool and not tools_of(body.agent, body.tool):
         every = {tool.name for each in registry.agents() if body.agent in ("", each.name) for tool in each.all_tools()}
         whose = f" of {body.agent}" if body.agent else ""
-        raise wrong("tool", f"is no tool{whose}", f"one of {', '.join(sorted(every)) or 'none'}, or empty")
+        raise wrong("tool", f"is not a tool{whose}", f"one of {', '.join(sorted(every)) or 'none'}, or empty")
     check_text("rule", body.rule, 500)
     try:
         kinds = parse_condition(body.condition, schemas_of(body.agent, body.tool) if body.tool else ()).kinds
@@ -284,10 +284,12 @@ def check(body: Rule) -> dict[str, str]:
             raise wrong("proof_minutes", "is 0, so a second factor would never be required", "a number of minutes")
     elif body.proof.is_any or body.second_factor:
         raise wrong(
-            "proof_minutes", f"is for a yes, and a policy that says {body.effect} asks for none", "leave it empty"
+            "proof_minutes",
+            f"applies to approvals, but a policy with effect {body.effect} requires none",
+            "leave it empty",
         )
     elif body.queue:
-        raise wrong("queue", f"is asked nothing by a policy that says {body.effect}", "leave it empty")
+        raise wrong("queue", f"has no function in a policy with effect {body.effect}", "leave it empty")
     is_all = not (body.agent or body.tool or body.condition.strip()) and body.effect != "allow"
     if is_all and body.confirm != EVERY_CALL:
         what = "refuse" if body.effect == "deny" else "hold up"

@@ -82,22 +82,22 @@ class PolicyCheck:
             or of.slot != said.slot
             or not (of.attempt == said.attempt or isinstance(of, e.ApprovalRequested))
         ):
-            self.wrong.append(f"{what}: it stands behind nothing that came of it")
+            self.wrong.append(f"{what}: no event followed from it")
         elif isinstance(of, (*_LEAVES, *_READS)) and not getattr(of, "code", ""):
             self._let_go(what, said, of)
         elif isinstance(of, e.ApprovalRequested) and "policy" in payload_of(of) and of.queue not in said.queues:
-            self.wrong.append(f"{what}: {of.queue} is asked, and it names {', '.join(said.queues) or 'nobody'}")
+            self.wrong.append(f"{what}: {of.queue} is asked, but it names {', '.join(said.queues) or 'nobody'}")
         if isinstance(of, _LEAVES):
             self.left[-1].judged = said
 
     def _let_go(self, what: str, said: e.PolicyApplied, of: e.Event) -> None:
         if said.effect == "deny":
-            self.wrong.append(f"{what}: {said.policy} forbade the call, and event {of.KIND} tells that it was made")
+            self.wrong.append(f"{what}: {said.policy} forbade the call, but event {of.KIND} shows that it was made")
         if said.effect == "require":
             given = self.yes.get(self.grants.get((of.slot, of.attempt)), {}) | self.yes.get(of.slot, {})
             self.used.append((what, said, given))
             if lacking := [queue for queue in said.queues if queue not in given]:
-                self.wrong.append(f"{what}: the call was made without the yes of {', '.join(lacking)}")
+                self.wrong.append(f"{what}: the call was made without an approval by {', '.join(lacking)}")
 
     def problems(self) -> Iterator[str]:
         yield from self.wrong
@@ -116,9 +116,9 @@ class PolicyCheck:
             row = rows.get((said.policy, said.version))
             if not said.policy:
                 if said.effect != "allow":
-                    yield f"event {seq}, PolicyApplied: it says {said.effect} and names no policy"
+                    yield f"event {seq}, PolicyApplied: it has effect {said.effect} but names no policy"
             elif row is None:
-                yield f"event {seq}, PolicyApplied: there is no version {said.version} of the policy {said.policy}"
+                yield f"event {seq}, PolicyApplied: version {said.version} does not exist of the policy {said.policy}"
             elif str(row.effect) != said.effect:
                 yield f"event {seq}, PolicyApplied: {row} says {row.effect}, not {said.effect}"
             elif not row.is_authentic:
@@ -137,7 +137,7 @@ class PolicyCheck:
                 yield f"{what}: {row}: {unread}"
                 continue
             if not is_proved:
-                yield f"{what}: the call was made on a yes of {row.queue} that did not show what {row} wants"
+                yield f"{what}: the call was made with an approval by {row.queue} without the proof that {row} requires"
 
     def _in_force(self) -> Iterator[str]:
         """Check that calls were sent under the policies in force at their intent."""
@@ -151,11 +151,11 @@ class PolicyCheck:
             first, last = bisect_right(times, at - SLACK) - 1, bisect_right(times, at + SLACK) - 1
             could = {(turned[i].revision, turned[i].live) if i >= 0 else (0, 0) for i in range(first, last + 1)}
             if left.judged is None and not any(live == 0 for _, live in could):
-                yield f"event {left.seq}, {left.kind}: policies were in force, and none judged the call"
+                yield f"event {left.seq}, {left.kind}: policies were in force, but none judged the call"
             if left.judged is not None and left.judged.revision not in {revision for revision, _ in could}:
                 yield (
                     f"event {left.seq}, {left.kind}: it was judged by the policies of revision "
-                    f"{left.judged.revision}, in force were others"
+                    f"{left.judged.revision}, which was not in force"
                 )
 
 
@@ -164,7 +164,7 @@ def _with_plan(question: Question) -> Question:
     row = Approval.objects.filter(pk=question.approval_id).first()
     plan = None if row is None else row.planned()
     if plan is None or "tool" not in plan:
-        raise DefinitionError("the plan of the question that was approved can't be read")
+        raise DefinitionError("the approved plan can't be read")
     return replace(question, payload=plan)
 
 

@@ -132,7 +132,7 @@ def durable(
     """
     name = name or agent.name or ""
     if not name:
-        raise DefinitionError("durable(…): the agent has no name. Give name=, under which it is recorded")
+        raise DefinitionError("durable(…): the agent has no name. Give name=, by which it is recorded")
     classes, gates, outside, secrets = dict(tools or {}), dict(gates or {}), dict(outside or {}), dict(secrets or {})
     found = _find_tools(agent)
     _check_declaration(name, found, classes, gates, outside, {"later": later, "secrets": [*secrets]})

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 IDLE_ROUNDS = 50
 _NAMES = {
     "instructions": "its prompts or dynamic instructions",
-    "tools": "its tools or its output type, or what prepares them",
-    "history": "the messages, or what a history processor makes of them",
+    "tools": "its tools, its output type, or functions that prepare them",
+    "history": "the messages, or a history processor that changes them",
     "settings": "its model settings",
 }
 
@@ -136,7 +136,7 @@ class AgentLoop:
         call_id = live.context.tool_call_id or ""
         place = self._places.get(call_id)
         if place is None:
-            problem = f"{self._assistant.name}: {live.name} was not called by the model, so the run has no place for it"
+            problem = f"{self._assistant.name}: {live.name} was not called by the model, so the run can't record it"
             raise MisusedContext(problem)
         try:
             return await self._send(LoopRequest(partial(self._call_tool, place, live), under=f"{place}/"))
@@ -274,8 +274,8 @@ class AgentLoop:
         before = payload_of(intent).get(DIGESTS, {})
         parts = [words for name, words in _NAMES.items() if before.get(name) != digests[name]]
         problem = (
-            f"{self._assistant.name}: this request differs from the recorded one. What differs: "
-            f"{'; '.join(parts) or 'the assistant'}. What an agent does between two answers must be the "
+            f"{self._assistant.name}: this request differs from the recorded one. Differences: "
+            f"{'; '.join(parts) or 'the assistant'}. An agent's steps between two answers must be the "
             "same each time: take the time from ctx.now(), and pass what changes from the node in deps"
         )
         recorded, now = describe_call("model", intent.request_hash), describe_call("model", request_hash)
@@ -289,7 +289,7 @@ class AgentLoop:
         if isinstance(intent, e.ModelRequested):
             problem = (
                 f"{self._assistant.name}: it gave its output before all recorded turns were replayed. An output "
-                "validator, or what decides when it is done, must decide the same each time"
+                "validator, or code that decides when it is done, must decide the same each time"
             )
             recorded, now = describe_call("model", intent.request_hash), describe_call("nothing")
             payload = {"slot": slot, "recorded": recorded, "now": now, "problem": problem}

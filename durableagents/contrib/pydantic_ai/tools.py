@@ -28,7 +28,7 @@ NO_TIMEOUT = 1e9  # its own time limit would make an unknown outcome look like a
 DEFAULT_TIMEOUT = 300.0
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
 # Shown to the model for a call that happened according to a person, without a receipt. Without it, it would call again.
-RESULT_UNKNOWN = "This call happened, as a person found out. What it returned is not known. Don't make it again."
+RESULT_UNKNOWN = "This call happened, as a person confirmed. Its result is not known. Don't make it again."
 RESULT_NOT_RECORDABLE = (
     "This call was made, but what it returned can't be put on record, and so not be shown. Don't make it again."
 )

@@ -345,11 +345,11 @@ def _act_on_each(
             why = first_line(error)
             log.warning("moving runs to %s: run %s: %s", moving.to.graph_id, run_id, why)
             if is_refusal(error):
-                refusal = f"the database refused it ({why}): nothing was done, ask again"
+                refusal = f"the database refused it ({why}): nothing was done, try again"
                 rows.append(_refused(run_id, "busy", refusal))
                 continue
             rows.append(_after_lost_connection(run_id, moving, by, began, committing or {}))
-            rest = "the connection to the database was lost before its turn came: ask again"
+            rest = "the connection to the database was lost before its turn: try again"
             return rows + [_refused(other, "not_tried", rest) for other in runs[n + 1 :]]
     return rows
 
@@ -373,9 +373,9 @@ def _after_lost_connection(
         if not is_transient(error):
             raise
         connection.close()
-        return _refused(run_id, "unknown", "the connection to the database was lost: ask again whether it was moved")
+        return _refused(run_id, "unknown", "the connection to the database was lost: check whether it was migrated")
     if event is None or event.to != moving.to.graph_id:
-        return _refused(run_id, "lost", "the connection to the database was lost before it was moved: ask again")
+        return _refused(run_id, "lost", "the connection to the database was lost before it was migrated: try again")
     if run_id in committing:
         return committing[run_id]
     return MovedRow.from_found(run_id, MigrationResult(event.how, node=event.node), is_moved=True)

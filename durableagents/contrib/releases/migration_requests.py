@@ -69,13 +69,13 @@ def check_request(agent: str, body: MigrationPreviewBody) -> Moving:
 def _version_problems(agent: str, body: MigrationPreviewBody, old: str, new: str) -> list[dict[str, str]]:
     here = [a.version for a in registry.versions(agent) if a.graph_id in registry.graph_ids()]
     if body.from_version == body.to_version:
-        return [{"field": "to_version", "problem": "is the version that they are on", "fix": "another version"}]
+        return [{"field": "to_version", "problem": "is already their version", "fix": "another version"}]
     problems = []
     if not nodes_of(old):
         problems.append({"field": "from_version", "problem": "is unknown", "fix": "a known version"})
     if body.to_version not in here:
         is_other_code = any(each.graph_id == new for each in registry.agents())
-        problem = "has other code here than it was first used with" if is_other_code else "is unknown here"
+        problem = "has different code here than when it was first used" if is_other_code else "is unknown here"
         fix = f"one of {', '.join(here) or 'nothing'}"
         problems.append({"field": "to_version", "problem": problem, "fix": fix})
     elif VersionGate.objects.filter(agent=agent, version=body.to_version, is_closed=True).exists():
@@ -86,16 +86,16 @@ def _version_problems(agent: str, body: MigrationPreviewBody, old: str, new: str
 def _node_problems(old: list[str], to: Agent, of: str, nodes: dict[str, str]) -> list[dict[str, str]]:
     new = ", ".join(to.nodes)
     problems = [
-        {"field": f"nodes.{name}", "problem": f"is left out: {of} has this node", "fix": f"one of {new}"}
+        {"field": f"nodes.{name}", "problem": f"is missing: {of} has this node", "fix": f"one of {new}"}
         for name in old
         if name not in nodes
     ]
     for name, target in nodes.items():
         if name not in old:
-            problem, fix = f"is no node of {of}", f"of {', '.join(old)}"
+            problem, fix = f"is not a node of {of}", f"of {', '.join(old)}"
             problems.append({"field": f"nodes.{name}", "problem": problem, "fix": fix})
         elif target not in to.nodes:
-            problem = f"leads to {target!r}, which is no node of {to.graph_id}"
+            problem = f"leads to {target!r}, which is not a node of {to.graph_id}"
             problems.append({"field": f"nodes.{name}", "problem": problem, "fix": f"one of {new}"})
     return problems
 

@@ -43,7 +43,7 @@ class UnseenResult(DurableAgentsError):
 
     def __init__(self) -> None:
         super().__init__(
-            "a result came after it had failed, and an operator has to see it: retry the run on its version"
+            "a result arrived after it had failed, and an operator has to see it: retry the run on its version"
         )
 
 
@@ -55,7 +55,7 @@ def preview_run(run_id: UUID, moving: Moving, *, waits: bool = True) -> Preview:
             return Preview(None, 0, refused("not_found", NotFound("run", run_id).detail))
         head = Head.objects.filter(pk=run_id).first()
         if head is None:
-            return Preview(run, 0, refused("damaged", "its head is gone"))
+            return Preview(run, 0, refused("damaged", "its head is missing"))
         if (refusal := refusal_by_rows(run, head, moving)) is not None:
             return Preview(run, head.seq, refusal)
         seq, is_retried = head.seq, run.state == State.FAILED
@@ -64,7 +64,7 @@ def preview_run(run_id: UUID, moving: Moving, *, waits: bool = True) -> Preview:
                 head = _retry_for_preview(run, head, waits=waits)
             recorded = position_on_record(run, head.seq)
         except JournalBroken as broken:
-            return Preview(run, seq, refused("damaged", f"its journal can't be trusted: {broken}"))
+            return Preview(run, seq, refused("damaged", f"its journal is damaged: {broken}"))
         except DurableAgentsError as error:
             return Preview(run, seq, refused(error.code, error.detail))
         finally:
@@ -92,17 +92,17 @@ def _retry_for_preview(run: Run, head: Head, *, waits: bool) -> Head:
 def refusal_by_rows(run: Run, head: Head, moving: Moving) -> MigrationResult | None:
     """Return the refusal by the run's rows; None if there is none. Checked again under the run's lock."""
     if run.graph_id == moving.to.graph_id:
-        return refused("already", f"it is one of {run.graph_id} already")
+        return refused("already", f"it already has version {run.graph_id}")
     if run.graph_id != moving.of:
-        return refused("other_version", f"it is one of {run.graph_id}")
+        return refused("other_version", f"it has version {run.graph_id}")
     if run.state == State.FAILED and not moving.retry:
-        return refused("ended", "it is failed: it can be retried with the move (`retry`)")
+        return refused("ended", "it is failed: it can be retried with the migration (`retry`)")
     if run.state in ENDED and run.state != State.FAILED:
         return refused("ended", f"it is {run.state}")
     if run.owner is not None or head.lease is not None:
-        return refused("driven", "a worker drives it: pause it first, and wait until it is paused")
+        return refused("driven", "a worker executes it: pause it first, and wait until it is paused")
     if run.is_undoing and run.state != State.FAILED:
-        return refused("undoing", "it undoes its effects: no other version may take that over")
+        return refused("undoing", "it is undoing its effects, which no other version may take over")
     if head.is_cancel_requested:
         return refused("cancelled", "its cancellation was requested")
     return None
@@ -133,10 +133,10 @@ def _try(moving: Moving, run: Run, recorded: Recorded) -> MigrationResult:
         return asyncio.run(trial)
 
     try:
-        return run_trial(work, f"trying run {run.pk}")
+        return run_trial(work, f"previewing run {run.pk}")
     except TrialFailed as failed:
         if failed.code == "busy":
-            return refused("busy", f"another run was tried for more than {TIMEOUT_SECONDS:g} s: ask again")
+            return refused("busy", f"another run was previewed for more than {TIMEOUT_SECONDS:g} s: ask again")
         if failed.cause is None:
-            return refused("too_slow", f"{to} took more than {TIMEOUT_SECONDS:g} s to do its visit again")
-        return refused("broke", f"{to} broke when it did the visit again: {describe_error(failed.cause)}")
+            return refused("too_slow", f"{to} took more than {TIMEOUT_SECONDS:g} s to repeat its visit")
+        return refused("broke", f"{to} failed when it repeated the visit: {describe_error(failed.cause)}")

@@ -178,7 +178,7 @@ class VersionRow(Shape):
 
     agent: AgentName
     version: AgentVersion
-    is_known: bool = Field(description="A process has, or had, this version.")
+    is_known: bool = Field(description="Whether a process has or had this version.")
     is_closed: bool = Field(description="Closed to new starts.")
     closed_by: str | None = Field(description="Actor who closed it; null: it is open.")
     closed_at: datetime | None = Field(description="Time when it was closed; null: it is open.")

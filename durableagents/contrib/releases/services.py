@@ -137,7 +137,7 @@ def _check_version(agent: str, version: str) -> None:
     if not registry.versions(agent):
         raise NotFound("agent", agent)
     if not _VERSION.fullmatch(version):
-        errors = [{"field": "version", "problem": "is no version", "fix": "such as 2.0.0"}]
+        errors = [{"field": "version", "problem": "is not a version", "fix": "such as 2.0.0"}]
         raise InvalidInput(f"{version[:40]!r} is not a version number.", errors=errors)
 
 
@@ -344,7 +344,7 @@ def _problems(body: RampBody) -> list[dict[str, str]]:
         problem = "is the version that it starts from"
         problems.append({"field": "to_version", "problem": problem, "fix": "another version"})
     if body.share is None and body.tags is None:
-        problems.append({"field": "share", "problem": "is missing, and there are no tags", "fix": "give one or both"})
+        problems.append({"field": "share", "problem": "is missing, as are tags", "fix": "give one or both"})
     if any(tag != tag.strip() or any(c == "\n" or is_hidden(c) for c in tag) for tag in body.tags or ()):
         problem = "hold invisible characters, or spaces around them"
         problems.append({"field": "tags", "problem": problem, "fix": "plain text"})

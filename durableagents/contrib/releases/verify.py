@@ -35,12 +35,12 @@ class Assigned:
         row = self.journal.row(RampStart)
         if not self.events:
             if row is not None:
-                yield f"ramp {row.ramp_id} has a row for its start, and the journal has no event"
+                yield f"ramp {row.ramp_id} has a row for its start, but the journal has no event"
             return
         for seq, event in self.events:
             side = event.to_version if event.is_new else event.from_version
             if side != self.version and not self.journal.is_start_unreadable:
-                yield f"event {seq} assigns version {side}, and the run began on {self.version}"
+                yield f"event {seq} assigns version {side}, but the run began on {self.version}"
             if event.why == "share" and event.is_new is not (event.place < event.share):
                 yield f"event {seq} assigns the wrong side: place {event.place}, share {event.share}"
         if len(self.events) > 1:
@@ -69,15 +69,15 @@ def _ramp_problems(ramps: list[Ramp], acts: dict[str, ActRecord]) -> Iterator[st
     for ramp in ramps:
         last = acts.get(subject_of(ramp))
         if last is None:
-            yield f"ramp {ramp.pk} has no act on record"
+            yield f"ramp {ramp.pk} has no recorded act"
             continue
         for name, value in recorded(ramp).items():
             if value != last.after.get(name):
-                yield f"ramp {ramp.pk}: {name} is {value!r}, and {last.after.get(name)!r} in its last act"
+                yield f"ramp {ramp.pk}: {name} is {value!r}, but {last.after.get(name)!r} in its last act"
 
 
 def _gate_problems(gates: list[VersionGate], acts: dict[str, ActRecord]) -> Iterator[str]:
     for gate in gates:
         last = acts.get(f"version {gate.graph_id}")
         if last is None or last.after != {"is_closed": gate.is_closed} or last.by != gate.set_by:
-            yield f"version {gate.graph_id} is {'closed' if gate.is_closed else 'open'} without an act on record"
+            yield f"version {gate.graph_id} is {'closed' if gate.is_closed else 'open'} without a recorded act"

@@ -220,7 +220,7 @@ def _agent_of(graph_id: str, body: MigrationPreviewBody) -> str:
     return name
 
 
-# --- texts of forms; what is no such value is left for the body's rules to refuse -------------------------------------
+# --- texts of forms; invalid values are left for the body's rules to refuse -------------------------------------------
 
 
 def _bound(text: str) -> Any:

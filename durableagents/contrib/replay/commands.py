@@ -39,7 +39,7 @@ def _lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
     except OSError as error:
         raise InvalidInput(f"cannot write {out}: {error.strerror}") from None
     except ValueError as error:  # such as an InvalidRecording
-        raise InvalidInput(f"no test can be made of run {run_id}: {error}") from None
+        raise InvalidInput(f"no test can be written from run {run_id}: {error}") from None
 
 
 TO_TEST = RunCommand(add_arguments=_add_arguments, lines=_lines)

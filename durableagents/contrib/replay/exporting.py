@@ -162,7 +162,7 @@ def _rename_into_place(partial: Path, target: Path) -> None:
             _check_target(old, refresh=True)
         except ExportFailed:
             _restore_old(old, target)
-            raise ExportFailed(f"{target} was changed meanwhile by another program, and was kept as it is") from None
+            raise ExportFailed(f"{target} was changed meanwhile by another program, and was not changed") from None
     try:
         partial.rename(target)
     except OSError as error:

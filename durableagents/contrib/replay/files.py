@@ -84,7 +84,7 @@ def parse_file(text: str) -> Recording:
     except UnknownFormat as error:
         raise InvalidRecording(str(error)) from None
     except KeyError as error:
-        raise InvalidRecording(f"it is damaged: there is no {error}, or no such kind of event") from None
+        raise InvalidRecording(f"it is damaged: {error} is missing, or the kind of event is unknown") from None
     except (TypeError, ValueError, AttributeError) as error:
         raise InvalidRecording(f"it is damaged: {error}") from None
 

@@ -20,11 +20,13 @@ _DIRECTORY = "checkpoints"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options in their own group."""
-    group = parser.getgroup("durableagents", "Durable Agents: replay what real runs have on record")
+    group = parser.getgroup("durableagents", "Durable Agents: replay recorded runs")
     group.addoption("--checkpoints", metavar="DIR", help="replay every file of `manage.py checkpoints export` in DIR")
     group.addoption("--checkpoints-agents", metavar="MODULES", default=None, help="modules with the agents, by commas")
-    group.addoption("--checkpoints-dump", metavar="DIR", help="keep those that fail here, each with its difference")
-    group.addoption("--checkpoints-newest", action="store_true", help="by the newest version, where one is gone")
+    group.addoption("--checkpoints-dump", metavar="DIR", help="folder for the failing ones, each with its difference")
+    group.addoption(
+        "--checkpoints-newest", action="store_true", help="use the newest version if a version no longer exists"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,7 +52,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _files(config: pytest.Config) -> list[Path]:
     directory = config.getoption(_DIRECTORY)
     if not directory:
-        raise pytest.UsageError("a test takes `checkpoint`: say where they are, with --checkpoints DIR")
+        raise pytest.UsageError("a test uses `checkpoint`: give their folder with --checkpoints DIR")
     files = checkpoint_files(directory)
     if not files:
         raise pytest.UsageError(f"--checkpoints {directory}: there is no checkpoint in it")

@@ -39,7 +39,7 @@ _HOLDS = (
     e.ChildStarted,
     e.AnswerTakenOver,
 )
-MAX_EVENTS = 5_000  # per visit; more is too large to keep beside code
+MAX_EVENTS = 5_000  # per visit; more is too large to keep next to code
 
 
 def read_visit(run_id: UUID, seq: int) -> Recording:
@@ -50,7 +50,7 @@ def read_visit(run_id: UUID, seq: int) -> Recording:
             cursor.execute(_CUT, [run_id, seq])
             cuts = cursor.fetchall()
             if not cuts or cuts[0][0] != seq:
-                raise InvalidRecording(f"there is no checkpoint at event {seq} any more")
+                raise InvalidRecording(f"the checkpoint at event {seq} no longer exists")
             cut = newest_sound(str(run_id), cuts[:1])
             following = cuts[1] if len(cuts) > 1 else None
             rows = _rows(run_id, seq, None if following is None else following[0])
@@ -113,7 +113,7 @@ def verified_events(
     created, tail = read(run.pk, rows, cut, at_least=cut.seq, said=position)
     for event in (created, *tail):
         if isinstance(event, _HOLDS) and event.payload is None:
-            raise InvalidRecording(f"the payload of its {event.KIND} is gone")
+            raise InvalidRecording(f"the payload of its {event.KIND} is missing")
     return created, tail
 
 

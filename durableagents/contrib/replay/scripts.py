@@ -66,14 +66,14 @@ def _renumbered(event: e.Event, left: int) -> e.Event:
 
 # Events that a test in memory can't repeat.
 _NOT_REPEATABLE = {
-    "RunCarriedOn": "it goes on from another run",
+    "RunCarriedOn": "it continues another run",
     "RunForked": "it is a fork of another run",
-    "RunRenewed": "it goes on as another run",
+    "RunRenewed": "it was continued as another run",
     "RunHandedOff": "it was handed off to another agent",
     "OperatorNeeded": "it stopped for an operator: its record did not fit",
-    "CallbackArrivedLate": "an answer came late",
-    "ToolAnsweredLate": "an answer came late",
-    "ToolReadAnew": "it read something again",
+    "CallbackArrivedLate": "an answer arrived late",
+    "ToolAnsweredLate": "an answer arrived late",
+    "ToolReadAnew": "it repeated a read",
 }
 _ENDS = {"completed": "assert_completed", "failed": "assert_failed", "cancelled": "assert_cancelled"}
 WIDTH = 112
@@ -100,7 +100,7 @@ def place_of_agent(agent: Agent) -> tuple[str, str]:
     module = agent.nodes[agent.start].function.__module__
     names = [name for name, value in vars(sys.modules[module]).items() if value is agent and name.isidentifier()]
     if not names or module == "__main__":
-        raise InvalidRecording(f"{agent.graph_id} can't be imported: no name in module {module} holds it")
+        raise InvalidRecording(f"{agent.graph_id} can't be imported: no name in module {module} refers to it")
     return module, names[0]
 
 
@@ -162,7 +162,7 @@ def _check_repeatable(run: RecordedRun) -> None:
         if isinstance(event, e.BudgetSet) and "usd_micro" in event.caps:
             raise InvalidRecording("it has a budget in dollars, and a test has no prices")
     if run.state not in _ENDS and not run.state.startswith("waiting"):
-        raise InvalidRecording(f"it is {run.state}: only runs that wait or have ended become tests")
+        raise InvalidRecording(f"it is {run.state}: only runs that wait or have ended can become tests")
 
 
 # --- results of the calls ---------------------------------------------------------------------------------------------

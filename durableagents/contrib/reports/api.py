@@ -32,8 +32,8 @@ class DefinitionRow(Shape):
     """The meaning of a report in plain English."""
 
     counts: str = Field(description="What counts.")
-    leaves_out: str = Field(description="What does not count.")
-    period: str = Field(description="Which time decides whether something is in the period.")
+    leaves_out: str = Field(description="Data that does not count.")
+    period: str = Field(description="The time that decides whether something is in the period.")
 
 
 class ReportRow(Shape):
@@ -41,9 +41,9 @@ class ReportRow(Shape):
 
     name: str = Field(description="Name of the report.")
     title: str = Field(description="Title of the report.")
-    about: str = Field(description="What it shows, in a sentence.")
+    about: str = Field(description="Its content in one sentence.")
     definition: DefinitionRow = Field(description="Definition of the report.")
-    queries: dict[str, str] = Field(description="Its SQL statements, by what they read.")
+    queries: dict[str, str] = Field(description="Its SQL statements by name.")
     needs_run: bool = Field(description="Whether it is about one run instead of a period.")
 
 
@@ -67,7 +67,7 @@ class ColumnRow(Shape):
 class TableRow(Shape):
     name: str = Field(description="Name of the table.")
     title: str = Field(description="Its title.")
-    total: int = Field(description="Number of rows that there are; `rows` has at most 2000 of them.")
+    total: int = Field(description="Total number of rows; `rows` has at most 2000 of them.")
     columns: list[ColumnRow] = Field(description="Its columns.")
     rows: list[list[str | int | bool | None]] = Field(description="Its rows; decimals and times are strings.")
 
@@ -81,7 +81,7 @@ class ReportContent(Shape):
     from_: datetime | None = Field(alias="from", description="Beginning of its period; null: it is about one run.")
     to: datetime | None = Field(description="End of its period, exclusive; null: it is about one run.")
     subject: str = Field(description="Run that it is about; empty: a period.")
-    notes: list[str] = Field(description="What limits it, such as rows left out.")
+    notes: list[str] = Field(description="Limitations, such as rows left out.")
     figures: list[FigureRow] = Field(description="Its figures.")
     tables: list[TableRow] = Field(description="Its tables.")
 
@@ -113,7 +113,7 @@ class FindingRow(Shape):
     slot: str = Field(description="Slot of the call; empty: not known.")
     attempt: int | None = Field(description="Attempt of the call, from 0; null: not known.")
     tool: str = Field(description="Tool of the call; empty: not known.")
-    what: str = Field(description="What is on record.")
+    what: str = Field(description="The recorded facts.")
     fact_at: datetime = Field(description="Time when the fact was recorded.")
     found_at: datetime = Field(description="Time when it was found.")
     by: str = Field(description="Person who reported it; empty: the detector.")

@@ -69,5 +69,5 @@ def _run(kind: ReportKind, text: str) -> UUID | None:
     try:
         return UUID(text)
     except ValueError:
-        what = f"`run` is {text[:40]!r}, which is no run's id" if text else "`run` is missing"
+        what = f"`run` is {text[:40]!r}, which does not exist's id" if text else "`run` is missing"
         raise PeriodProblem(f"{what}: give the id of the run that the report is about.") from None

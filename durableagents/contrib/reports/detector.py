@@ -176,13 +176,13 @@ def _judge(run_id: UUID, seq: int, at: datetime, slot: str, attempt: int) -> Ite
         case e.ToolAnsweredLate():
             if told.contradicts:
                 reported, recorded = _outcome_text(told.outcome), _finding_of(told.contradicts)
-                what = f"The sending worker reports {reported}, and on record was {recorded}."
+                what = f"The sending worker reports {reported}, but the record says {recorded}."
                 yield Fact(Kind.CONTRADICTION, f"late:{run_id}:{seq}", told.tool, what, **call)
             elif told.outcome == "happened":
                 yield from _compare(run_id, seq, [event for _, event in on_record], told, call)
         case e.CallbackArrivedLate():
             if contradicted := before.finding.belied_by(CALLED_BACK):
-                what = f"The upstream system answered late, and on record was {_finding_of(contradicted)}."
+                what = f"The upstream system answered late, but the record says {_finding_of(contradicted)}."
                 yield Fact(Kind.CONTRADICTION, f"late:{run_id}:{seq}", told.tool, what, **call)
         case e.ToolOutcomeUnknown():
             if isinstance(told.payload, dict) and "key_rejected" in told.payload:

@@ -21,16 +21,16 @@ class Finding(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     kind = models.TextField(choices=Kind.choices)
-    key = models.TextField(unique=True, help_text="Names the fact, so that it is stored once.")
+    key = models.TextField(unique=True, help_text="Key of the fact, so that it is stored once.")
     run_id = models.UUIDField(null=True)
     seq = models.BigIntegerField(null=True, help_text="The journal event of the fact.")
     slot = models.TextField(blank=True, default="")
     attempt = models.SmallIntegerField(null=True)
     tool = models.TextField(blank=True, default="")
-    what = models.TextField(help_text="What is on record, in a sentence.")
+    what = models.TextField(help_text="The recorded facts in one sentence.")
     fact_at = models.DateTimeField(help_text="When it was recorded.")
     found_at = models.DateTimeField()
-    by = models.TextField(blank=True, default="", help_text="Who reported it; empty: the detector.")
+    by = models.TextField(blank=True, default="", help_text="Person who reported it; empty: the detector.")
 
     class Meta:
         indexes = [
@@ -73,7 +73,7 @@ class DetectorPlace(models.Model):
     event_at = models.DateTimeField(null=True, help_text="Events before it have been examined.")
     entry = models.BigIntegerField(default=0, help_text="Ledger entries up to this one have been examined.")
     probe = models.BigIntegerField(default=0, help_text="Probes up to this one have been examined.")
-    is_behind = models.BooleanField(default=True, help_text="There was more than one pass may read.")
+    is_behind = models.BooleanField(default=True, help_text="There was more to read than one pass may read.")
 
 
 class PendingCheck(models.Model):

@@ -56,7 +56,7 @@ def _moment(name: str, text: str, *, is_end: bool) -> datetime:
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise PeriodProblem(
-            f"`{name}` is {text[:40]!r}, which is no day like 2026-11-21 and no moment like 2026-11-21T08:00Z."
+            f"`{name}` is {text[:40]!r}, which is neither a day like 2026-11-21 nor a time like 2026-11-21T08:00Z."
         ) from None
 
 

@@ -37,7 +37,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table. `total` is the number of rows that there are, of which `rows` are the first."""
+    """A table. `total` is the number of all rows; `rows` holds the first of them."""
 
     name: str
     title: str

@@ -86,7 +86,7 @@ def _verdict(head: Head | HeadDamaged | None, database: Database, sends: bool) -
         return Found()
     return Hold(
         "unconfirmed",
-        f"Host {database.host_name} recorded more than this host knows of: a worker there has to start first.",
+        f"Host {database.host_name} recorded more than this host knows: a worker there has to start first.",
     )
 
 
@@ -110,7 +110,7 @@ def _contradiction(head: Head, database: Database) -> Hold | None:
         )
     known = database.number if database.line == head.line else database.accepted
     if known is None:
-        return Hold("other-database", "This database has never had what this host's workers committed last.")
+        return Hold("other-database", "This database lacks the last commits of this host's workers.")
     if known < head.number:
         return Hold(
             "behind",

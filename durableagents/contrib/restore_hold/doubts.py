@@ -1,4 +1,4 @@
-"""Calls in doubt: those that a restored database would send first, or that may have happened without it."""
+"""Calls in doubt after a restore: calls that the database would send first, or that may have happened without it."""
 
 from __future__ import annotations
 

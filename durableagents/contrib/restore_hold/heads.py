@@ -79,7 +79,7 @@ def read() -> Head | None:
         timeline, lsn, number = (int(said[name]) for name in ("timeline", "lsn", "number"))
         return Head(UUID(said["host"]), str(said["system"]), timeline, lsn, line, number, waits_for)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise HeadDamaged(f"{file} is damaged: it isn't what this application wrote") from None
+        raise HeadDamaged(f"{file} is damaged: this application did not write it") from None
 
 
 def write(head: Head) -> None:

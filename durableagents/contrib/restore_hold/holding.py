@@ -25,7 +25,7 @@ REASON = "restored-database"
 SYSTEM = Actor(kind="system", name="restore-hold")
 REQUESTED, FOUND = "requested", "found"
 ALL_FOUND = "Every host that reported a missing head found it in this database since."
-_WHY = "Nothing is sent until an operator has compared with the other systems (Halts lists the calls in doubt)."
+_WHY = "Nothing is sent until an operator has compared it with the upstream systems (Halts lists unknown outcomes)."
 
 log = logging.getLogger("durableagents.restore_hold")
 

@@ -228,7 +228,7 @@ def check_process(kind: str) -> str | None:
             log.warning("whether the database was restored can't be checked: %s: %s", heads.path(), error.strerror)
             return None
         return (
-            f"cannot write the head file {heads.path()} ({error.strerror}), by which a restored database is recognised:"
+            f"cannot write the head file {heads.path()} ({error.strerror}), by which a restored database is detected:"
             " make room or name another file in DURABLEAGENTS_RESTORE_HEAD"
         )
     except DurableAgentsError as error:
@@ -236,7 +236,7 @@ def check_process(kind: str) -> str | None:
     except Error as error:
         if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
             return (
-                f"the database role can't tell whether the database was restored ({first_line(error)}): as a superuser,"
+                f"the database role can't tell if the database was restored ({first_line(error)}): as a superuser,"
                 f" {db.GRANT.format(role=settings.DATABASES['default']['USER'])}; or set DURABLEAGENTS_RESTORE_HOLD=0"
             )
         raise

@@ -14,11 +14,13 @@ class Mark(models.Model):
     id = models.SmallIntegerField(primary_key=True)
     line = models.UUIDField(help_text="Replaced when an operator accepts a restored database.")
     number = models.BigIntegerField()
-    host = models.UUIDField(null=True, help_text="The host that set it last.")
+    host = models.UUIDField(null=True, help_text="Host that set it last.")
     host_name = models.TextField(blank=True, default="")
     at = models.DateTimeField()
-    timeline = models.IntegerField(help_text="Of the server when this line began: a promoted server begins another.")
-    began_with = models.UUIDField(null=True, help_text="The halt whose lifting began this line.")
+    timeline = models.IntegerField(
+        help_text="Timeline of the server when this mark began: a promoted server begins another."
+    )
+    began_with = models.UUIDField(null=True, help_text="The halt after whose lifting this mark began.")
 
 
 class Voucher(models.Model):
@@ -36,8 +38,8 @@ class PastLine(models.Model):
     promoted."""
 
     line = models.UUIDField()
-    had = models.BigIntegerField(null=True, help_text="The last mark of it that this database has.")
-    accepted = models.BigIntegerField(help_text="The last mark with which a host may follow this database.")
+    had = models.BigIntegerField(null=True, help_text="Its last mark in this database.")
+    accepted = models.BigIntegerField(help_text="Highest mark of a host that may continue with this database.")
     halt = models.UUIDField(null=True)
     at = models.DateTimeField()
 
@@ -52,9 +54,9 @@ class Finding(Coded):
     halt = models.UUIDField()
     host = models.UUIDField()
     host_name = models.TextField()
-    reason = models.TextField(help_text="A code of comparing.py, requested, or found.")
-    head = Json(help_text="The host's head file, without anything secret.")
-    database = Json(help_text="What the database said of itself.")
+    reason = models.TextField(help_text="A code from comparing.py, `requested` or `found`.")
+    head = Json(help_text="The host's head file, without secrets.")
+    database = Json(help_text="The database's own identification.")
     at = models.DateTimeField()
 
     class Meta:

@@ -45,7 +45,7 @@ class Stays(DurableAgentsError):
 
 
 class ClockBehind(DurableAgentsError):
-    status, code, title = 409, "clock-behind", "The clock is behind"
+    status, code, title = 409, "clock-behind", "The database's clock is behind"
 
 
 @dataclass
@@ -280,7 +280,7 @@ def _write_run(writer: Writer, run_id: UUID, tables: Sequence[RunTable]) -> dict
             continue
         rows = _row_texts(table, run_id, sums[table.name][0])
         if writer.add(Part(run_id, table.name, rows)) != sums[table.name][0]:
-            raise Stays(f"table {table.name} gave another number of rows than it counted")
+            raise Stays(f"table {table.name} returned a different number of rows than were counted")
     return sums
 
 

@@ -108,7 +108,7 @@ class Reader:
             told = json.loads(line)
             if "parts" in told:
                 if (told["parts"], told["sha256"]) != (count, parts.hexdigest()):
-                    raise self._damaged("was altered: its parts are not those it was written with")
+                    raise self._damaged("was altered: its parts are not the original ones")
                 break
             if told["part"] != count:
                 raise self._damaged(f"was altered: part {count} is missing")
@@ -127,7 +127,7 @@ class Reader:
             if not line.startswith(prefix):
                 told = json.loads(line)
                 if (told["rows"], told["sha256"]) != (count, digest.hexdigest()):
-                    raise self._damaged(f"was altered: the rows of {table} of run {run_id} are not those it had")
+                    raise self._damaged(f"was altered: the rows of {table} of run {run_id} are not the original ones")
                 self.counts.setdefault(run_id, {})[table] = count
                 if chain is not None and (chain.seq, chain.hash) != self.runs.get(run_id):
                     raise self._damaged(f"does not end run {run_id} with the event that it names")
@@ -177,6 +177,6 @@ class Chain:
         if link.seq != self.seq + 1:
             return f"event {self.seq + 1} is missing"
         if link.prev_hash != self.hash or not link.is_as_written(link.body()):
-            return f"event {link.seq} was changed: its content does not give its hash"
+            return f"event {link.seq} was changed: its content does not match its hash"
         self.seq, self.hash = link.seq, link.hash
         return ""

@@ -113,7 +113,7 @@ class Covered:
 
     def __str__(self) -> str:
         if not self.live and not self.archived:
-            return "No run fits it now: it keeps only later ones. If you expected some, check its fields"
+            return "It matches no run now, only later ones. If you expected some, check its fields"
         return f"It keeps {_runs(self.live)} in the database and {_runs(self.archived)} in archives now"
 
 

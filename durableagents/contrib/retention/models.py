@@ -105,7 +105,7 @@ class Archive(Coded):
     ended_at = models.DateTimeField()
     seq = models.BigIntegerField(help_text="The last event.")
     chain = models.BinaryField(max_length=32, help_text="Its hash.")
-    rows = Json(help_text="By table: the number of rows, and a sum over their text.")
+    rows = Json(help_text="Number of rows by table, with a checksum of their text.")
     policy = models.BigIntegerField(help_text="The policy that made it due.")
     place = models.TextField(help_text="Name of the file in the storage.")
     digest = models.BinaryField(max_length=32, help_text="SHA-256 of the file.")
@@ -182,7 +182,7 @@ class RunTable(models.Model):
     """A table with rows of runs. `migrate` writes these; the functions in sql/ touch no other table."""
 
     name = models.TextField(primary_key=True)
-    condition = models.TextField(help_text="SQL: the rows of run $1.")
+    condition = models.TextField(help_text="SQL for the rows of run $1.")
     ordering = models.TextField()
-    n = models.IntegerField(help_text="Its place when rows are inserted.")
-    is_bulk = models.BooleanField(help_text="Rows without end: removed in batches, after all others.")
+    n = models.IntegerField(help_text="Order in which rows are inserted.")
+    is_bulk = models.BooleanField(help_text="Large tables, removed in batches after all others.")

@@ -58,7 +58,7 @@ def put(name: str, source: IO[bytes], digest: bytes) -> None:
         saved = place.save(name, File(source))
         if saved != name:
             place.delete(saved)
-            raise StorageUnavailable(f"The storage took the archive as {saved} instead of {name}: try again.")
+            raise StorageUnavailable(f"The storage stored the archive as {saved} instead of {name}: try again.")
         _flush(place, name)
     except OSError as error:
         with suppress(OSError):

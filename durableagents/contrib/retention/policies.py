@@ -41,7 +41,7 @@ class RetentionPolicyBody(Justified):
 
 
 class NotInForce(DurableAgentsError):
-    """It was ended before."""
+    """It had already been ended."""
 
     status, code, title = 409, "illegal-state", "No longer in force"
 
@@ -122,13 +122,13 @@ def may(action: str, by: Actor, justification: object) -> str:
     """Check that an administrator, or someone at a shell, acts; return the reason. Raises Forbidden,
     JustificationRequired."""
     if by.auth != "shell" and not holds(account_of(by), SUPERUSER):
-        raise Forbidden("Only an administrator may set how long runs are kept and what is held.")
+        raise Forbidden("Only an administrator may set retention policies and legal holds.")
     return justified(action, justification)
 
 
 def check_text(field: str, text: str) -> None:
     if text != text.strip() or any(character == "\n" or is_hidden(character) for character in text):
-        raise wrong(field, "has blanks at its ends, or characters that don't show", "write it as the run has it")
+        raise wrong(field, "has blanks at its ends, or invisible characters", "write it exactly as in the run")
 
 
 def wrong(field: str, problem: str, fix: str) -> InvalidInput:

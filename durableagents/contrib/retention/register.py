@@ -44,7 +44,7 @@ class RunArchived(DurableAgentsError):
         erasure = erasure_of(row.run_id)
         super().__init__(
             f"Run {row.run_id} was archived on {row.at:%Y-%m-%d} by policy {row.policy}. "
-            + (f"{erasure}. What is left" if erasure else "It")
+            + (f"{erasure}. The rest" if erasure else "It")
             + " can be read, and an administrator can erase it. For anything else restore it first: `Restore run` on "
             "its page, or "
             f"`manage.py retention restore {row.run_id} --reason …`.",
@@ -167,7 +167,7 @@ def _erasure_problems(end: Event, erasure: Erasure | None) -> Iterator[str]:
     """Compare an archived run's last event with the register of erasures."""
     if end.kind != e.ContentErased.KIND:
         if erasure is not None:
-            yield "the erasure register names it, and its last event is no erasure"
+            yield "the erasure register names it, but its last event is not an erasure"
         return
     try:
         event = e.decode(bytes(end.clear))
@@ -177,7 +177,7 @@ def _erasure_problems(end: Event, erasure: Erasure | None) -> Iterator[str]:
     if erasure is None:
         yield f"event {end.seq}, ContentErased, has no entry in the erasure register"
     elif told != (erasure.by, erasure.reason, erasure.at):
-        yield f"event {end.seq}, ContentErased, is not what the erasure register says"
+        yield f"event {end.seq}, ContentErased, differs from the erasure register"
 
 
 def _payload(sealed: Any) -> Any:
@@ -198,7 +198,7 @@ def _event_problems(run_id: UUID, row: Event) -> Iterator[str]:
     body = Link.of(row).body()
     if code is None:
         if not may_lack_code(event):
-            yield f"event {row.seq}, {event.KIND}, has no code: none of our processes wrote it"
+            yield f"event {row.seq}, {event.KIND}, has no code: this installation did not write it"
     elif event.KIND in SQL_MADE or not is_authentic(code_key(), run_id, row.seq, body, code):
         yield f"event {row.seq}, {event.KIND}, was not written with this installation's key, or not at its place"
 
@@ -214,7 +214,7 @@ def _strays(rows: Collection[Archive]) -> list[str]:
     """Report archived runs that have rows in the database as well."""
     with connection.cursor() as cursor:
         cursor.execute(_REMAINS, [[row.run_id for row in rows]])
-        return [f"run {run_id} is archived, and has rows in the database too" for (run_id,) in cursor.fetchall()]
+        return [f"run {run_id} is archived, but also has rows in the database" for (run_id,) in cursor.fetchall()]
 
 
 def _file_problem(rows: list[Archive]) -> str:

@@ -165,7 +165,7 @@ def _compare(row: Archive, columns: dict[str, frozenset[str]]) -> None:
             is_same_shape = columns.get(table) in (None, _columns(table))
             if now != before if is_same_shape else now[0] != before[0]:
                 raise RestoreRefused(
-                    f"Table {table} would not hold the rows of run {row.run_id} as they were. Nothing was restored."
+                    f"Table {table} can't store the rows of run {row.run_id} unchanged. Nothing was restored."
                 )
 
 

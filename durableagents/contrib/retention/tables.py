@@ -50,10 +50,10 @@ SMALL = {
 }
 # Tables that name runs and stay, with the reason.
 KEPT = {
-    "runs_poolcharge": "the books of pools",
-    "runs_rampstart": "the books of ramps",
+    "runs_poolcharge": "the accounts of shared budgets",
+    "runs_rampstart": "the records of ramps",
     "runs_firing": "the history of schedules",
-    "runs_batchitem": "the record of acts on many runs",
+    "runs_batchitem": "the records of bulk operations",
     "approvals_standinggrant": "runs with standing approvals are not archived",
     "approvals_standinguse": "likewise",
     "approvals_notice": "sent notices, which expire by themselves",

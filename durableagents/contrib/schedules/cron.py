@@ -67,7 +67,7 @@ def read(line: str) -> Cron:
     for n, (text, (name, allowed)) in enumerate(zip(fields, _FIELDS, strict=True)):
         if not _comes(" ".join(text if n == at else "*" for at in range(len(fields)))):
             raise InvalidCron(f"{name}: {text[:20]!r} is not a value, list, range or step within {allowed}")
-    raise InvalidCron("never comes: none of these months has such a day")
+    raise InvalidCron("never comes: none of these months has that day")
 
 
 def _comes(line: str) -> bool:
@@ -80,5 +80,5 @@ def _comes(line: str) -> bool:
 def zone_of(name: str) -> ZoneInfo:
     """Return a time zone by its name. Raises UnknownZone."""
     if name not in zones():
-        raise UnknownZone(f"{name[:60]!r} is no time zone")
+        raise UnknownZone(f"{name[:60]!r} is not a time zone")
     return ZoneInfo(name)

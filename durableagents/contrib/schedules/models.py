@@ -42,8 +42,8 @@ class Schedule(models.Model):
     updated_at = models.DateTimeField()
     next_at = models.DateTimeField(null=True, help_text="The planned time that is due or comes next. Null: none.")
     is_paused = models.BooleanField(default=False)
-    stopped = models.TextField(blank=True, default="", help_text="Why it no longer starts runs.")
-    trouble = models.TextField(blank=True, default="", help_text="Why a due run has not started yet.")
+    stopped = models.TextField(blank=True, default="", help_text="Reason why it no longer starts runs.")
+    trouble = models.TextField(blank=True, default="", help_text="Reason why a due run has not started yet.")
     deleted_at = models.DateTimeField(null=True)
 
     class Meta:

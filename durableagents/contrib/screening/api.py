@@ -27,7 +27,7 @@ class WithheldRow(Shape):
     slot: str | None = Field(description="Step that it belongs to; null: none.")
     attempt: Attempt
     verdict: Literal["refused", "replaced"] = Field(
-        description="refused (the step failed) or replaced (other content took its place)."
+        description="refused (the step failed) or replaced (other content replaced it)."
     )
     hook: str = Field(description="Name of the screening hook.")
     version: str = Field(description="Version of the hook.")

@@ -35,6 +35,6 @@ def _hook(name: str) -> Screen:
         problem = f"{type(error).__name__}: {str(error)[:300]}"
         raise ImproperlyConfigured(f"DURABLEAGENTS_SCREENS: {name}: {' '.join(problem.split())}") from error
     if not isinstance(found, Screen):
-        problem = "is no hook: name a function with @screen(…), as module:function"
+        problem = "is not a hook: name a function with @screen(…), as module:function"
         raise ImproperlyConfigured(f"DURABLEAGENTS_SCREENS: {name} {problem}")
     return found

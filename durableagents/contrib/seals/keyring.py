@@ -24,7 +24,7 @@ from ledger.clock import database_now
 SIZE = 32
 # Held to the end of a transaction that adds a seal or a key: of two processes, one waits or passes.
 LOCK = "hashtextextended('seals', 95)"
-_FIX = "put back the seal.key that was kept with the backups, or copy it from another host of this installation"
+_FIX = "restore the seal.key from the backups, or copy it from another host of this installation"
 
 
 class SealKeyProblem(Exception):
@@ -50,9 +50,9 @@ def read_key(path: Path) -> Ed25519PrivateKey:
     except OSError as error:
         raise SealKeyProblem(f"the seals' private key {path} can't be read: {error.strerror}") from None
     except (UnicodeDecodeError, binascii.Error):
-        raise SealKeyProblem(f"{path} holds no key: it is not base64url text; {_FIX}") from None
+        raise SealKeyProblem(f"{path} contains no key: it is not base64url text; {_FIX}") from None
     if len(seed) != SIZE:
-        raise SealKeyProblem(f"{path} holds {len(seed)} bytes, and a seals' key has {SIZE}: {_FIX}")
+        raise SealKeyProblem(f"{path} holds {len(seed)} bytes, but a seals' key has {SIZE}: {_FIX}")
     return Ed25519PrivateKey.from_private_bytes(seed)
 
 
@@ -62,7 +62,7 @@ def signing_key() -> tuple[SealKey, Ed25519PrivateKey]:
     newest = SealKey.objects.order_by("-number").first()
     if newest is None:
         if Seal.objects.exists():
-            raise SealKeyProblem("there are seals, and no public key is on record: run manage.py seals verify")
+            raise SealKeyProblem("there are seals, but no public key is recorded: run manage.py seals verify")
         return _first_key()
     path, recorded = key_path(), bytes(newest.public_key)
     upcoming = next_key_path()
@@ -72,7 +72,7 @@ def signing_key() -> tuple[SealKey, Ed25519PrivateKey]:
     if public_bytes(private) != recorded:
         raise SealKeyProblem(
             f"{path} is not the private part of seal key {newest.number}, "
-            f"whose public key {recorded.hex()} is on record: {_FIX}"
+            f"whose public key {recorded.hex()} is recorded: {_FIX}"
         )
     return newest, private
 
@@ -142,7 +142,9 @@ def key_problems(keys: list[SealKey]) -> list[str]:
         message = rotation_message(key.number, key.made_at, before, public, key.reason, key.by)
         if not is_signature(signer, bytes(key.signature), message):
             whom = f"key {key.number - 1}" if before else "itself"
-            problems.append(f"seal key {key.number} was not signed by {whom}: nobody with the private key appointed it")
+            problems.append(
+                f"seal key {key.number} was not signed by {whom}: no holder of the private key authorised it"
+            )
         before = public
     if not keys:
         return problems

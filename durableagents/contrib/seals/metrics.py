@@ -16,11 +16,13 @@ def read_metrics() -> Iterator[Metric]:
     """Yield the ages of the last seal and of what the witnesses lack. Raises DatabaseError."""
     now = database_now()
     last = Seal.objects.order_by("-number").values_list("at", flat=True).first()
-    age = GaugeMetricFamily("durableagents_seal_age_seconds", "Age of the last seal; one is made when runs go on.")
+    age = GaugeMetricFamily(
+        "durableagents_seal_age_seconds", "Age of the last seal; seals are made while runs progress."
+    )
     if last is not None:
         age.add_metric([], max((now - last).total_seconds(), 0.0))
     lag = GaugeMetricFamily(
-        "durableagents_witness_lag_seconds", "Age of the oldest seal that a witness did not take.", labels=["witness"]
+        "durableagents_witness_lag_seconds", "Age of the oldest seal that a witness has not stored.", labels=["witness"]
     )
     for witness in settings.DURABLEAGENTS.seal_witnesses:
         since = status_of(witness).waiting_since

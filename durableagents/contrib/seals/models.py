@@ -74,7 +74,7 @@ class SealedHead(models.Model):
 
 
 class Witness(models.Model):
-    """When a witness is tried next. The only rows here that change."""
+    """Time of the next attempt to reach a witness. The only rows here that change."""
 
     name = models.TextField(primary_key=True)
     since = models.DateTimeField(db_default=Now())

@@ -156,7 +156,7 @@ class SealLine:
 def _number(values: dict[str, Any], name: str) -> int:
     value = values[name]
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _MAX_NUMBER:
-        raise ValueError(f"`{name}` is no positive number: {value!r:.40}")
+        raise ValueError(f"`{name}` is not a positive number: {value!r:.40}")
     return value
 
 

@@ -73,7 +73,7 @@ class SealsDamaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When heads were read, and which transactions were open then."""
+    """Moment at which heads were read, with the transactions that were open then."""
 
     at: datetime
     oldest_open_xid: int

@@ -32,7 +32,7 @@ def problems() -> list[str]:
     found = key_problems(list(SealKey.objects.order_by("number")))
     if not settings.DURABLEAGENTS.seal_witnesses:
         found.append(
-            "no witness is configured, so who owns the database could cut off the last seals: "
+            "no witness is configured, so the database's owner could delete the last seals: "
             "set DURABLEAGENTS_SEAL_WITNESSES"
         )
     found += [state.problem for state in _witnesses() if state.problem]
@@ -55,4 +55,4 @@ def _late() -> str:
     if not has_moved(moment, last, older_than=moment.at - timedelta(minutes=minutes)):
         return ""
     since = f"since {last.at:%Y-%m-%d %H:%M} UTC" if last else "yet"
-    return f"runs went on, and nothing was sealed {since}: are workers running, and what do their logs say?"
+    return f"runs progressed, but nothing was sealed {since}: check whether workers are running, and their logs"

@@ -98,7 +98,7 @@ def _check_seals(keys: dict[int, bytes]) -> Iterator[Finding]:
         record = seal.record
         place, previous = seal.number, record.hash
         if seal.key not in keys:
-            yield Finding(f"seal {seal.number} names key {seal.key}, which is not on record")
+            yield Finding(f"seal {seal.number} names key {seal.key}, which is not recorded")
         elif not record.is_signed_by(keys[seal.key]):
             yield Finding(f"seal {seal.number} was not signed with key {seal.key}: it was changed or forged")
         if not record.has_leaves(leaves_of(seal.number)):
@@ -136,11 +136,11 @@ def _check_heads(statement: str, parameters: Sequence[Any], where: str) -> Itera
         (_, seq, seal, is_gone, head_seq, is_event_gone, _), *others = found
         more = len(others)
         if is_gone:
-            what = f"was sealed in seal {seal}{where}, and the run is gone"
+            what = f"was sealed in seal {seal}{where}, but the run is missing"
         elif is_event_gone:
-            what = f"was sealed in seal {seal}{where}, and is gone"
+            what = f"was sealed in seal {seal}{where}, but is missing"
         elif head_seq < seq:
-            what = f"was sealed in seal {seal}{where}, and the run's head says {head_seq}"
+            what = f"was sealed in seal {seal}{where}, but the run's head says {head_seq}"
         else:
             what = f"was sealed in seal {seal}{where} with another hash: it or an event before it was changed"
         yield Finding(what + (f" ({more} more of this run)" if more else ""), run_id, seq)
@@ -159,7 +159,7 @@ def _check_archived(run_id: UUID, rows: Sequence[Any], found: ArchivedRun, where
     for _, seq, seal, *_, sealed in rows:
         known = last if hashes is None else hashes
         if known.get(seq) != bytes(sealed) and (hashes is not None or seq >= found.seq):
-            yield Finding(f"was sealed in seal {seal}{where}, and its archive has another event there", run_id, seq)
+            yield Finding(f"was sealed in seal {seal}{where}, but its archive has another event there", run_id, seq)
             return
 
 
@@ -241,13 +241,13 @@ class _Copy:
         self._torn_stays()
         record = content.seal
         if not record.is_signed_by(content.public_key) or not record.has_leaves(content.leaves):
-            self._report(n, f"seal {record.number} is not as it was signed: this copy is damaged or false there")
+            self._report(n, f"seal {record.number} does not match its signature: this copy is damaged or forged there")
             return None
         if content.public_key not in self.keys:
             self._report(
                 n,
-                f"seal {record.number} was signed with {content.public_key.hex()[:16]}…, which is no key of this "
-                "installation: this copy is false, or the record of keys was replaced",
+                f"seal {record.number} was signed with {content.public_key.hex()[:16]}…, which is not a key of this "
+                "installation: this copy is forged, or the record of keys was replaced",
             )
             return None
         known = self.seen.setdefault(record.number, record.hash)
@@ -270,7 +270,7 @@ class _Copy:
         taken = Delivery.objects.filter(witness__in=names, outcome=Delivery.Outcome.TAKEN).order_by("-last").first()
         if taken is not None and taken.last > last:
             yield Finding(
-                f"witness {self.name}: its copy ends at seal {last}, and it took seals up to {taken.last}: "
+                f"witness {self.name}: its copy ends at seal {last}, but it had stored seals up to {taken.last}: "
                 "the copy was cut off"
             )
 
@@ -317,15 +317,15 @@ def _compare(batch: Sequence[_SealLine], path: str) -> Iterator[Finding]:
     for line in batch:
         number = line.record.number
         found = here.get(number)
-        fate = f"is gone from the database (witness {path}, line {line.n})"
+        fate = f"is missing from the database (witness {path}, line {line.n})"
         if found is not None:
-            fate = f"is another one in the database (witness {path}, line {line.n})"
+            fate = f"differs in the database (witness {path}, line {line.n})"
         if found != line.record.hash:
             yield Finding(f"seal {number} {fate}")
         kept = set(leaves_of(number))
         for leaf in line.content.leaves:
             if leaf not in kept:
-                yield Finding(f"is not in the database's seal {number}, and is in that of the witness", *leaf[:2])
+                yield Finding(f"is not in the database's seal {number}, but is in that of the witness", *leaf[:2])
     leaves = [(*leaf, line.record.number) for line in batch for leaf in line.content.leaves]
     if leaves:
         columns = [list(column) for column in zip(*leaves, strict=True)]

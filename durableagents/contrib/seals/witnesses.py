@@ -126,7 +126,7 @@ def _store(witness: SealWitness, line: SealLine) -> None:
             create(storage, name, content)
         except FileExistsError:
             if read(storage, name) != content:
-                raise NotTaken(f"it has another object {name}, and none is overwritten") from None
+                raise NotTaken(f"it has a different object {name}, which is not overwritten") from None
     except NotTaken:
         raise
     except Exception as error:  # each storage has errors of its own
@@ -222,17 +222,16 @@ class WitnessStatus:
         """Return the problem with a witness; empty if there is none."""
         if self.taken > self.newest:
             return (
-                f"witness {self.name} took seal {self.taken}, and the last one here is {self.newest}: "
+                f"witness {self.name} stored seal {self.taken}, but the last one here is {self.newest}: "
                 "seals were deleted, or a backup was restored"
             )
         if not self.is_known and self.newest:
             return f"witness {self.name} was never tried: restart workers with this setting"
         if not self.is_stale:
             return ""
-        last = f"took seal {self.taken} last" if self.taken else "has taken no seal"
-        return (
-            f"witness {self.name} is stale: it {last}, and seals wait since {self.waiting_since:%Y-%m-%d %H:%M} UTC"
-            + (f" ({self.error})" if self.error else "")
+        last = f"took seal {self.taken} last" if self.taken else "has stored no seal"
+        return f"witness {self.name} is stale: it {last}, seals wait since {self.waiting_since:%Y-%m-%d %H:%M} UTC" + (
+            f" ({self.error})" if self.error else ""
         )
 
 

@@ -39,11 +39,11 @@ class Attributes:
         for row in rows:
             what, key = f"attribute {row.name}, value {row.n}", (row.name, row.n)
             if key not in missing:
-                yield f"{what} is nothing that the journal set"
+                yield f"{what} was not set by the journal"
                 continue
             yield from compared(what, row, _columns(*missing.pop(key)))
             if row.created_at != began:
-                yield f"{what}: created_at says {row.created_at.isoformat()}, which is not when the run began"
+                yield f"{what}: created_at says {row.created_at.isoformat()}, which differs from the run's start"
         for name, n in missing:
             yield f"attribute {name}, value {n}, has no row"
 

@@ -54,7 +54,7 @@ class Store:
             except SourceProblem as problem:
                 raise SecretUnavailable(f"{SCHEME}{name}: {source.label} {problem}") from None
         looked = ", ".join(source.label for source in sources) or "no source: set DURABLEAGENTS_SECRETS"
-        raise SecretUnavailable(f"{SCHEME}{name} is nowhere; looked in {looked}")
+        raise SecretUnavailable(f"{SCHEME}{name} was not found in {looked}")
 
     def _cached(self, source: SecretSource, name: str) -> bytes | None:
         """Return what a command prints; one that hangs is not run by each call."""
@@ -88,11 +88,11 @@ class Store:
         try:
             value = data.decode().rstrip("\r\n")
         except UnicodeDecodeError:
-            raise SourceProblem("gives no UTF-8 text: encode it, such as in base64") from None
+            raise SourceProblem("does not return UTF-8 text: encode it, such as in base64") from None
         if not value.strip():
-            raise SourceProblem("gives an empty value")
+            raise SourceProblem("returns an empty value")
         if len(value) < MIN_LENGTH:
-            raise SourceProblem(f"gives fewer than {MIN_LENGTH} characters: too short to be kept out of records")
+            raise SourceProblem(f"returns fewer than {MIN_LENGTH} characters: too short to be redacted safely")
         self._scrubber.learn(name, value)
         if scrubbing.scrubber is not self._scrubber:
             scrubbing.use(self._scrubber)

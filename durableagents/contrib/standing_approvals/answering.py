@@ -90,7 +90,7 @@ def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
     row, n = found.row, len(found.uses) + 1
     giver = User.objects.filter(pk=row.person).first()
     if giver is None:
-        raise LeftToPeople(f"{row}: the account of who gave it was deleted.")
+        raise LeftToPeople(f"{row}: the account of its giver was deleted.")
     by = Actor("user", giver.get_username(), role=row.role, auth=BY_STANDING_APPROVAL, person=row.person)
     may = in_ones_own_right(facts_of(approval, run, by, frozenset([by.role]), locked=True))
     if isinstance(may, No):
@@ -150,7 +150,7 @@ def _not_the_same(found: StandingApproval, approval: Approval, asked: SameCall) 
     """Return why the grant doesn't apply, or "". The plan counts: the column that finds grants may be forged."""
     row = found.row
     if not row.is_about(approval.queue, asked):
-        return "it is about something else"
+        return "it is for another call"
     if row.is_of_run and row.run_id != approval.run_id:
-        return "it is of another run"
+        return "it is for another run"
     return "" if approval.opened_at > row.at else "it was requested before the standing approval was given"

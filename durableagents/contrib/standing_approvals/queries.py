@@ -96,7 +96,7 @@ class GrantPage(Page):
 def find_page(
     user: Any, *, queue: str = "", beyond: tuple[datetime, int] | None = None, limit: int = PAGE
 ) -> list[GrantRow]:
-    """Return standing approvals, newest first. Only their newest uses are authenticated: its own page has them all."""
+    """Return standing approvals, newest first. Only their newest uses are authenticated; their own pages show all."""
     seen = _queues_of(user)
     conditions = ["true"]
     values: list[Any] = []

@@ -58,7 +58,7 @@ class StandingApproval:
         if not self.is_authentic:
             return "this installation didn't record it"
         if self.end is not None:
-            return f"it was taken back by {self.end.by}"
+            return f"it was revoked by {self.end.by}"
         if self.now >= self.row.until:
             return f"it expired at {self.row.until:%Y-%m-%d %H:%M} UTC"
         return "it is used up" if self.used >= self.row.count else ""

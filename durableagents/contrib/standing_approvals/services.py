@@ -155,7 +155,7 @@ def _sum(asked: SameCall, again: AgainBody) -> Sum | None:
     if asked.amount is None:
         return None
     if again.sum is None:
-        fix = "the most that all calls together may amount to"
+        fix = "the highest total amount of all calls"
         raise wrong("again.sum", "is missing: this call has an amount", fix, _OF_HOW_MUCH)
     return Sum(again.sum, asked.amount.currency)
 
@@ -215,7 +215,7 @@ def _check_with_others(facts: Facts, again: AgainBody, sum_: Sum | None, others:
     after_others = (
         f"after your other standing approvals of the same call ({', '.join(str(each.row.pk) for each in others)})"
     )
-    fix = "at most that, or take one of them back first"
+    fix = "give a lower value, or revoke one of them first"
     times = bounds.times - sum(each.row.count - len(each.uses) for each in others)
     if again.times > times:
         raise wrong("again.times", f"is more than the {max(times, 0)} left {after_others}", fix, "“Number of calls”")
@@ -236,8 +236,8 @@ def _given(
 ) -> StandingGrant:
     assert by.person is not None and at is not None
     if StandingGrant.objects.filter(approval=approval).exists():
-        fix = "approve this call only, and tell an operator"
-        raise wrong("again", "exists for this request already, but this installation didn't write it", fix)
+        fix = "approve this call only, and inform an operator"
+        raise wrong("again", "already exists for this request, but this installation didn't write it", fix)
     row = StandingGrant(
         approval=approval,
         run_id=approval.run_id,
@@ -278,9 +278,9 @@ def revoke(grant_id: int, *, justification: str, by: Actor, roles: Iterable[str]
         end.seal()
         end.save(force_insert=True)
     elif not end.is_authentic and not found.has_unused:
-        raise GrantOver("A row that this installation didn't write takes it back, and none of its approvals is unused.")
+        raise GrantOver("A row that this installation didn't write revokes it, and none of its approvals is unused.")
     elif end.is_authentic:
-        raise GrantOver(f"It was taken back by {end.by} at {end.at:%Y-%m-%d %H:%M:%S} UTC.")
+        raise GrantOver(f"It was revoked by {end.by} at {end.at:%Y-%m-%d %H:%M:%S} UTC.")
     own = [use.approval_id for use in found.uses if use.is_authentic]
     with connection.cursor() as cursor:
         cursor.execute(_HOLD, [own])
@@ -313,7 +313,7 @@ def _as(row: StandingGrant, by: Actor, roles: frozenset[str]) -> Actor:
     if by.person is not None and by.person == row.person:
         return replace(by, role=row.role)
     try:
-        return as_admin(by, "take back a standing grant of a queue that they don't decide in")
+        return as_admin(by, "revoke a standing approval of a queue where they don't decide")
     except Forbidden as no:
         raise not_authentic or no from None
 

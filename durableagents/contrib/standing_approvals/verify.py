@@ -77,12 +77,12 @@ class StandingApprovals:
     def _decision(self, what: str, row: Decision) -> Iterator[str]:
         is_by_one = row.auth == BY_STANDING_APPROVAL
         if is_by_one != (str(row.approval_id) in self.by_grant):
-            yield f"{what}: a standing approval made it on one record, and a person on the other"
+            yield f"{what}: one record says that a standing approval made it, the other that a person did"
         use, terms = self.uses.get(str(row.approval_id)), row.standing if isinstance(row.standing, Mapping) else {}
         if is_by_one and use is not None and row.person != use.grant.person:
-            yield f"{what}: it is of account {row.person}, and account {use.grant.person} gave its standing approval"
+            yield f"{what}: it is by account {row.person}, but account {use.grant.person} gave its standing approval"
         if is_by_one and ("deputy_of" in terms or "queue" in terms):
-            yield f"{what}: a standing approval decides for its giver alone"
+            yield f"{what}: a standing approval counts only for its giver"
 
     def problems(self) -> Iterator[str]:
         """Yield the problems of the rows."""
@@ -90,13 +90,13 @@ class StandingApprovals:
         for id, use in self.uses.items():
             told = missing.pop(id, None)
             if told is None:
-                yield f"{use} answered approval {id}, and no event says so"
+                yield f"{use} answered approval {id}, but no event records it"
             else:
                 yield from self._use(use, *told)
             if not use.is_authentic:
                 yield f"{use} was not written with this installation's key, or was changed"
         for id, (_, _, grant, n) in missing.items():
-            yield f"approval {id} was answered by standing grant {grant}, and its use {n} has no row"
+            yield f"approval {id} was answered by standing grant {grant}, but its use {n} has no row"
         yield from self._given()
         yield from self._decisions()
 
@@ -105,23 +105,23 @@ class StandingApprovals:
         try:
             asked = read_same_call(bytes(use.approval.plan))
         except ValueError as error:
-            yield f"{what}: nothing can be the same as what it answered: {error}"
+            yield f"{what}: the answered request can't be compared: {error}"
             return
         amount = None if asked.amount is None else asked.amount.value
         yield from compared(what, use, {"grant_id": grant_id, "n": n, "amount": amount})
         if not self.journal.is_about(seq, use.at):
-            yield f"{what}: its time is not that of its event"
+            yield f"{what}: its time differs from its event's"
         if not grant.is_authentic:
-            yield f"{what}: its grant was not written with this installation's key, or was changed"
+            yield f"{what}: its standing approval was not written with this installation's key, or was changed"
         if (decided.role, decided.verdict) != (grant.role, "approved") or decided.n:
-            yield f"{what}: the yes is another one than its grant gives"
+            yield f"{what}: the approval differs from its standing approval"
         if problem := _not_within(use, grant, asked):
             yield f"{what}: {problem}"
         if end is not None and end.at + SLACK < use.at:
-            yield f"{what}: its grant had been taken back"
+            yield f"{what}: its standing approval had been revoked"
         for sent in self._sent_under(decided):
             if end is not None and self.journal.at[sent - 1] > end.at + SLACK:
-                yield f"{what}: the call went out (event {sent}) after its grant was taken back"
+                yield f"{what}: the call went out (event {sent}) after its standing approval was revoked"
 
     def _sent_under(self, decided: e.ApprovalDecided) -> Iterator[int]:
         """Yield where the approval was the one a call was sent under: its queue's last one by then."""
@@ -136,7 +136,7 @@ class StandingApprovals:
         for row in self.journal.rows(StandingGrant, "id"):
             what, told = str(row), missing.pop(str(row.approval_id), None)
             if told is None:
-                yield f"{what}: no decision gives it"
+                yield f"{what}: no decision gave it"
                 continue
             seq, decided, said = told
             yield from compared(
@@ -154,28 +154,28 @@ class StandingApprovals:
                 },
             )
             if not self.journal.is_about(seq, row.at):
-                yield f"{what}: its time is not that of its decision"
+                yield f"{what}: its time differs from its decision's"
         for id in missing:
-            yield f"the decision on approval {id} allows the same again, and there is no standing grant of it"
+            yield f"the decision on approval {id} gives a standing approval, but its row is missing"
 
 
 def _not_within(use: StandingUse, grant: StandingGrant, asked: SameCall) -> str:
     """Return why a use is not within its grant; empty if it is."""
     question = use.approval
     if not grant.is_about(question.queue, asked):
-        return "what it answered is not the same"
+        return "the answered request is not identical"
     if grant.is_of_run and grant.run_id != use.run_id:
-        return "its grant is of another run"
+        return "its standing approval is for another run"
     if not 1 <= use.n <= grant.count:
-        return f"its grant is for {grant.count} of them"
+        return f"its standing approval is for {grant.count} calls"
     if use.at > grant.until or question.opened_at < grant.at:
-        return "it is not within the time of its grant"
+        return "it is outside the time of its standing approval"
     if (asked.amount is None) != (grant.most is None) or (asked.amount and asked.amount.currency != grant.currency):
-        return "its amount is not in the currency of its grant"
+        return "its amount is not in the currency of its standing approval"
     if grant.most is not None:
         before = StandingUse.objects.filter(grant=grant, n__lte=use.n).values_list("amount", flat=True)
         if sum((abs(each) for each in before if each is not None), Decimal(0)) > grant.most:
-            return f"with it more is let through than {grant.most:f} {grant.currency}"
+            return f"it exceeds the total amount of {grant.most:f} {grant.currency}"
     return ""
 
 

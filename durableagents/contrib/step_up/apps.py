@@ -20,8 +20,8 @@ class StepUpConfig(AppConfig):
         """Install this app's feature. Raises ImproperlyConfigured without the app accounts."""
         if not apps.is_installed("durableagents.contrib.accounts"):
             raise ImproperlyConfigured(
-                "durableagents.contrib.step_up asks for factors that durableagents.contrib.accounts keeps: add that to "
-                "INSTALLED_APPS, or take both out"
+                "durableagents.contrib.step_up requires durableagents.contrib.accounts: add it to "
+                "INSTALLED_APPS, or remove both"
             )
         from durableagents.contrib.step_up.guard import FreshProof
         from durableagents.contrib.step_up.verify import Assertions

@@ -35,7 +35,7 @@ class NothingToShow(DurableAgentsError):
     def __init__(self, wanted: Wanted) -> None:
         what = "a second factor" if wanted.factor else "a password or a second factor of this installation"
         super().__init__(
-            f"Approving this requires {what}, and you have none. Set up a second factor on your account page, then "
+            f"Approving this requires {what}, but you have none. Set up a second factor on your account page, then "
             "decide it. Your text is kept."
         )
 
@@ -90,7 +90,7 @@ def _not_typed(wanted: Wanted, missing: list[str]) -> InvalidInput:
     return InvalidInput(
         f"Type {' and '.join(f'{what[name]} {wanted.typed[name]}' for name in missing)}. Nothing has been decided.",
         errors=[
-            {"field": f"typed_{name}", "problem": "is not what is being decided", "fix": f"type: {wanted.typed[name]}"}
+            {"field": f"typed_{name}", "problem": "does not match this request", "fix": f"type: {wanted.typed[name]}"}
             for name in missing
         ],
     )

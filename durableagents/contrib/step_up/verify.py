@@ -30,7 +30,7 @@ class Assertions:
             decision, what = row.decision, f"the assertion with decision {row.decision_id}"
             proof = decision.proof if isinstance(decision.proof, dict) else {}
             if decision.approval.run_id != self.journal.run_id:
-                yield f"{what}: its decision is another run's"
+                yield f"{what}: its decision belongs to another run"
             of = decision.approval
             right = terms_of_yes(of.pk, of.revision, decision.plan_hash, decision.verdict, decision.person)
             try:
@@ -40,19 +40,19 @@ class Assertions:
                 yield f"{what} can't be read: {error}"
                 continue
             if problem:
-                yield f"{what} does not hold: {problem}"
+                yield f"{what} is not valid: {problem}"
             if proof.get("by") != PASSKEY or proof.get("assertion") != digest:
                 yield f"{what} is not the one that was made for it"
             if not is_for_it:
                 yield f"{what} was signed for something else"
             if row.person != decision.person:
-                yield f"{what} is of another account than decided"
+                yield f"{what} is by another account than the decision"
             elif told := _not_theirs(row, decision.at):
                 yield f"{what}: {told}"
         if "approvals_approval" in self.journal.present:
             proven = Decision.objects.filter(approval__run_id=self.journal.run_id, proof__by=PASSKEY)
             for pk in proven.exclude(pk__in=signed).order_by("pk").values_list("pk", flat=True):
-                yield f"decision {pk}: what its passkey signed is not kept"
+                yield f"decision {pk}: the data signed by its passkey was not stored"
 
 
 def _not_theirs(row: Assertion, at: datetime) -> str:
@@ -68,5 +68,5 @@ def _not_theirs(row: Assertion, at: datetime) -> str:
     if last is None:
         return f"no passkey of this key was ever set up by account {row.person}"
     if last.action == "factor_removed" and last.at < at - SLACK:
-        return "the passkey had been taken away before"
-    return "" if last.is_signed else f"the passkey was put there outside the application, as by {last.by}"
+        return "the passkey had already been removed"
+    return "" if last.is_signed else f"the passkey was added outside the application, under the name of {last.by}"

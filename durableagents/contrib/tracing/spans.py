@@ -32,7 +32,7 @@ class Span:
 
 
 class Starts:
-    """When steps in progress began, and the models they asked."""
+    """Start times and models of the steps in progress."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, str]] = {}

@@ -34,14 +34,16 @@ class WebhookRow(Shape):
     events: list[str] = Field(description="Types of messages that it gets.")
     agent: str = Field(description="Only runs of this agent; empty: any.")
     tag: str = Field(description="Only runs with this tag; empty: any.")
-    queue: str = Field(description="Of messages about approvals, only those of this queue; empty: any.")
-    key_prefix: str = Field(description="Only runs whose business key begins so; empty: any.")
+    queue: str = Field(description="For messages about approvals: only those of this queue; empty: any.")
+    key_prefix: str = Field(description="Only runs whose business key begins with this; empty: any.")
     started_by: str = Field(description="Only runs that this account started; empty: anybody.")
     has_content: bool = Field(description="Whether messages contain results, errors and titles.")
     state: Webhook.State = Field(description="active, paused, disabled or ended.")
     why: str = Field(description="Why it is paused or disabled; empty: it is not.")
     failing_since: datetime | None = Field(description="First failure after the last success; null: it works.")
-    previous_until: datetime | None = Field(description="Until when the old secret signs too; null: never.")
+    previous_until: datetime | None = Field(
+        description="Time until which messages are also signed with the old secret; null: not now."
+    )
     set_by: ActorName
     made_at: datetime = Field(description="Time when it was created.")
     changed_at: datetime = Field(description="Time of its last change.")

@@ -164,7 +164,7 @@ def _request_of(row: Message) -> Sending | None:
             raise  # the record says that it may have been sent; it is tried again
         if not isinstance(error, Undecryptable):
             log.exception("message %s can't be made", row)
-        _end(row, Message.State.FAILED, f"it can't be made: {http.one_line(first_line(error))}"[:300])
+        _end(row, Message.State.FAILED, f"it can't be composed: {http.one_line(first_line(error))}"[:300])
         return None
 
 
@@ -180,7 +180,7 @@ def _next_message(webhook: Webhook) -> Message | None:
 
 
 def _why_not(row: Message, webhook: Webhook) -> str:
-    """Return why a message is not sent any more; empty if it is."""
+    """Return why a message is no longer sent; empty if it is."""
     if not webhook.is_authentic:
         return "the webhook was not written by this installation"
     if row.run_id is not None and is_erased(row.run_id):
@@ -245,8 +245,8 @@ def _failed(row: Message, webhook: Webhook, outcome: Outcome) -> None:
     if webhook.state != Webhook.State.ACTIVE or not webhook.is_authentic:
         return
     if outcome.status == 410:
-        stop(webhook, Webhook.State.DISABLED, "its endpoint answered 410: it is gone")
-        drop(webhook, Message.State.FAILED, "the endpoint answered 410: it is gone", now)
+        stop(webhook, Webhook.State.DISABLED, "its endpoint answered 410 Gone")
+        drop(webhook, Message.State.FAILED, "the endpoint answered 410 Gone", now)
     elif webhook.failing_since is None:
         return _note_failing(webhook, now)
     elif webhook.failing_since < now - timedelta(days=PAUSE_AFTER_DAYS):

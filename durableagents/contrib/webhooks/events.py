@@ -13,7 +13,7 @@ EVENTS = {
     "run.stopped": "A run stopped for an operator or for its budget",
     "run.outcome_unknown": "A call's outcome is unknown",
     "approval.opened": "An approval was opened",
-    "approval.decided": "An approval was decided, or closed in another way",
+    "approval.decided": "An approval was decided or otherwise closed",
 }
 TEST = "webhook.test"
 

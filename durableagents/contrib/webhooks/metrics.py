@@ -14,7 +14,7 @@ def read_metrics() -> Iterator[Metric]:
     due = backlog()
     yield GaugeMetricFamily(
         "durableagents_webhook_backlog",
-        "Unsent messages of active webhooks, failed ones that are tried again too.",
+        "Unsent messages of active webhooks, including failed ones that are tried again.",
         value=due.count,
     )
     yield GaugeMetricFamily(

@@ -30,12 +30,14 @@ class Webhook(Coded):
     agent = models.TextField(blank=True, default="")
     tag = models.TextField(blank=True, default="")
     queue = models.TextField(blank=True, default="", help_text="Limits messages about approvals only.")
-    key_prefix = models.TextField(blank=True, default="", help_text="Of the run's business key.")
+    key_prefix = models.TextField(blank=True, default="", help_text="Beginning of the run's business key.")
     started_by = models.BigIntegerField(null=True, help_text="The account that started the run.")
     has_content = models.BooleanField(default=False, help_text="Messages contain what the creator may read.")
     creator = models.BigIntegerField(null=True, help_text="The account whose rights limit the content.")
     secret = models.TextField(help_text="Encrypted.")
-    previous_secret = models.TextField(blank=True, default="", help_text="Encrypted; signs too until `previous_until`.")
+    previous_secret = models.TextField(
+        blank=True, default="", help_text="Encrypted; valid in addition until `previous_until`."
+    )
     previous_until = models.DateTimeField(null=True)
     state = models.TextField(choices=State.choices, default=State.ACTIVE)
     why = models.TextField(blank=True, default="", help_text="Why it is paused or disabled.")
@@ -68,7 +70,7 @@ class Message(models.Model):
         SENDING = "sending", "sending"
         SENT = "sent", "sent"
         FAILED = "failed", "failed"
-        NOT_SENT = "not_sent_any_more", "not sent any more"
+        NOT_SENT = "not_sent_any_more", "no longer sent"
 
     OPEN = (State.WAITING, State.SENDING)
 
@@ -80,8 +82,8 @@ class Message(models.Model):
     facts = Json(help_text="Ids, states and codes at the time of the event.")
     at = models.DateTimeField()
     state = models.TextField(choices=State.choices, default=State.WAITING)
-    due_at = models.DateTimeField(help_text="Of one being sent: when it is sent again if nothing is recorded.")
-    attempts = models.SmallIntegerField(default=0, help_text="Since it was made or replayed.")
+    due_at = models.DateTimeField(help_text="Time when a message in sending is sent again if nothing is recorded.")
+    attempts = models.SmallIntegerField(default=0, help_text="Attempts since it was made or replayed.")
     note = models.TextField(blank=True, default="")
     ended_at = models.DateTimeField(null=True)
 

@@ -51,8 +51,8 @@ class WebhookBody(SteerBody):
     events: EventNames = Field(description="Types of messages that it gets.")
     agent: Filter = Field(default="", description="Only runs of this agent, without version; empty: any.")
     tag: Filter = Field(default="", description="Only runs with this tag; empty: any.")
-    queue: Filter = Field(default="", description="Of messages about approvals, only those of this queue; empty: any.")
-    key_prefix: Filter = Field(default="", description="Only runs whose business key begins so; empty: any.")
+    queue: Filter = Field(default="", description="For messages about approvals: only those of this queue; empty: any.")
+    key_prefix: Filter = Field(default="", description="Only runs whose business key begins with this; empty: any.")
     started_by: Filter = Field(default="", description="Only runs that this account started; empty: anybody.")
     has_content: bool = Field(default=False, description=_CONTENT)
 
@@ -104,7 +104,7 @@ def create(body: WebhookBody, *, by: Actor) -> tuple[Webhook, str]:
         by, why, now = as_admin(by, _TO), justified("webhook", body.justification), database_now()
         known = Webhook.objects.exclude(state=Webhook.State.ENDED)
         if known.count() >= MAX_WEBHOOKS:
-            raise wrong("name", f"would be one more than {MAX_WEBHOOKS} webhooks", "end one first")
+            raise wrong("name", f"would exceed the limit of {MAX_WEBHOOKS} webhooks", "end one first")
         if known.filter(name=body.name).exists():
             raise wrong("name", "is taken", "another name")
         row = Webhook(
@@ -127,7 +127,7 @@ def change(webhook_id: int, body: WebhookChangeBody, *, by: Actor) -> Webhook:
             row.address, row.shown = address
         _fill(row, given, by)
         if address is None and webhook_values(row) == before and row.is_authentic:
-            raise Unchanged("events", "name what is to be changed")
+            raise Unchanged("events", "name a field to change")
         return _record_act("webhook_change", row, before, by=by, why=why)
 
 

@@ -54,7 +54,7 @@ class Complaint(BaseModel):
 
 
 class Proposal(BaseModel):
-    """What the clerk makes of a complaint."""
+    """The clerk's proposal for a complaint."""
 
     amount_usd: Money = Field(description="As text with two decimals; never above what was paid.")
     note: MultiLine = Field(description="Two or three plain sentences that the customer reads.")
@@ -69,7 +69,7 @@ class Refusal(BaseModel):
 
 
 class State(BaseModel):
-    """What the run knows at each boundary between two nodes."""
+    """State of the run at each boundary between two nodes."""
 
     request: Complaint
     order: Order | None = None
@@ -78,7 +78,7 @@ class State(BaseModel):
 
 
 class Output(BaseModel):
-    """How it came out. A no, and that nobody answered, are ends like a yes."""
+    """Result of the run. A rejection and a missed deadline are results like an approval."""
 
     outcome: Literal["paid", "refused", "not_decided"]
     refund_id: str | None = None
@@ -171,14 +171,14 @@ agent = Agent(
 
 @agent.node(start=True, to=["propose"], title="Read the order")
 async def read(state: State, ctx: Context) -> str:
-    """What the shop knows of the order."""
+    """Look the order up in the shop."""
     state.order = await ctx.call(look_up_order, OrderQuery(number=state.request.order_number))
     return "propose"
 
 
 @agent.node(to=["pay"], title="Propose")
 async def propose(state: State, ctx: Context) -> str:
-    """How much, and in which words."""
+    """Let the clerk propose an amount and the wording of the reply."""
     order = _known(state.order)
     facts = {
         "request": state.request.model_dump(mode="json"),
@@ -227,7 +227,7 @@ async def pay(state: State, ctx: Context) -> str | End:
 
 
 def _known(value: Known | None) -> Known:
-    """What an earlier node has put into the state. Its absence is a bug in the graph."""
+    """Return a value that an earlier node has put into the state. Its absence is a bug in the graph."""
     if value is None:
         raise RuntimeError("the graph came here before the node that provides this")
     return value

@@ -1,5 +1,5 @@
-"""What the agent for refunds can do: read an order (pure), and give a customer money back (keyed), in a day's time or
-while they are on the phone.
+"""Tools of the refund agent: read an order (pure) and refund a customer (keyed), within a day or while they are on the
+phone.
 """
 
 from __future__ import annotations

@@ -81,8 +81,10 @@ _PARSING = threading.Lock()
 
 
 def prose(code: str) -> str:
-    """What a module's docstrings say, from the outside in, without what no database holds. Nothing, for what is no
-    program of this Python."""
+    """Return the text of a module's docstrings, outermost first, without characters that a database cannot store.
+
+    Return "" for code that this version of Python cannot parse.
+    """
     if '"""' not in code and "'''" not in code:
         return ""
     try:

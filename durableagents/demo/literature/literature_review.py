@@ -238,7 +238,7 @@ def shown(notes: list[Note]) -> list[dict[str, object]]:
 
 
 def wrong_citations(draft: Draft, notes: int) -> str:
-    """What is wrong with a draft's citations; empty where nothing is."""
+    """Return the problems with a draft's citations; empty if there are none."""
     for section in draft.sections:
         numbers = [int(n) for n in _CITED.findall(section.text)]
         if not numbers:
@@ -268,7 +268,7 @@ def package_of(found: Found) -> str:
 
 
 def _known(value: Known | None) -> Known:
-    """What an earlier node has put into the state. Its absence is a bug in the graph."""
+    """Return a value that an earlier node has put into the state. Its absence is a bug in the graph."""
     if value is None:
         raise RuntimeError("the graph came here before the node that provides this")
     return value

@@ -41,7 +41,7 @@ class ReviewRequest(BaseModel):
 
 
 class ReviewPlan(BaseModel):
-    """How the literature is searched."""
+    """Plan of the literature search."""
 
     searches: Annotated[list[ShortLine], Field(min_length=1, max_length=8)] = Field(
         description="Some words each, without operators; different sides of the question."
@@ -50,7 +50,7 @@ class ReviewPlan(BaseModel):
 
 
 class Scope(BaseModel):
-    """What a person says about the reading list."""
+    """A person's answer about the reading list."""
 
     documents: int = Field(ge=1, le=MAX_DOCUMENTS, title="Documents to read, from the top of the list")
     packages: Annotated[str, Field(max_length=MAX_LIST)] = Field(
@@ -79,7 +79,7 @@ class Errand(BaseModel):
 
 
 class Reading(BaseModel):
-    """What a document says about the question."""
+    """Findings of one document about the question."""
 
     summary: MultiLine = Field(description="Two or three sentences, from the text alone.")
     quote: MultiLine = Field(description="One sentence of the text, word for word, that bears on the question.")
@@ -122,7 +122,7 @@ class Unread(BaseModel):
 
 
 class Review(BaseModel):
-    """What the run knows at each boundary between two nodes."""
+    """State of the run at each boundary between two nodes."""
 
     request: ReviewRequest
     edition: str = ""

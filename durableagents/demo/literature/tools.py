@@ -1,4 +1,4 @@
-"""What the review's agents can do: open and search the library, read in it, and two things that cost or stay.
+"""Tools of the review's agents: open, search and read the library, and two tools that cost money or publish.
 
 Pure: `search_library`, `fetch_document`. Keyed: `open_library` (its key is the edition: what is there is not added
 again), `embed_document` (paid for), `publish_report`.

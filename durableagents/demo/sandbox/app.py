@@ -59,8 +59,10 @@ def build(store: Store, faults: FaultBook, courier: Courier) -> Starlette:
 
 
 class CutWhenCancelled:
-    """What still runs when the grace of a shutdown is over is cut, as by a kill; uvicorn would report each as a
-    crash."""
+    """Cut requests that still run after the grace period of a shutdown, as a kill would.
+
+    uvicorn would report each of them as a crash.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -132,7 +134,7 @@ def _mailbox(store: Store) -> list[BaseRoute]:
 
 
 class Search(Fields):
-    """Whether the mail server has a message."""
+    """Search the mail server for a message."""
 
     run_id: Short
     message_id: Name

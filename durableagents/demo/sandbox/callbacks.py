@@ -39,7 +39,7 @@ FROM w9_requests WHERE closed_at IS NULL ORDER BY ready_at, seq LIMIT :limit
 
 @dataclass(frozen=True)
 class Attempt:
-    """What came of one post: a status, or none and the reason."""
+    """Result of one callback: a status, or None and the reason."""
 
     status: int | None
     result: str

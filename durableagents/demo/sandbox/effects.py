@@ -26,7 +26,7 @@ SELECT COALESCE(json_group_array(json_object(
 
 @dataclass(frozen=True)
 class Receipt:
-    """What is known of a request before anything is done about it."""
+    """Facts about a request that are noted before it has any effect."""
 
     system: str
     operation: str
@@ -57,8 +57,10 @@ class Receipt:
 
 
 def sender_of(header: str | None) -> tuple[int | None, str | None]:
-    """Who sent a request and when, from `X-Sender`: a pid and that process's monotonic clock, which is this one's too.
-    Nothing where it can't be: another machine's, or made up."""
+    """Return the sender's pid and the time of sending on its monotonic clock, from `X-Sender`.
+
+    Processes of one machine share that clock. Return (None, None) for a header of another machine or an invalid one.
+    """
     if header is None or not _SENDER.fullmatch(header):
         return None, None
     pid, sent = header.split(" ")

@@ -31,7 +31,7 @@ def _up_to(most: float) -> PlainValidator:
 
 
 class Fault(BaseModel):
-    """One entry, whole: what it doesn't mention is no fault."""
+    """One complete entry: systems it doesn't mention have no fault."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
@@ -75,7 +75,7 @@ class FaultBook:
         return [self._entries[pair] for pair in sorted(self._entries)]
 
     def targets(self) -> dict[str, list[str]]:
-        """What an entry may name, for a form."""
+        """Return the targets that an entry may name, for a form."""
         operations = sorted(set().union(*self._known.values()))
         return {"system": [ANY, *sorted(self._known)], "operation": [ANY, *operations]}
 

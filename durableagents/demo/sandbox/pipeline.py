@@ -29,7 +29,7 @@ _NO_BODY = sha256(b"")
 
 @dataclass(frozen=True)
 class Stored:
-    """What a key did: the status and the exact text of its answer."""
+    """Result stored for an idempotency key: the status and the exact text of the answer."""
 
     status: int
     answer: str
@@ -97,7 +97,7 @@ class Pipeline:
             return problem_answer(problem)
 
     async def find(self, effect: Effect, request: Request) -> Response:
-        """What a key did. 409 while its request is under way: neither "it happened" nor "it did not" would be true."""
+        """Return the result of a key. 409 while its request is in progress, since neither "happened" nor "did not" is true yet."""
         try:
             received = await self._receive(effect.system, effect.found_by, request)
             await self._meet_faults(received.receipt)

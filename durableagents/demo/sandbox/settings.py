@@ -1,4 +1,4 @@
-"""Where the sandbox keeps its store and which ports it takes, read once from the environment."""
+"""Location of the sandbox's store and its ports, read once from the environment."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def _lock(data: Path) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise EnvironmentProblem(f"still up on {data}: stop it first") from None
+        raise EnvironmentProblem(f"still running on {data}: stop it first") from None
     return descriptor
 
 

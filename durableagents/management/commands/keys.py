@@ -40,11 +40,11 @@ class Command(ApiCommand):
         verbs = parser.add_subparsers(dest="verb", required=True)
         create = verbs.add_parser("create", help="issue a key and print it once")
         rotate = verbs.add_parser("rotate", help="issue a key like this one and print it once; end the old one")
-        rotate.add_argument("--overlap", default="0h", help="how long the old one still works (default: %(default)s)")
+        rotate.add_argument("--overlap", default="0h", help="how long the old one stays valid (default: %(default)s)")
         revoke = verbs.add_parser("revoke", help="end a key now")
         for verb in (rotate, revoke):
             verb.add_argument("key", type=int, help="its number in `keys list`")
-        some = verbs.add_parser("list", help="keys that work, without the keys themselves")
+        some = verbs.add_parser("list", help="valid keys, without the secrets")
         some.add_argument("--all", action="store_true", help="also expired and revoked ones")
         some.add_argument("--json", action="store_true", help="one JSON object a line")
         create.add_argument("--account", required=True, help="user name of the account that the key acts as")
@@ -52,7 +52,10 @@ class Command(ApiCommand):
         create.add_argument("--expires", default=f"{MAX_DAYS}d", help="12h, 90d (default: %(default)s)")
         rotate.add_argument("--expires", help="12h, 90d (default: when the old one would have expired)")
         create.add_argument(
-            "--create-account", nargs="+", metavar="ROLE", help="make the account, without a password, with these roles"
+            "--create-account",
+            nargs="+",
+            metavar="ROLE",
+            help="create the account with these roles and without a password",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -103,7 +106,7 @@ def _rotate(key_id: int, expires: str | None, overlap: str) -> str:
     _existing(old.user.get_username())
     successor = own_keys(old.user).filter(name=old.name, pk__gt=old.pk).order_by("pk").last()
     if successor is not None:
-        raise _refused(f"key {key_id} was rotated already: key {successor.pk} replaces it. Rotate or revoke that one")
+        raise _refused(f"key {key_id} was already rotated: key {successor.pk} replaces it. Rotate or revoke that one")
     now = database_now()
     ends = old.expires_at if lives is None else now + lives
     if longer:
@@ -126,7 +129,7 @@ def _working(key_id: int) -> ApiKey:
     """Lock and return a key that works."""
     key = ApiKey.objects.select_for_update().filter(_WORKS, pk=key_id).first()
     if key is None:
-        raise _refused(f"no key with the number {key_id} works; see: manage.py keys list")
+        raise _refused(f"no valid key has the number {key_id}; see: manage.py keys list")
     return key
 
 
@@ -158,7 +161,7 @@ def _existing(account: str) -> User:
     # Locked, so that of two commands with one key name the second sees the first.
     user = User.objects.select_for_update().filter(username=account).first()
     if user is None:
-        raise _refused(f"--account: no account is named {account!r}; make it with --create-account ROLE")
+        raise _refused(f"--account: no account is named {account!r}; create it with --create-account ROLE")
     if not user.is_active:
         raise _refused(f"--account: {account!r} is closed; open it under /admin/ first")
     return user

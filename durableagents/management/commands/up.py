@@ -24,10 +24,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "--restart", action="store_true", help="restart web and workers of the `up` that runs, without an outage"
+            "--restart", action="store_true", help="restart web and workers of the running `up`, without an outage"
         )
         parser.add_argument(
-            "--hold", action="store_true", help="execute nothing until an operator lifts it: see manage.py restore_hold"
+            "--hold",
+            action="store_true",
+            help="hold all runs until an operator lifts the hold: see manage.py restore_hold",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -55,7 +57,7 @@ def hold_lines() -> str:
     try:
         notices = [each for read in features.parts_of_all(lambda each: each.start_notices) for each in read()]
     except Error as error:
-        return f"  Whether it is halted can't be told: {first_line(error)}\n"
+        return f"  Whether it is halted is unknown: {first_line(error)}\n"
     return "".join(f"  {each}\n" for each in notices)
 
 

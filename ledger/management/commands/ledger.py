@@ -29,31 +29,30 @@ PROGRESS_SECONDS = 10.0
 class Command(BaseCommand):
     help = (
         "Check the record of one run or of all: "
-        "exit code 0 if it holds, 1 with a line for each problem, 2 for what can't be checked."
+        "exit code 0 if it holds, 1 with a line for each problem, 2 if something can't be checked."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
         check = verbs.add_parser(
             "verify",
-            help="check journal, codes and every table that tells the same story; "
-            "with --all, what belongs to no run too",
+            help="check journal, codes and every table derived from them; with --all, what belongs to no run too",
         )
         which = check.add_mutually_exclusive_group(required=True)
         which.add_argument("run", nargs="?", help="the run's id")
-        which.add_argument("--all", action="store_true", help="every run of which any table has a trace")
-        which.add_argument("--job", action="store_true", help="carry out what was asked for in the console")
+        which.add_argument("--all", action="store_true", help="every run that any table mentions")
+        which.add_argument("--job", action="store_true", help="carry out the verification requested in the console")
         check.add_argument(
             "--since", metavar="TIME", help="with --all: only runs with events since then, such as 2026-11-30T00:00Z"
         )
         check.add_argument("--after", metavar="RUN", help="with --all: continue after this run")
         check.add_argument(
-            "--processes", type=int, default=1, metavar="N", help="with --all: how many work side by side"
+            "--processes", type=int, default=1, metavar="N", help="with --all: number of parallel processes"
         )
-        confirm = verbs.add_parser("confirm", help="a row that was changed outside the application counts as it is now")
-        confirm.add_argument("table", choices=sorted(registry), help="its table, as `verify` names it")
-        confirm.add_argument("key", help="its number or name there")
-        confirm.add_argument("--reason", required=True, help="why it is right as it is; on record")
+        confirm = verbs.add_parser("confirm", help="accept a row that was changed outside the application")
+        confirm.add_argument("table", choices=sorted(registry), help="table of the row, as named by `verify`")
+        confirm.add_argument("key", help="key of the row in that table")
+        confirm.add_argument("--reason", required=True, help="why the row is right; recorded")
 
     def handle(self, *, verb: str, **given: Any) -> None:
         """Run the chosen verb."""
@@ -130,7 +129,7 @@ class Command(BaseCommand):
         os.nice(10)  # it has time
         job = jobs.carry_out(max(1, (os.cpu_count() or 1) // 2))
         if job is None:
-            raise self._refusal("nothing to verify was asked for, or another process is at it")
+            raise self._refusal("no verification was requested, or another process is running it")
         self.stdout.write(f"{job.runs} run(s), {job.events} event(s), {job.problems} problem(s)")
         if job.problems:
             raise SystemExit(1)
@@ -144,9 +143,9 @@ class Command(BaseCommand):
         except JustificationRequired as error:
             raise self._refusal(error.detail) from None
         except DataError:
-            raise self._refusal(f"{key!r} is no key of {protected.table}") from None
+            raise self._refusal(f"{protected.table} has no row {key!r}") from None
         if not is_changed:
-            raise self._refusal(f"{protected.table} {key} is as the application wrote it: there is nothing to confirm")
+            raise self._refusal(f"{protected.table} {key} was not changed: there is nothing to confirm")
         with transaction.atomic():
             what = name_of(protected, key)
             try:
@@ -154,10 +153,10 @@ class Command(BaseCommand):
             except DatabaseError as error:
                 raise self._refusal(
                     f"the {what} can't be confirmed, because rows of {protected.table} never change "
-                    f"({first_line(error)}). Put back its former values with their code, or set it again"
+                    f"({first_line(error)}). Restore its former values with their code, or set it again"
                 ) from None
             acted("row_confirm", by=by, subject=f"{protected.table} {key}", justification=why, after={"row": what})
-        self.stdout.write(f"The {what} counts as it is now.")
+        self.stdout.write(f"The {what} is confirmed with its present values.")
 
     def _refusal(self, why: str) -> SystemExit:
         self.stderr.write(f"ledger: {why}")

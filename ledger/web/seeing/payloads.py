@@ -24,7 +24,7 @@ class Hidden:
 
 HIDDEN, ERASED = Hidden(), Hidden("erased")
 WHO_GIVES = "Ask an administrator for access to run data (People)."
-WORDS = f"What this run holds and says is not shown to you. {WHO_GIVES}"
+WORDS = f"You may not see this run's content. {WHO_GIVES}"
 # Events whose payload is what people said of their own acts, for everybody who sees the run.
 SAID_OF_ACTS = frozenset(
     {

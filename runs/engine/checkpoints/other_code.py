@@ -47,6 +47,6 @@ def told_apart(agent: Any, wrote: str, known: Mapping[str, Any] | None) -> dict[
     """Return what an operator sees: whose code wrote the checkpoint, whose continues, and any `known` differences."""
     mine = None if known is None else as_stored(agent, wrote)
     said = [] if known is None or mine is None else differences(known, mine)
-    how = join_differences(said) if said else "how it differs isn't known here"
-    problem = f"the checkpoint was written by other code of {agent.graph_id} than this: {how}"
+    how = join_differences(said) if said else "the difference isn't known here"
+    problem = f"the checkpoint was written by different code of {agent.graph_id} than this: {how}"
     return {"problem": problem, "wrote": wrote, "code": agent.fingerprint(), "differences": said}

@@ -40,7 +40,7 @@ def _brought_up(agent: Any, known: Mapping[str, Any] | None, stands: Position) -
         return stands
     if not number:
         raise JournalBroken(
-            f"other code of {agent.graph_id} wrote the checkpoint, and nobody knows with which number of its state",
+            f"other code of {agent.graph_id} wrote the checkpoint, and the number of its state is unknown",
             "unknown_format",
         )
     if stands.entry is not None:
@@ -59,7 +59,7 @@ def _upgraded(agent: Any, number: int, state: Any) -> Any:
         raise JournalBroken(str(error), "unknown_format") from error
     except Exception as error:  # the author's own code
         raise JournalBroken(
-            f"bringing the state of number {number} up to {agent.graph_id} broke: {describe_error(error)}",
+            f"upgrading the state from number {number} up to {agent.graph_id} broke: {describe_error(error)}",
             "bad_checkpoint",
         ) from error
 
@@ -71,7 +71,7 @@ def _keeps_messages(agent: Any, tail: Sequence[e.Event]) -> None:
             continue
         if names := fields_changed(event):
             raise JournalBroken(
-                f"what was changed in the visit ({', '.join(names)}) has no place in {agent.graph_id}: its state "
+                f"a change made during the visit ({', '.join(names)}) has no place in {agent.graph_id}: its state "
                 f"has number {agent.schema_version}, and that was of number {number_of_changes(event)}",
                 "bad_checkpoint",
             )

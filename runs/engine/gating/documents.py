@@ -39,7 +39,7 @@ class Document:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _is_name(self.name):
-            most = f"one line of 1 to {MAX_NAME_LENGTH} characters that can be seen, without slashes"
+            most = f"one line of 1 to {MAX_NAME_LENGTH} visible characters, without slashes"
             raise ValueError(f"Document(name={self.name!r}): give {most}")
         if self.media_type not in MEDIA_TYPES:
             raise ValueError(
@@ -56,7 +56,7 @@ class Document:
                 return self.content.encode()
             return bytes(memoryview(self.content))  # type: ignore[arg-type]
         except UnicodeEncodeError:
-            raise ValueError(f"Document {self.name!r}: its content holds half a surrogate pair") from None
+            raise ValueError(f"Document {self.name!r}: its content contains half a surrogate pair") from None
         except TypeError:
             what = "bytes, or a text" if self.media_type in TEXTS else "bytes"
             raise ValueError(
@@ -69,15 +69,15 @@ class Document:
             return "is empty"
         if len(self.bytes) > most:
             hint = ": give a longer one as a PDF" if self.media_type in TEXTS else ""
-            return f"has {len(self.bytes)} bytes, and may have {most}{hint}"
+            return f"has {len(self.bytes)} bytes; the limit is {most}{hint}"
         if self.media_type in TEXTS:
-            return "" if is_text(self.bytes) else "is no text in UTF-8"
+            return "" if is_text(self.bytes) else "is not UTF-8 text"
         is_one = (
             b"%PDF-" in self.bytes[:_PDF_HEAD]
             if self.media_type == PDF
             else self.bytes.startswith(_BEGINS[self.media_type])
         )
-        return "" if is_one else f"does not begin as {self.media_type} does"
+        return "" if is_one else f"does not begin like {self.media_type}"
 
     @property
     def bytes(self) -> bytes:
@@ -118,17 +118,17 @@ def checked(documents: Any) -> tuple[Document, ...]:
     if isinstance(documents, (str, bytes, Mapping, Document)) or not isinstance(documents, Sequence):
         raise ValueError(f"documents={type(documents).__name__}: give a list of Document(name, media_type, content)")
     if strangers := [type(each).__name__ for each in documents if not isinstance(each, Document)]:
-        raise ValueError(f"documents: {strangers[0]} is no Document(name, media_type, content)")
+        raise ValueError(f"documents: {strangers[0]} is not a Document(name, media_type, content)")
     if len(documents) > MAX_DOCUMENTS:
-        raise ValueError(f"documents: {len(documents)} are given, and a question may have {MAX_DOCUMENTS}")
+        raise ValueError(f"documents: {len(documents)} are given, but a request may have at most {MAX_DOCUMENTS}")
     names = [each.name for each in documents]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f"documents: two are called {twice!r}: each revision is compared by name")
+        raise ValueError(f"documents: two are called {twice!r}: revisions are compared by name, so give each its own")
     if (size := sum(len(each.bytes) for each in documents)) > MAX_BYTES_IN_ALL:
-        raise ValueError(f"documents: together they have {size} bytes, and may have {MAX_BYTES_IN_ALL}")
+        raise ValueError(f"documents: together they have {size} bytes; the limit is {MAX_BYTES_IN_ALL}")
     texts = sum(len(each.bytes) for each in documents if each.media_type in TEXTS)
     if texts > MAX_TEXT_IN_ALL:
-        raise ValueError(f"documents: the texts together have {texts} bytes, and may have {MAX_TEXT_IN_ALL}")
+        raise ValueError(f"documents: the texts together have {texts} bytes; the limit is {MAX_TEXT_IN_ALL}")
     return tuple(documents)
 
 

@@ -115,15 +115,15 @@ def _read_amount(declared: str, args: Any) -> Amount:
 
 def _checked_amount(amount: Amount) -> dict[str, str]:
     if not isinstance(amount.value, Decimal) or not amount.value.is_finite():
-        raise ValueError(f"{amount.value!r} is no finite Decimal")
+        raise ValueError(f"{amount.value!r} is not a finite Decimal")
     exponent = amount.value.as_tuple().exponent
     # Before calculating or formatting: 1E-500000000 has that many digits when written out.
     if not isinstance(exponent, int) or not -MAX_DIGITS <= exponent <= MAX_DIGITS:
-        raise ValueError(f"it has more than {MAX_DIGITS} digits before or behind the point")
+        raise ValueError(f"it has more than {MAX_DIGITS} digits before or after the point")
     if amount.value.copy_abs() >= Decimal(10) ** MAX_DIGITS or not isinstance(amount.currency, str):
         raise ValueError(f"{amount.value!r} has more than {MAX_DIGITS} digits")
     if not CURRENCY.fullmatch(amount.currency):
-        raise ValueError(f"{amount.currency!r} is no currency: three capitals, such as USD")
+        raise ValueError(f"{amount.currency!r} is not a currency: give three capitals, such as USD")
     return {"value": format(plain_zero(amount.value), "f"), "currency": amount.currency}
 
 
@@ -162,7 +162,7 @@ def editable_problem(editable: Sequence[str], model: type[BaseModel]) -> str:
     try:
         fields = model.model_json_schema().get("properties", {})
     except PydanticInvalidForJsonSchema as error:
-        return f"{model.__name__} has no schema that a form could be made of: {error}"
+        return f"{model.__name__} has no schema from which a form could be built: {error}"
     unknown = [name for name in editable if name not in fields]
     return f"{', '.join(unknown)}: no field of {model.__name__}, which has {', '.join(fields)}" if unknown else ""
 
@@ -220,9 +220,9 @@ def same_fields_in(plan: Any) -> list[str]:
         return sorted(arguments)
     named = plan[SAME]
     if not isinstance(named, list) or not named or not all(isinstance(name, str) for name in named):
-        raise ValueError("what has to be the same can't be read")
+        raise ValueError("the list of unchangeable fields can't be read")
     if unknown := [name for name in named if name not in arguments]:
-        raise ValueError(f"{', '.join(unknown)} has to be the same, and is no field of its arguments")
+        raise ValueError(f"{', '.join(unknown)} may not change, but is not a field of its arguments")
     return named
 
 
@@ -230,7 +230,7 @@ def sameness(plan: Any) -> str:
     """Return the digest of all that must be the same. Raises ValueError as `same_fields_in` does."""
     fields = same_fields_in(plan)
     if not plan.get("agent") or plan.get("tool") in (None, "", NO_TOOL):
-        raise ValueError("it names no tool, so a yes to it lets nothing through")
+        raise ValueError("it names no tool, so approving it allows nothing")
     what = {name: plan.get(name) for name in _AS_ASKED} | {"agent": agent_of(plan), "is_named": SAME in plan}
     return digest_of(what | {"arguments": {name: plan["arguments"][name] for name in fields}})
 

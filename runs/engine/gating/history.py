@@ -1,4 +1,4 @@
-"""What people are told, in a question's evidence, of earlier answers and attempts of its call. Pure."""
+"""Evidence about earlier answers to a call and earlier attempts at it, shown to its approvers. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EXPIRED_OR_BACK = "it was taken back, or expired, before the call was made"
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """Why an approval was not used: `expired` is the slot of an expired one, otherwise `because` has the reason."""
+    """Reason why an approval was not used: `expired` is the slot of an expired one, else `because` has the reason."""
 
     because: str = ""
     expired: str = ""

@@ -102,7 +102,7 @@ def threshold_in(told: Any) -> Threshold | None:
         if least is not None and not (least.is_finite() and CURRENCY.fullmatch(currency)):
             raise ValueError(above)
     except (AttributeError, InvalidOperation, TypeError, ValueError) as error:
-        raise DefinitionError("what a yes has to show can't be read") from error
+        raise DefinitionError("the required proof can't be read") from error
     return Threshold(Proof(within, factor, *flags), least, currency, risk)
 
 
@@ -135,9 +135,9 @@ class Wanted:
         if not self.within:
             return ""
         if type(age) is not int or not 0 <= age <= self.within:
-            return f"its person had not shown who they are within {self.within} seconds"
+            return f"the person had not authenticated within the last {self.within} seconds"
         if not isinstance(by, str) or by not in (FACTORS if self.factor else FACTORS | {PASSWORD}):
-            return "its person had shown no second factor" if self.factor else "its person had shown nothing of theirs"
+            return "the person had not used a second factor" if self.factor else "the person had not authenticated"
         return ""
 
     def not_typed(self, typed: Any) -> list[str]:
@@ -166,7 +166,7 @@ def wanted_in(plan: Any) -> Wanted:
         if not typed.keys() <= {AMOUNT, TARGET} or not all(isinstance(text, str) for text in typed.values()):
             raise ValueError(typed)
     except (AttributeError, TypeError, ValueError) as error:
-        raise DefinitionError("what a yes has to show can't be read") from error
+        raise DefinitionError("the required proof can't be read") from error
     return Wanted(within, factor, typed)
 
 
@@ -192,7 +192,7 @@ def short_of(plan: Any, shown: Any) -> str:
     if lacking := wanted.not_fresh(told.get("age"), told.get("by")):
         return lacking
     if wanted.within and told.get("by") == PASSKEY and not isinstance(told.get("assertion"), str):
-        return "what its person's passkey signed is not kept"
+        return "the data signed by the person's passkey was not stored"
     missing = wanted.not_typed(told.get("typed"))
     return f"the {' and the '.join(missing)} was not typed" if missing else ""
 
@@ -211,7 +211,7 @@ def is_typed(name: str, wanted: str, typed: Any) -> bool:
 
 
 def _amount(text: str, currency: str) -> Decimal | None:
-    """Return the typed number without its minus sign; None if it is no number or of another currency."""
+    """Return the typed number without its minus sign; None if it is not a number or has another currency."""
     rest = "".join(unicodedata.normalize("NFKC", text).split()).upper()
     for sign in (currency, *(sign for sign, of in _SIGNS.items() if of == currency)):
         if rest.startswith(sign) or rest.endswith(sign):

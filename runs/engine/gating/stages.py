@@ -44,7 +44,7 @@ class Requirement:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.stages) <= MAX_STAGES or not all(isinstance(each, Stage) for each in self.stages):
-            raise DefinitionError(f"a gate has from 1 to {MAX_STAGES} stages, each a Stage: {self.stages!r}")
+            raise DefinitionError(f"a gate must have 1 to {MAX_STAGES} stages, each a Stage: {self.stages!r}")
 
     @classmethod
     def of(cls, queue: str, quorum: int = 1, then: Sequence[Stage] = ()) -> Requirement:
@@ -87,7 +87,7 @@ def stage_of(plan: Any) -> int:
         return 1
     stage, most = plan.get("stage"), len(required_by(plan, "").stages)
     if isinstance(stage, bool) or not isinstance(stage, int) or not 1 <= stage <= most:
-        raise DefinitionError(f"the plan is of stage {stage!r} of {most}")
+        raise DefinitionError(f"the plan is for stage {stage!r} of {most}")
     return stage
 
 
@@ -153,14 +153,14 @@ def lacking(
         stages, stage = required_by(question.payload, "").stages, stage_of(question.payload)
         ids = [*earlier_stages(question), question.approval_id]
     except (DefinitionError, KeyError, TypeError) as error:
-        return f"what its plan demands can't be read: {error}"
+        return f"the requirements of its plan can't be read: {error}"
     if len(ids) != stage:
-        return f"it is of stage {stage}, and tells of {len(ids) - 1} before it"
+        return f"it is for stage {stage}, but names {len(ids) - 1} earlier stages"
     heard: set[int] = set()
     for number, (approval_id, of) in enumerate(zip(ids, stages, strict=False), start=1):
         one = asked.get(approval_id)
         if one is None or not _belongs(one, question, number):
-            return f"the question of stage {number} is another one's"
+            return f"the request of stage {number} belongs to another call"
         yes = approving(votes, one)
         if not any(_is_yes(decision, one) for decision in decisions):
             return f"nobody has decided stage {number}"
@@ -168,7 +168,7 @@ def lacking(
             return f"stage {number} has {len(yes)} of {of.quorum} votes"
         for vote in yes:
             if vote.people & heard:
-                return f"{vote.by} has a part in it twice"
+                return f"{vote.by} voted or decided twice"
             heard |= vote.people
     return ""
 

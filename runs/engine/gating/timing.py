@@ -65,9 +65,9 @@ def problem_of(time: Time) -> str:
 
 def wrong_word(time: Time) -> str:
     if time.on_timeout is not None and time.on_timeout not in STRICTEST_FIRST:
-        return f"on_timeout={time.on_timeout!r} is none of {', '.join(STRICTEST_FIRST)}: nothing is approved by waiting"
+        return f"on_timeout={time.on_timeout!r} is none of {', '.join(STRICTEST_FIRST)}: no time-out can approve"
     if not isinstance(time.escalate_to, str) or (time.escalate_to and time.on_timeout != "escalate"):
-        return f"escalate_to={time.escalate_to!r} goes with on_timeout='escalate', as a queue's name"
+        return f"escalate_to={time.escalate_to!r} must be a queue's name, together with on_timeout='escalate'"
     return ""
 
 

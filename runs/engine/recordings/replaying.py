@@ -191,7 +191,7 @@ async def replay(recording: Recording, agent: Agent, *, hasher: Hasher | None = 
                 outcome = await run_visit(visit, node, state)
             else:
                 outcome = await undo_visit(visit, Plan.model_validate(state))
-    except (Exception, SystemExit) as error:  # an exception from the visit itself is no outcome of the node
+    except (Exception, SystemExit) as error:  # an exception from the visit itself is not an outcome of the node
         problem = f"{type(error).__name__}: {error}".splitlines()[0]
         found.difference = Difference(
             visit.last_asked, "the visit goes on", f"stops with {problem}", _error_place(error)

@@ -107,7 +107,7 @@ def _fitting(call: LogicalCall, found: Finding) -> Finding:
         try:
             call.tool.input.model_validate(found.stands)
         except ValidationError:
-            problem = "what it put in the place is no input of the tool"
+            problem = "its replacement is not a valid input of the tool"
         if call.record.gate is not None or call.grant is not None:
             problem = "people were asked about these arguments, so they can't be changed any more"
     return Finding(found.place, found.piece, found.screen, problem, True) if problem else found

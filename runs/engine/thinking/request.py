@@ -135,7 +135,7 @@ async def _response(model: Model, messages: list[Any], hear: Hear | None, how: d
 
 
 def _trouble(error: Exception, model: Model) -> Exception:
-    """Classify an error: anything with status 200 that is no answer is an outage; scripted errors are the author's."""
+    """Classify an error: status 200 without an answer is an outage; scripted errors are the author's."""
     from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
 
     match error:

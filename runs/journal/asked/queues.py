@@ -70,7 +70,7 @@ class Queues(Mapping[str, str]):
     def source(self) -> features.Queues:
         """Return how to read them. Raises LookupError if no app keeps queues."""
         if (source := features.only(lambda each: each.queues)) is None:
-            raise LookupError("no app keeps queues: is `approvals` in INSTALLED_APPS?")
+            raise LookupError("no app provides queues: add `approvals` to INSTALLED_APPS")
         return source
 
     @property

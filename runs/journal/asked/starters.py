@@ -32,7 +32,7 @@ def starter_of(run_id: str, rows: Sequence[TupleRow]) -> str | None:
         try:
             events = [checked(at, row[:-1])[1] for row in rows if row[-1] == at]
         except JournalBroken as error:
-            log.error("run %s: who started it can't be told: in the journal of %s, %s", run_id, at, error)
+            log.error("run %s: its starter is unknown: in the journal of %s, %s", run_id, at, error)
             return None
         by = next((event.by for event in events if isinstance(event, RunCreated)), "")
         if by and not by.startswith(OF_A_RUN):

@@ -23,19 +23,19 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        verbs.add_parser("list", help="each version, with what it has and its fingerprint")
+        verbs.add_parser("list", help="list each version with its parts and fingerprint")
         check = verbs.add_parser(
             "check",
-            help="refuse a change under a version: 0 none, 1 there is one, 2 the baseline can't be read",
+            help="check for changes under a version; exit code 0: none, 1: some, 2: the baseline can't be read",
         )
         check.add_argument("--baseline", type=Path, default=Path(baseline.FILE), help="(agents.lock.json)")
-        check.add_argument("--write", action="store_true", help="record versions that are new; a changed one never is")
+        check.add_argument("--write", action="store_true", help="record new versions; changed ones are never recorded")
         check.add_argument(
             "--forget",
             action="append",
             default=[],
             metavar="NAME@VERSION",
-            help="with --write: a version that is gone, and of which no run is under way",
+            help="with --write: remove a version that no longer exists and has no active runs",
         )
 
     def handle(self, *, verb: str, **given: Any) -> None:
@@ -65,8 +65,8 @@ class Command(BaseCommand):
         found = baseline.compare(recorded, registry.agents())
         if unknown := [name for name in forget if name not in found.gone]:
             raise CommandError(
-                f"--forget {', '.join(unknown)}: only a version that the baseline has and this code doesn't can be "
-                "forgotten. Nothing was written",
+                f"--forget {', '.join(unknown)}: only a version that is in the baseline but not in the code can be "
+                "removed. Nothing was written",
                 returncode=2,
             )
         refused = [str(change) for change in found.changed] + self._gone(found.gone, set(forget)) + found.lower
@@ -74,7 +74,7 @@ class Command(BaseCommand):
         for line in refused:
             self.stderr.write(line)
         if refused:
-            raise CommandError(f"{len(refused)} to be settled; {path} is as it was", returncode=1)
+            raise CommandError(f"{len(refused)} to be fixed; {path} was not changed", returncode=1)
         if is_write:
             self._write(path, recorded, forget)
         self.stdout.write(
@@ -92,12 +92,10 @@ class Command(BaseCommand):
         lines = []
         for graph_id, count in _under_way(gone).items():
             if count:
-                lines.append(
-                    f"{graph_id}: gone, and {count} of its runs are under way: keep it registered until they end"
-                )
+                lines.append(f"{graph_id}: gone, but {count} of its runs are active: keep it registered until they end")
             elif graph_id not in forgotten:
-                known = "none of its runs is under way in this database" if count == 0 else "its runs can't be counted"
-                lines.append(f"{graph_id}: gone ({known}): keep it registered, or say --write --forget {graph_id}")
+                known = "none of its runs is active in this database" if count == 0 else "its runs can't be counted"
+                lines.append(f"{graph_id}: gone ({known}): keep it registered, or use --write --forget {graph_id}")
         return lines
 
 

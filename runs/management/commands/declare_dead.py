@@ -24,8 +24,8 @@ class Command(BaseCommand):
     help = "Declare that nothing runs on a host any more. Its runs continue elsewhere within about a second."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--host", required=True, help="its name on the fleet page")
-        parser.add_argument("--reason", required=True, help="how you know; recorded")
+        parser.add_argument("--host", required=True, help="name of the host as on the fleet page")
+        parser.add_argument("--reason", required=True, help="evidence; recorded")
 
     def handle(self, *, host: str, reason: str, **_: Any) -> None:
         """Exit code 2, and nothing changed, for an unknown host, for one that still shows a sign of life, and without a
@@ -36,7 +36,7 @@ class Command(BaseCommand):
             self._refuse(f"--reason: {error.detail}")
         except DurableAgentsError as error:
             self._refuse(error.detail)
-        self.stdout.write(f"{count} process(es) of {host} are on record as ended; their runs go on elsewhere.")
+        self.stdout.write(f"{count} process(es) of {host} are recorded as ended; their runs continue on other workers.")
 
     def _refuse(self, why: str) -> NoReturn:
         self.stderr.write(f"declare_dead: {why}")

@@ -118,10 +118,14 @@ def check_priced(agent: Agent, given: str = "") -> None:
         raise ChangedOutside(*changed[0])
     if unknown:
         raise InvalidInput(
-            f"A budget in dollars{given} needs the price of every model that {agent.graph_id} asks; "
+            f"A budget in dollars{given} needs the price of every model that {agent.graph_id} uses; "
             f"there is none for {', '.join(unknown)}.",
             errors=[
-                {"field": "budget.usd", "problem": f"no price for {model}", "fix": "an admin sets it under Prices"}
+                {
+                    "field": "budget.usd",
+                    "problem": f"no price for {model}",
+                    "fix": "an administrator sets it under Prices",
+                }
                 for model in unknown
             ],
         )

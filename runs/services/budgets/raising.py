@@ -100,7 +100,7 @@ def to_raise(run: Run, head: Head, asked: Sequence[Wait], wanted: Budget) -> Bud
     caps = budget_of(run, head, asked).stated()
     higher = {name: value for name, value in wanted.stated().items() if name in caps and value > caps[name]}
     if not higher:
-        raise refusal("budget", run, "It may use as much already of what is named.")
+        raise refusal("budget", run, "The run already has these caps.")
     return Budget.model_validate(higher)
 
 
@@ -183,7 +183,7 @@ def check_time(run: Run, budget: Budget, *, now: datetime) -> None:
     if budget.time is not None and run.counts_from + budget.time <= now:
         seconds = int((now - run.counts_from).total_seconds())
         raise InvalidInput(
-            "The run has already taken longer than that. Give more time.",
+            "The run has already taken longer than that. Set a longer time.",
             errors=[
                 {"field": "budget.wall_seconds", "problem": "its time is up", "fix": f"more than {seconds} seconds"}
             ],

@@ -90,7 +90,7 @@ def outlook(agent: Agent) -> Outlook:
         if defaults.usd is not None:
             prices.check_priced(agent, ", as the defaults give it,")
     except InvalidInput as error:
-        return Outlook(defaults, f"{error.detail} Until an admin sets it under Prices, none is started.")
+        return Outlook(defaults, f"{error.detail} No run starts until an administrator sets it under Prices.")
     return Outlook(defaults)
 
 
@@ -106,7 +106,7 @@ def _checked(row: BudgetDefault) -> Budget:
         return Budget.model_validate(row.budget)
     except ValidationError as error:
         raise InvalidInput(
-            f"The default budget for {row} can't be read, so no run can be started with it.",
+            f"The default budget for {row} can't be read, so no run can start with it.",
             errors=[
                 {
                     "field": misfit.path(["default", *problem["loc"]]),

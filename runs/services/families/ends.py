@@ -62,7 +62,7 @@ def tell_many(children: Iterable[UUID]) -> int:
         try:
             told += tell(parent, ended)
         except (RecordDamaged, JournalBroken, Run.DoesNotExist) as error:
-            log.warning("run %s: it can't be told of the ends of %s of its children: %s", parent, len(ended), error)
+            log.warning("run %s: can't record the ends of %s of its children: %s", parent, len(ended), error)
     return told
 
 
@@ -130,7 +130,9 @@ def _ended(
     come = origin_of(child)
     first = come.first if come is not None else str(child)
     if first != child_id(str(parent), slot, attempt):
-        raise JournalBroken(f"the row of run {child} says that it is a child of {parent}, its id doesn't", "forged_run")
+        raise JournalBroken(
+            f"the row of run {child} says that it is a child of {parent}, but its id doesn't", "forged_run"
+        )
     if not Head.objects.filter(pk=child).exists():
         raise RecordDamaged(child, "its head")
     end, stored = end_of(child, end_seq, state)

@@ -74,9 +74,9 @@ def reopen(child: UUID, parent: UUID) -> Run:
     if run.erased_at is not None:
         raise erased(child)
     if run.state != State.COMPLETED or not run.is_told or run.goes_on_as is not None or run.parent != parent:
-        raise IllegalTransition("undo", str(run.state), "Only a child that ended well is reopened, once.")
+        raise IllegalTransition("undo", str(run.state), "Only a completed child is reopened, and only once.")
     if not any(_is_of(effect, run) for effect in _planned(parent)):
-        raise IllegalTransition("undo", str(run.state), f"Its parent {parent} has no plan that names it.")
+        raise IllegalTransition("undo", str(run.state), f"Its parent {parent} has no undo plan that names it.")
     return _set_going(run, parent)
 
 

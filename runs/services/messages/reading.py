@@ -92,4 +92,4 @@ def in_time(name: str, ask: Callable[[], Any], seconds: float = SECONDS) -> Any:
 
 
 def _no_database(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
-    raise RuntimeError("a view reads the state that it is given, and no database")
+    raise RuntimeError("a view may read only the state that it is given, not the database")

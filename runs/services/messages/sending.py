@@ -130,7 +130,7 @@ def state_of(run: Run, agent: Agent) -> BaseModel:
     try:
         return agent.state.model_validate(_plain(run, agent))
     except (JournalBroken, ValidationError) as error:
-        raise RecordDamaged(run.pk, f"a state that can be read ({str(error)[:200]})") from error
+        raise RecordDamaged(run.pk, f"a readable state ({str(error)[:200]})") from error
 
 
 def _plain(run: Run, agent: Agent) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _check(run: Run, cut: Cut, events: dict[int, e.Event], since: list[e.Event])
     check_version((run.graph_id, run.generation), created, entered if cut.seq > 1 else None, since, cut)
     told = entered.payload.get("checkpoint") if entered is not None and isinstance(entered.payload, dict) else None
     if cut.snapshot is not None and told not in (None, cut.digest):
-        raise JournalBroken(f"the checkpoint at event {cut.seq} is not the one that its event tells of")
+        raise JournalBroken(f"the checkpoint at event {cut.seq} is not the one that its event names")
 
 
 def _initial_state(agent: Agent, created: e.Event | None) -> Any:

@@ -39,7 +39,7 @@ def ask(run_id: UUID, wait_id: UUID, *, justification: str, by: Actor) -> Run:
     known = heard([wait])[wait.pk]
     if known.is_asked:
         raise act.refuse(
-            f"A query is already pending since event {known.asked_seq}. The next worker that claims the run makes it."
+            f"A query is already pending since event {known.asked_seq}. The next worker that claims the run sends it."
         )
     n = Event.objects.filter(run_id=run_id, slot=wait.slot, attempt=wait.attempt, kind=e.UpstreamAsked.KIND).count()
     event = e.UpstreamAsked(slot=wait.slot, attempt=wait.attempt, by=by.ref, role=by.role, n=n, payload=act.payload)
@@ -115,19 +115,19 @@ def _word_on(run: Run, tool: str, epoch: int, sent_at: datetime, *, now: datetim
     who = f"pid {sender.pid} on {sender.host}"
     subject = f"The worker that sent it ({who})"
     if sender.ended_at is None or is_here(sender):
-        raise MayStillSend(f"{subject} is still alive and could still be sending: end it first.")
+        raise MayStillSend(f"{subject} is still alive and may still be sending: end it first.")
     known = tool_here(run, tool)
     if known is None:
         raise MayStillSend(f"This process has no tool {tool!r} of {run.graph_id}: deploy that version first.")
     over_at = sent_at + timedelta(seconds=known.timeout) + SLACK
     if now < over_at:
         raise MayStillSend(
-            f"{subject} was given up without proof; its request may last until {over_at.isoformat()}: wait."
+            f"{subject} was given up without proof; its request may take until {over_at.isoformat()}: wait."
         )
     if not is_attested:
         raise MayStillSend(
-            f"{subject} was given up without proof: {sender.end_proof}. Make sure that nothing of it runs any more, "
-            "and say so: send `sender_is_gone: true` with the verdict, "
+            f"{subject} was given up without proof: {sender.end_proof}. Make sure that none of its processes is still "
+            "running, then confirm it: send `sender_is_gone: true` with the verdict, "
             f"or run `manage.py declare_dead --host {sender.host} --reason …`."
         )
     return f"{who} is gone"
@@ -148,7 +148,7 @@ def _of_nobody(is_attested: bool) -> str:
     """Return the attestation for a sender that the damaged record doesn't name. Raises MayStillSend."""
     if not is_attested:
         raise MayStillSend(
-            "The record doesn't tell any more which worker sent it. Make sure that no worker sends it any more, and "
-            "say so: send `sender_is_gone: true` with the verdict."
+            "The record no longer says which worker sent it. Make sure that no worker is still sending it, then "
+            "confirm it: send `sender_is_gone: true` with the verdict."
         )
     return "its sender is gone"

@@ -130,7 +130,7 @@ class Begun:
 def start(wanted: Wanted, *, by: Actor, most: Budget | None = None) -> Begun:
     """Start a run in the caller's transaction.
     Raises KeyTaken, KeyBusy, and what `lifecycle.accept`, `lifecycle.cancel` and `signals.signal` raise."""
-    assert connection.in_atomic_block, "a start and what it does to others of its key are one transaction's"
+    assert connection.in_atomic_block, "a start and its effects on other runs of its key must be one transaction"
     if not wanted.is_plain:
         _check_times(wanted, now=database_now())
     if not wanted.business_key:
@@ -186,7 +186,7 @@ def _join(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> B
 
 def _queue(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
     if len(alive) > MAX_QUEUED:
-        problem = f"{MAX_QUEUED} runs are queued under it, and no more are taken"
+        problem = f"{MAX_QUEUED} runs are queued under it, which is the limit"
         errors = [{"field": "business_key", "problem": problem, "fix": "wait for some to end"}]
         raise InvalidInput(f"Limit reached for this key: {problem}.", errors=errors)
     return Begun.of(_accept(wanted, replace(_plan(wanted), behind=alive[-1].id), by=by, most=most))
@@ -205,7 +205,7 @@ def _debounce(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) 
     if last.state in ENDED:
         raise _Moved
     if not last.has_begun:
-        _cancel(last, by=by, why=f"a later start of its key {wanted.business_key} took its place")
+        _cancel(last, by=by, why=f"a later start of its key {wanted.business_key} replaced it")
     return _begin_or_queue(wanted, last.agent, by=by, most=most)
 
 
@@ -282,10 +282,10 @@ def _check_rule(body: StartBody) -> None:
     if is_debounced and body.debounce_seconds is None:
         errors.append({"field": "debounce_seconds", "problem": "is missing", "fix": "give a number of seconds"})
     if body.debounce_seconds is not None and not is_debounced:
-        fix = 'give on_conflict "debounce", or leave it out'
-        errors.append({"field": "debounce_seconds", "problem": "is only for on_conflict debounce", "fix": fix})
+        fix = 'set on_conflict to "debounce", or leave it out'
+        errors.append({"field": "debounce_seconds", "problem": 'requires on_conflict "debounce"', "fix": fix})
     if is_debounced and body.start_at is not None:
-        problem = "the window says when a debounced run begins"
+        problem = "the window determines when a debounced run starts"
         errors.append({"field": "start_at", "problem": problem, "fix": "leave it out"})
     if errors:
         raise does_not_fit(errors)

@@ -100,7 +100,7 @@ def give_up(run_id: UUID) -> bool:
     now = database_now()
     if run.state in ENDED or run.started_at is not None or run.start_before is None or run.start_before > now:
         return False
-    payload = {"justification": f"it was to begin before {run.start_before.isoformat()}, and had not"}
+    payload = {"justification": f"it was to start before {run.start_before.isoformat()}, and had not"}
     journal(run_id, end_as_cancelled(run, head, by=SWEEPER.ref, payload=payload, now=now), by=SWEEPER)
     follow("cancel", run)
     return True

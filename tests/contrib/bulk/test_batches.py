@@ -235,9 +235,9 @@ def test_verification_holds_records_and_batches_against_each_other(tools: Toolbo
     batch = finish(ask(olga, runs=[str(first), str(second)]))
     assert problems(Run(pk=first)) == []
     tamper("UPDATE runs_batchitem SET outcome = 'refused' WHERE run_id = %s", first)
-    assert any("differ about whether it was done to this run" in told for told in problems(Run(pk=first)))
+    assert any("differ on whether it acted on this run" in told for told in problems(Run(pk=first)))
     tamper("DELETE FROM ledger_overriderecord WHERE run_id = %s", second)
-    assert any("there is no override record of that" in told for told in problems(Run(pk=second)))
+    assert any("no override record shows it" in told for told in problems(Run(pk=second)))
     tamper("UPDATE runs_batch SET justification = 'another' WHERE id = %s", batch.pk)
     assert any("was written or changed outside the application" in told for told in problems(Run(pk=first)))
 

@@ -563,7 +563,7 @@ def test_what_came_before_its_time_is_found(stage: Stage, tools: Toolbox, word: 
     event = e.decode(bytes(row.clear), unpack(row.sealed))
     later = (asked.deadline + timedelta(days=1)).isoformat()
     written_as(row, replace(event, deadline=later))  # type: ignore[call-arg]
-    assert any("before its time was over" in each for each in problems(asked.run))
+    assert any("before its deadline" in each for each in problems(asked.run))
 
 
 def test_a_forged_escalation_keeps_nobody_from_being_asked_and_gives_no_power(stage: Stage, tools: Toolbox) -> None:

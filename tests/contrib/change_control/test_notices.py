@@ -63,5 +63,5 @@ def test_what_is_over_or_was_written_past_us_is_told_to_nobody(
     deliver()
     assert postbox.to == []
     assert set(Notice.objects.filter(kind="rule_change").values_list("state", "note")) == {
-        ("over", "nobody can put it in force any more")
+        ("over", "it can no longer be applied")
     }

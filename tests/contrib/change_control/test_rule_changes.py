@@ -184,7 +184,7 @@ def test_it_is_done_as_it_was_read_or_not_at_all(guarded: None, anna: Actor, ber
 def test_another_state_than_the_one_that_was_read_stops_it(guarded: None, anna: Actor, bert: Actor) -> None:
     change = proposed(lambda: queues.change("legal", QueueChangeBody(title="Law", justification=WHY), by=anna))
     queues.change("legal", QueueChangeBody(needs_amount=True, justification=WHY), by=Actor("os", "root", auth="shell"))
-    with pytest.raises(changes.ChangedMeanwhile, match=r"would change the same.*\(needs amount\), last by os:root\. "):
+    with pytest.raises(changes.ChangedMeanwhile, match=r"effect is the same.*\(needs amount\), last by os:root\. "):
         agreed(change, bert)
     assert queues.find("legal").title != "Law"
 
@@ -373,7 +373,7 @@ def test_what_two_people_change_is_changed_by_two_people(guarded: None, anna: Ac
 def test_it_is_not_asked_for_where_there_are_no_two(anna: Actor) -> None:
     with pytest.raises(InvalidInput, match="fewer than two people"):
         guards.require(GuardsBody(families=["policies", "roles"], justification=WHY), by=anna)
-    with pytest.raises(InvalidInput, match="which there isn't"):
+    with pytest.raises(InvalidInput, match="which does not exist"):
         guards.require(GuardsBody(families=["poli\x00cies"], justification=WHY), by=anna)
     assert not FourEyes.objects.exists()
 
@@ -420,7 +420,7 @@ def test_verification_finds_a_change_that_one_person_made(guarded: None, anna: A
         policies.create(rule(), by=anna)
     ended(change, anna)
     found = check_changes()
-    assert found is not None and f"change {change.pk} was put in force by its proposer" in found.problems
+    assert found is not None and f"change {change.pk} was applied by its proposer" in found.problems
 
 
 def test_verification_finds_a_change_that_did_something_else(guarded: None, anna: Actor, bert: Actor) -> None:
@@ -429,7 +429,7 @@ def test_verification_finds_a_change_that_did_something_else(guarded: None, anna
         policies.create(rule(name="another", effect="allow"), by=bert)
     ended(change, bert)
     found = check_changes()
-    assert found is not None and any("not on record as it was proposed" in problem for problem in found.problems)
+    assert found is not None and any("effects differ from the proposal" in problem for problem in found.problems)
 
 
 def test_who_has_a_shell_on_the_server_is_not_held_up(guarded: None) -> None:

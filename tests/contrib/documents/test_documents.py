@@ -244,7 +244,7 @@ UNSHOWN: dict[str, tuple[Any, str]] = {
     "a bomb": (lambda: bomb(), "pixels"),
     "several": (lambda: animated(), "several pictures"),
     "no picture": (lambda: replace_content(png(), b"\x89PNG\r\n\x1a\nnothing"), "it can't be read (it is no PNG)"),
-    "a strip": (lambda: png(size=(600, 60_000)), "too long to be read"),
+    "a strip": (lambda: png(size=(600, 60_000)), "too long to be legible"),
     "a wall": (lambda: sheet(14_000, 14_000), "too large to be legible"),
 }
 
@@ -302,7 +302,7 @@ def test_what_is_not_shown_can_only_be_rejected(stage: Stage, tools: Toolbox, ou
 def test_a_row_unlike_its_digest_is_named_and_not_shown(stage: Stage, tools: Toolbox, content: bytes | None) -> None:
     approval = asked(stage, paying(tools, [text()]))
     damage(text().digest, content)
-    wrong = "not stored" if content is None else "not those that the plan names"
+    wrong = "not stored" if content is None else "do not match the plan"
     found = opened(approval)
     assert (
         wrong in found.panels_at["content"][0].value.views[0].problem
@@ -323,7 +323,7 @@ def test_a_damaged_pdf_is_refused_at_the_yes_even_where_its_pages_are_at_hand(st
     approval = asked(stage, paying(tools, [pdf()]))
     assert opened(approval).obstacle == ""
     damage(pdf().digest, pdf(words="Other").bytes)
-    with pytest.raises(NotShown, match="not those that the plan names"):
+    with pytest.raises(NotShown, match="do not match the plan"):
         say(approval, somebody("ann", "approver_finance"))
 
 
@@ -331,7 +331,7 @@ def test_a_list_in_the_row_that_is_not_the_plans_is_named(stage: Stage, tools: T
     approval = asked(stage, paying(tools, [text()]))
     past_the_triggers("UPDATE approvals_approval SET documents = '{\"a\": 1}'")
     assert opened(approval).obstacle == "", "the plan names what is shown"
-    assert any("documents are not what the plan says" in each for each in verify(approval.run_id).problems)
+    assert any("documents differ from the plan" in each for each in verify(approval.run_id).problems)
 
 
 def test_the_revision_before_may_be_gone(stage: Stage, tools: Toolbox) -> None:
@@ -340,7 +340,9 @@ def test_the_revision_before_may_be_gone(stage: Stage, tools: Toolbox) -> None:
     approval = revised(stage, approval)
     damage(text("one\n").digest, b"forged")
     (contract,) = views(approval)
-    assert [(x.what, x.text) for x in contract.parts] == [("same", "two\n")] and "nothing is marked" in contract.against
+    assert [(x.what, x.text) for x in contract.parts] == [
+        ("same", "two\n")
+    ] and "no differences are marked" in contract.against
     say(approval, somebody("ann", "approver_finance"))
     assert stage.drive() == "completed"
 

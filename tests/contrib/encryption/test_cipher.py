@@ -70,7 +70,7 @@ def test_a_change_of_any_byte_is_refused(run_id: UUID) -> None:
 def test_a_payload_moved_to_another_run_is_refused(run_id: UUID) -> None:
     codec.use_cipher(knowing(run_id, other := uuid4()))
     packed = codec.pack({"amount": 84_000}, run_id) or b""
-    with pytest.raises(ValueError, match="was changed, or is another run's"):
+    with pytest.raises(ValueError, match="was changed, or belongs to another run"):
         codec.unpack(packed[:9] + other.bytes + packed[25:])
 
 
@@ -145,9 +145,9 @@ def test_each_source_gives_its_key(keys_are: Any, tmp_path: Path, monkeypatch: p
         ("file:/nowhere/key", "can't be read: /nowhere/key: No such file or directory"),
         ("file:{short}", "holds 3 bytes: 32 bytes in base64url are expected"),
         ("file:{strange}", "holds no key: 32 bytes in base64url are expected"),
-        ("file:", "an entry is no key source; write master, file:PATH, env:NAME, command:COMMAND or https:"),
-        ("c2VjcmV0LWFuZC12ZXJ5LXByaXZhdGUtbWF0dGVyLW8", "an entry is no key source"),
-        ("master:x", "an entry is no key source"),
+        ("file:", "an entry is not a key source; write master, file:PATH, env:NAME, command:COMMAND or https:"),
+        ("c2VjcmV0LWFuZC12ZXJ5LXByaXZhdGUtbWF0dGVyLW8", "an entry is not a key source"),
+        ("master:x", "an entry is not a key source"),
         ("env:NOT_SET_ANYWHERE", "is not set in the environment"),
         ("command:/nowhere/kms", "can't be run: "),
         ("command:'", "can't be run: "),
@@ -244,8 +244,8 @@ def test_key_service_is_asked_with_the_wrapped_key_and_its_failures_are_named(
         assert f"'{address}' " in said and "t0ken" not in said and "c2Vj" not in said and "wrapped=" not in said
     for wrong, problem in (
         ("http://127.0.0.1:9/decrypt#wrapped={wrapped}", "can't be reached: ConnectionRefused"),
-        ("https://127.0.0.1:x/decrypt#wrapped={wrapped}", "names no file of the wrapped key"),
-        ("https://kms.example.org/decrypt", "names no file of the wrapped key"),
+        ("https://127.0.0.1:x/decrypt#wrapped={wrapped}", "names no file with the wrapped key"),
+        ("https://kms.example.org/decrypt", "names no file with the wrapped key"),
         ("https://kms.example.org/decrypt#wrapped=/nowhere/key", "/nowhere/key: No such file"),
         ("http://kms.example.org/decrypt#wrapped={wrapped}", "would send the key in the clear"),
     ):
@@ -264,5 +264,5 @@ def test_a_source_that_is_away_hides_no_other(keys_are: Any, tmp_path: Path) -> 
     with pytest.raises(KeyUnavailable, match="/nowhere/key"):
         master_keys.find("0" * 16)
     keys_are("master")
-    with pytest.raises(KeyUnavailable, match=f"{key.id} is in none of the sources"):
+    with pytest.raises(KeyUnavailable, match=f"{key.id} is missing from DURABLEAGENTS_ENCRYPTION_KEYS"):
         master_keys.find(key.id)

@@ -317,7 +317,7 @@ def test_run_is_left_to_a_worker_that_has_its_key(stage: Stage, tools: Toolbox, 
 
     async def prepare(link: Any, run_ids: Collection[UUID]) -> None:
         if any(asyncio.get_running_loop() is host._loop for host in lacking):
-            raise KeyUnavailable("master key 0815 is in none of the sources")
+            raise KeyUnavailable("master key 0815 is missing from DURABLEAGENTS_ENCRYPTION_KEYS")
         await keys.prepare(link, run_ids)
 
     features.install(replace(own_features.feature(keys), before_read=(prepare,)))
@@ -333,9 +333,9 @@ def test_run_is_left_to_a_worker_that_has_its_key(stage: Stage, tools: Toolbox, 
         lacking.append(poor)
         until(lambda: kinds(run)[-1] == "RunReleased")
         (released,) = events(run, e.RunReleased)
-        assert released.reason == "key missing: master key 0815 is in none of the sources"
+        assert released.reason == "key missing: master key 0815 is missing from DURABLEAGENTS_ENCRYPTION_KEYS"
         blocked = missing_key_of(fresh(run), status_heads([run.pk]).get())
-        assert blocked == "the last worker lacks its key: master key 0815 is in none of the sources"
+        assert blocked == "the last worker lacks its key: master key 0815 is missing from DURABLEAGENTS_ENCRYPTION_KEYS"
         poor.ring()
         time.sleep(2.5)  # it looks twice more
         assert kinds(run).count("RunClaimed") == 1, "it doesn't take it again"

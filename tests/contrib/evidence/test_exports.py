@@ -148,10 +148,10 @@ def test_the_command_exports_runs_or_a_filter(paid: UUID, stage: Stage, tools: T
         ("--filter", "state=nonsense", "--output", "x.zip"): "state can't be",
         ("--filter", "states=failed", "--output", "x.zip"): "unknown",
         ("--filter", "where=amount >", "--output", "x.zip"): "",
-        ("no-id", "--output", "x.zip"): "'no-id' is no id of a run",
+        ("no-id", "--output", "x.zip"): "'no-id' is not a run id",
         (UUID(int=1), "--output", "x.zip"): "No run",
         (paid, "--output", "nowhere/x.zip"): "cannot write",
-        (paid, "--output", "one.zip"): "is there already",
+        (paid, "--output", "one.zip"): "already exists",
     }
     before = len(exported())
     for arguments, why in refused.items():

@@ -265,5 +265,5 @@ def test_who_had_a_hand_in_the_origin_does_not_decide_in_its_fork(stage: Stage, 
     assert own_act(made, OLGA.person, OLGA.name) == "started this run"
     assert own_act(made, FIONA.person, FIONA.name) is None
     who = Actor("user", run.created_by.partition(":")[2])
-    assert "started a run of which this work is a fork" in str(own_act(made, None, who.name))
+    assert "started a run from which this run was forked" in str(own_act(made, None, who.name))
     assert own_act(run, OLGA.person, OLGA.name) is None, "who forks a run has put nothing into it"

@@ -95,7 +95,7 @@ def many(settings: Any) -> None:
 def test_it_is_not_begun_again_while_what_it_sent_may_be_on_its_way(failed: Run, sent: list[str]) -> None:
     before = dump()
     for said in ({}, GONE):
-        with pytest.raises(InvalidInput, match="still alive and could still be sending"):
+        with pytest.raises(InvalidInput, match="still alive and may still be sending"):
             in_thread(lambda said=said: again(failed, DID_NOT, **said))  # type: ignore[misc]
     assert dump() == before and sent == ["letter"]
 
@@ -111,7 +111,7 @@ def test_and_is_once_its_sender_is_gone(stage: Stage, failed: Run, line: Flag, s
 def test_attestation_needs_the_time_to_have_passed(stage: Stage, tools: Toolbox, outside: Outside, many: None) -> None:
     run = stage.start(calling(tools, "mail"))
     lose(stage, run)
-    with pytest.raises(InvalidInput, match="may last until"):
+    with pytest.raises(InvalidInput, match="may take until"):
         again(run, DID_NOT, **GONE)
     all_earlier(run.pk, timedelta(hours=1))
     with pytest.raises(InvalidInput, match=r"sender_is_gone.*declare_dead --host lost\.example"):
@@ -132,7 +132,7 @@ def test_a_word_at_the_call_is_no_way_round(stage: Stage, failed: Run, line: Fla
     made = again(failed, UNKNOWN)
     assert stage.drive() == "parked"
     before = dump()
-    with pytest.raises(IllegalTransition, match="still alive and could still be sending"):
+    with pytest.raises(IllegalTransition, match="still alive and may still be sending"):
         in_thread(lambda: say(made, AGAIN))
     assert dump() == before and sent == ["letter"]
     failover.worker_died(stage.worker.id, "the test says so")
@@ -145,7 +145,7 @@ def test_a_word_at_the_call_is_no_way_round(stage: Stage, failed: Run, line: Fla
 def test_nor_is_a_fork(stage: Stage, failed: Run, sent: list[str]) -> None:
     made = forking.fork(failed.pk, ForkRequest(1), by=OLGA, justification="once more")
     assert stage.drive() == "parked"
-    with pytest.raises(IllegalTransition, match="still alive and could still be sending"):
+    with pytest.raises(IllegalTransition, match="still alive and may still be sending"):
         in_thread(lambda: say(made, AGAIN))
     say(made, NO)
     stage.settle(made)
@@ -157,7 +157,7 @@ def test_the_word_at_the_call_attests_it_too(stage: Stage, tools: Toolbox, outsi
     lose(stage, run)
     made = again(run, UNKNOWN)
     assert stage.drive() == "parked"
-    with pytest.raises(IllegalTransition, match="may last until"):
+    with pytest.raises(IllegalTransition, match="may take until"):
         say(made, AGAIN)
     all_earlier(run.pk, timedelta(hours=1))
     with pytest.raises(IllegalTransition, match="sender_is_gone"):
@@ -201,7 +201,7 @@ def above(stage: Stage, faxing: Agent) -> Run:
 
 
 def test_a_run_between_is_no_way_round(stage: Stage, above: Run, line: Flag, sent: list[str]) -> None:
-    with pytest.raises(InvalidInput, match="still alive and could still be sending"):
+    with pytest.raises(InvalidInput, match="still alive and may still be sending"):
         in_thread(lambda: again(above, DID_NOT))
     failover.worker_died(stage.worker.id, "the test says so")
     assert again(above, DID_NOT).forked_from == above.pk and sent == ["letter"]

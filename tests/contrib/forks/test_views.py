@@ -109,4 +109,4 @@ def test_each_visit_that_can_not_be_forked_says_why(stage: Stage, olga: Reader, 
     assert "?visit=1" in page and "?visit=2" not in page and "?visit=3" not in page
     tamper("UPDATE ledger_event SET clear = '\\xff00' WHERE run_id = %s AND kind = 'ToolInvoked'", undone.pk)
     page = olga.get(f"/runs/{undone.pk}/fork").content.decode()
-    assert page.count("was changed: its content does not give its hash") >= 2 and "?visit=" not in page
+    assert page.count("was changed: its content does not match its hash") >= 2 and "?visit=" not in page

@@ -12,7 +12,7 @@ from durableagents import Agent, Context, End, RateLimit, ReplayClass, ToolCall,
 
 
 class Job(BaseModel):
-    """What to do: so long, and where it is told."""
+    """Duration of the work and where it is reported."""
 
     path: str
     seconds: float = 0.05

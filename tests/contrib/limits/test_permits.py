@@ -60,7 +60,7 @@ def test_an_installation_says_in_one_line_what_is_limited() -> None:
         ("tool:a at_once=x", "is not one of"),
         ("tool:a at_once=1 at_once=2", "each once"),
         ("tool:a at_once=1; tool:a at_once=2", "named twice"),
-        ("tool:a* at_once=1", "write a star only as the whole name"),
+        ("tool:a* at_once=1", "use a star only as the whole name"),
         ("tool:a burst=3", "give per_minute too"),
         ("tool:a breaker=101", "whole number from 1 to 100"),
         ("tool:a rest=5", "give breaker too"),

@@ -1,4 +1,4 @@
-"""What a scrape answers is what is in the database; nothing is counted twice or lost."""
+"""A scrape returns what is in the database; nothing is counted twice or lost."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_what_was_decided_or_is_not_theirs_is_not_told(stage: Stage, tools: Tool
     delivering.deliver(delivering.BY_PUSH)
     assert len(service.told(phone)) == 1 and service.told(other) == []
     say(approval, fiona)
-    assert "may not do anything" in Delivery.objects.get(by="push", state="needless").note
+    assert "may no longer act" in Delivery.objects.get(by="push", state="needless").note
 
 
 def test_quiet_hours_and_digests_are_for_devices_too(stage: Stage, tools: Toolbox, service: Service) -> None:
@@ -261,7 +261,7 @@ def test_a_forged_device_is_told_nothing(stage: Stage, tools: Toolbox, service: 
     deliver()
     assert len(service.came) == 1 and service.told(eve) == service.told(stolen) == []
     notes = {each.note for each in Delivery.objects.filter(by="push", state="needless")}
-    assert notes == {"none of our processes wrote the device"}
+    assert notes == {"the device was not written by this installation"}
     found = [problem for each in verify_registers() for problem in each.problems]
     assert len(found) == 3 and all(problem.startswith("device ") for problem in found)
 

@@ -89,7 +89,7 @@ def test_whoever_loses_the_role_before_it_is_sent_is_not_told(stage: Stage, tool
     User.objects.get(username="fiona").groups.clear()
     delivering.deliver(delivering.BY_MAIL)
     row = Delivery.objects.get()
-    assert postbox.mails == [] and (row.state, row.note) == ("needless", "they may not do anything about it any more")
+    assert postbox.mails == [] and (row.state, row.note) == ("needless", "they may no longer act on it")
 
 
 def test_what_is_decided_before_it_is_sent_is_not_told(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
@@ -297,7 +297,7 @@ def test_nobody_is_told_what_they_switched_off(stage: Stage, tools: Toolbox, pos
     prefer(fiona(), ways={"opened": []})
     asked(stage, tools)
     deliver()
-    assert postbox.mails == [] and Notice.objects.get(kind="opened").note == "nobody is told of it"
+    assert postbox.mails == [] and Notice.objects.get(kind="opened").note == "it has no recipients"
 
 
 def quiet(*, begins: int, ends: int) -> dict[str, Any]:

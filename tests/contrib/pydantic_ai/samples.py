@@ -70,7 +70,7 @@ class Bank:
 
 
 class Support(BaseModel):
-    """What the customer is told."""
+    """The answer to the customer."""
 
     advice: str
     block_card: bool
@@ -140,7 +140,7 @@ class Query(BaseModel):
 
 
 class Impossible(BaseModel):
-    """Why there is none."""
+    """The reason why there is none."""
 
     error_message: str
 

@@ -77,7 +77,7 @@ def _prepared(fickle: Fickle) -> Agent[None, str]:
     ("make", "says"),
     [
         (_dynamic, "its prompts or dynamic instructions"),
-        (_history, "the messages, or what a history processor makes of them"),
+        (_history, "the messages, or a history processor that changes them"),
         (_settings, "its model settings"),
         (_prepared, "its tools or its output type"),
     ],

@@ -203,7 +203,7 @@ def test_a_function_that_breaks_changes_nothing(stage: Stage, tools: Toolbox) ->
         ({"nodes": NODES | {"hold": "holt"}}, "nodes.hold", "leads to 'holt'"),
         ({"to": "3.0.0"}, "to_version", "is unknown here"),
         ({"of": "0.9.0"}, "from_version", "is unknown"),
-        ({"to": "1.0.0"}, "to_version", "is the version that they are on"),
+        ({"to": "1.0.0"}, "to_version", "is already their version"),
     ],
 )
 def test_invalid_move_is_refused(

@@ -268,7 +268,7 @@ def test_a_message_whose_change_has_no_place_is_not_dropped(stage: Stage, tools:
         migrations=[Migration("1.0.0", {}, rename)],
     )
     found = moved(run, nodes=ONE)
-    assert found.code == "would_repeat" and "what was changed in the visit (seen)" in found.why
+    assert found.code == "would_repeat" and "a change made during the visit (seen)" in found.why
     sound(run)
 
 

@@ -190,7 +190,7 @@ def test_what_looks_secret_goes_unasked(tools: Toolbox) -> None:
 
 def test_a_path_that_is_none_is_refused() -> None:
     for path in ("", "a..b", ".a"):
-        with pytest.raises(ValueError, match="is no path of fields"):
+        with pytest.raises(ValueError, match="is not a path of fields"):
             Redaction((path,))
 
 
@@ -225,7 +225,7 @@ def test_the_command_writes_a_folder_whole_and_not_over_anything(
     code, _, err = command("export", "--out", str(tmp_path / "x"), "--agent", "nobody", capsys=capsys)
     assert code == 1 and "no checkpoint" in err and not (tmp_path / "x").exists()
     code, _, err = command("export", "--out", str(tmp_path / "x"), "--redact", "a..b", capsys=capsys)
-    assert code == 2 and "is no path" in err
+    assert code == 2 and "is not a path" in err
     (tmp_path / "file").write_text("")
     code, _, err = command("export", "--out", str(tmp_path / "file"), capsys=capsys)
     assert code == 2 and "is not a folder" in err

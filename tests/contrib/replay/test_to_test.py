@@ -183,12 +183,12 @@ def changed(order: list[int], usd: int = 250) -> Agent:
 
 def test_what_no_story_tells_is_refused_by_name() -> None:
     renewed = Harness(desk, {"what": "renew"})
-    with pytest.raises(InvalidRecording, match="it goes on as another run"):
+    with pytest.raises(InvalidRecording, match="it was continued as another run"):
         source_of_test(told(renewed))
     whole = told(Harness(desk, {}))
     for event, words in (
         (e.OperatorNeeded(reason="x"), "it stopped for an operator"),
-        (e.ToolAnsweredLate(slot="0.1/1", tool="x", by="", outcome="", contradicts=""), "an answer came late"),
+        (e.ToolAnsweredLate(slot="0.1/1", tool="x", by="", outcome="", contradicts=""), "an answer arrived late"),
         (e.BudgetSet(by="user:x", caps={"usd_micro": 3}, until=""), "a budget in dollars"),
     ):
         with pytest.raises(InvalidRecording, match=words):

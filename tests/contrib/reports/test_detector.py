@@ -62,7 +62,7 @@ def test_again_late_and_in_small_batches_it_finds_the_same(scenario: Scenario, m
 
 
 def test_equal_answers_to_a_repeated_call_are_no_finding(stage: Stage, tools: Toolbox) -> None:
-    """Where no external id says that both answers tell of one effect."""
+    """No external id shows that both answers are about one effect."""
     tools.post = tools._plain("post", ReplayClass.IDEMPOTENT_WITH_KEY)  # type: ignore[attr-defined]
     run = stage.start(calling(tools, "post"))
     worker = comes_back(stage, run, "post")

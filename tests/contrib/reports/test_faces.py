@@ -80,7 +80,7 @@ def test_page_csv_and_json_have_the_same_values(scenario: Scenario) -> None:
 
 
 BAD = (
-    ("from=2026-13-01", "no day like"),
+    ("from=2026-13-01", "neither a day like"),
     ("from=2026-11-02&to=2026-11-01", "ends before it begins"),
     ("from=2020-01-01&to=2026-01-01", "at most 400"),
     ("to=0001-01-02", "too early"),

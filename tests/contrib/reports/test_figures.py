@@ -97,7 +97,7 @@ def test_recoveries_tell_cause_duration_and_repeated_work(scenario: Scenario) ->
 
 
 def test_violations_are_found_and_the_rate_is_measured(scenario: Scenario) -> None:
-    assert "has not looked yet" in make("idempotency-violations").notes[0]
+    assert "has not run yet" in make("idempotency-violations").notes[0]
     assert in_thread(detector.detect) == 3
     report = make("idempotency-violations")
     told = figures(report)

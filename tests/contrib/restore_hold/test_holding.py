@@ -310,7 +310,7 @@ def test_the_page_of_halts_and_the_command_list_the_calls_in_doubt(
     client = Client()
     client.force_login(person("otto", "operator"))
     page = client.get("/halts").content.decode()
-    assert "Calls in doubt" in page and "payer" in page and "requested" in page
+    assert "Calls with unknown outcomes" in page and "payer" in page and "requested" in page
     said = io.StringIO()
     with pytest.raises(SystemExit) as held:
         call_command("restore_hold", "status", stdout=said)

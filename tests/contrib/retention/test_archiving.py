@@ -277,7 +277,7 @@ def test_a_missing_or_altered_archive_is_named(stage: Stage, tools: Toolbox, fol
             "SET session_replication_role = replica; DELETE FROM retention_archive; "
             "SET session_replication_role = origin"
         )
-    assert [str(each) for each in check_database() if each.run_id == run.pk and "the run is gone" in each.text]
+    assert [str(each) for each in check_database() if each.run_id == run.pk and "the run is missing" in each.text]
 
 
 def test_verification_goes_on_without_the_storage(

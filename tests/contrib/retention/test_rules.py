@@ -136,7 +136,7 @@ def test_a_hold_keeps_runs_and_archives_until_it_is_lifted(stage: Stage, tools: 
     ):
         found = holds.covered(Hold(**given))
         assert (found.live, found.archived) == counts, given
-        assert ("No run fits it now" in str(found)) == (counts == (0, 0))
+        assert ("It matches no run now" in str(found)) == (counts == (0, 0))
     late = hold(run_id=other.pk)
     age_archives()
     assert archiving.run().deleted == 0
@@ -233,7 +233,7 @@ def test_archived_runs_over_http(stage: Stage, tools: Toolbox, folder: Path) -> 
     refused = browser.post("/retention/policies", {"archive_days": "0", "justification": "<b>none</b>"})
     assert refused.status_code == 422 and "&lt;b&gt;none" in refused.content.decode()
     assert browser.post("/retention/holds", {"tag": "case-7", "justification": "a court"}).status_code == 302
-    assert "No run fits it now" in browser.get("/retention").content.decode()
+    assert "It matches no run now" in browser.get("/retention").content.decode()
     assert operator.post(f"retention/archives/{run.pk}/restore", {"justification": ""}).status_code == 422
     whole = files(folder)[0].read_bytes()
     files(folder)[0].write_bytes(whole[:-1])

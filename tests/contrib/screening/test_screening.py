@@ -74,8 +74,8 @@ def test_what_is_wrong_is_named(caller: Callable[[Any], Api], run_id: str) -> No
     [
         ("nowhere:hook", "No module named"),
         ("durableagents:nothing", "has no attribute"),
-        ("durableagents", "is no hook"),
-        ("durableagents:Agent", "is no hook"),
+        ("durableagents", "is not a hook"),
+        ("durableagents:Agent", "is not a hook"),
         ("durableagents:prompt_injection_markers,runs.engine.content.hooks:prompt_injection_markers", "two screens"),
     ],
 )

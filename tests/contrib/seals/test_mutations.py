@@ -122,7 +122,7 @@ def test_the_command_names_run_and_event(installation: Path) -> None:
 
 
 def test_without_a_witness_the_last_seals_can_be_cut_off(installation: Path) -> None:
-    """What the documentation says is not found."""
+    """The documented limit: this manipulation is not found."""
     run_id = Head.objects.order_by("-run_id").values_list("run_id", flat=True)[0]
     for table, column in runs.tables.items():
         tamper(f"DELETE FROM {table} WHERE {column} = %s", run_id)

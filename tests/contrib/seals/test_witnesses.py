@@ -168,8 +168,8 @@ def test_a_lying_witness_accuses_nobody(new_run: NewRun, witness: SealWitness) -
     path_of(witness).write_text("\n".join(map(json.dumps, (first, second, third))))
     found = about(witness)
     assert len(found) == 3 and not any(str(run_id) in each for each in found), found
-    assert found[0].endswith("line 2: seal 2 is not as it was signed: this copy is damaged or false there")
-    assert "line 3: seal 3 was signed with" in found[1] and "is no key of this installation" in found[1]
+    assert found[0].endswith("line 2: seal 2 does not match its signature: this copy is damaged or forged there")
+    assert "line 3: seal 3 was signed with" in found[1] and "is not a key of this installation" in found[1]
     assert found[2].endswith("its copy ends at seal 1, and it took seals up to 3: the copy was cut off")
 
 
@@ -347,7 +347,7 @@ def test_a_bucket_with_object_lock_keeps_each_seal_and_overwrites_none(new_run: 
         assert deliver(witness) == 0 and "NoSuchBucket" in Delivery.objects.get().error
         assert status_of(witness).problem == "", "a new witness is not stale at once"
         tamper("UPDATE seals_witness SET since = since - interval '16 minutes'")
-        assert "is stale: it has taken no seal" in status_of(witness).problem
+        assert "is stale: it has stored no seal" in status_of(witness).problem
         settings.STORAGES["seals"] = backend
         fresh_storages(settings)
         wait_over()
@@ -372,7 +372,9 @@ def test_a_bucket_with_object_lock_keeps_each_seal_and_overwrites_none(new_run: 
         bucket.bucket.Object("production/000000000003.json").delete()
         tamper("DELETE FROM seals_seal WHERE number = 2")
         code, text = run_command("verify", "--witness", "storage:seals")
-        assert code == 1 and "seal 2 is gone from the database (witness storage:seals" in text and str(run_id) in text
+        assert (
+            code == 1 and "seal 2 is missing from the database (witness storage:seals" in text and str(run_id) in text
+        )
         assert version.get()["Body"].read().startswith(b"{"), "the version below the marker"
     code, text = run_command("verify", "--witness", "storage:seals")
     assert code == 2 and "the witness storage:seals can't be read" in text
@@ -407,7 +409,10 @@ def test_status_names_a_stale_witness(new_run: NewRun, witness: SealWitness) -> 
     assert run_command("status")[0] == 0, "it has been a witness for less"
     tamper("UPDATE seals_witness SET since = since - interval '16 minutes'")
     code, text = run_command("status")
-    assert code == 1 and f"problem: witness {witness.name} is stale: it took seal 1 last, and seals wait since" in text
+    assert (
+        code == 1
+        and f"problem: witness {witness.name} is stale: it took seal 1 last, and seals have been waiting since" in text
+    )
     listed = every_seal_witness()
     assert listed is not None and listed.name == "seal witnesses" and "is stale" in listed.problems[0]
 
@@ -448,7 +453,7 @@ def test_verification_of_all_records_includes_the_seals(new_run: NewRun, witness
     tamper("DELETE FROM ledger_event WHERE run_id = %s", run_id)
     tamper("DELETE FROM ledger_head WHERE run_id = %s", run_id)
     problems = next(each for each in verify_registers() if each.name == "seals").problems
-    assert problems == [f"run {run_id}: event 4 was sealed in seal 1, and the run is gone (1 more of this run)"]
+    assert problems == [f"run {run_id}: event 4 was sealed in seal 1, but the run is missing (1 more of this run)"]
 
 
 def test_each_witness_has_a_job_of_its_own(witness: SealWitness) -> None:

@@ -120,11 +120,14 @@ def test_a_child_is_found_by_what_its_parent_gave_it_from_its_start(stage: Stage
         ("UPDATE runs_attribute SET kind = 'money' WHERE name = 'score'", "attribute score, value 0: kind says money"),
         ("UPDATE runs_attribute SET name = 'amount' WHERE name = 'score'", "attribute amount, value 0 is nothing"),
         ("UPDATE runs_attribute SET n = 1 WHERE name = 'tags'", "attribute tags, value 1 is nothing"),
-        ("UPDATE runs_attribute SET created_at = created_at + interval '1 second'", "which is not when the run began"),
+        (
+            "UPDATE runs_attribute SET created_at = created_at + interval '1 second'",
+            "which differs from the run's start",
+        ),
         (
             "INSERT INTO runs_attribute SELECT run_id, 'tags', 1, kind, 'x', NULL, created_at FROM runs_attribute "
             "WHERE name = 'tags'",
-            "attribute tags, value 1 is nothing that the journal set",
+            "attribute tags, value 1 was not set by the journal",
         ),
     ],
 )

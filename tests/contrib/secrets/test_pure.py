@@ -150,11 +150,11 @@ def test_a_secret_that_cannot_be_had_is_named_with_its_source(tmp_path: Path, mo
     (folder / "folder").mkdir()
     there = f"file:{folder}"
     cases = {
-        ("nowhere", "env"): "secret://nowhere is nowhere; looked in env",
-        ("nowhere", f"{there} env"): f"secret://nowhere is nowhere; looked in {there}, env",
-        ("short", there): f"secret://short: {there} gives fewer than 6 characters",
-        ("empty", there): f"secret://empty: {there} gives an empty value",
-        ("bytes", there): "gives no UTF-8 text",
+        ("nowhere", "env"): "secret://nowhere was not found in env",
+        ("nowhere", f"{there} env"): f"secret://nowhere was not found in {there}, env",
+        ("short", there): f"secret://short: {there} returns fewer than 6 characters",
+        ("empty", there): f"secret://empty: {there} returns an empty value",
+        ("bytes", there): "does not return UTF-8 text",
         ("huge", there): "is too large",
         ("pipe", there): "is no file",
         ("folder", there): "is no file",
@@ -163,7 +163,7 @@ def test_a_secret_that_cannot_be_had_is_named_with_its_source(tmp_path: Path, mo
         ("any", "command:/nowhere/get"): "command:/nowhere/get can't be run: No such file",
         ("hangs", script(tmp_path / "hangs", "sleep 60 & sleep 60")): "hangs gave no answer within 0.3 s",
         ("fails", script(tmp_path / "fails", "echo $1-value >&2; exit 3")): "fails ended with 3",
-        ("silent", script(tmp_path / "silent", "exit 0")): "silent gives an empty value",
+        ("silent", script(tmp_path / "silent", "exit 0")): "silent returns an empty value",
         ("endless", script(tmp_path / "endless", "cat /dev/zero")): "endless printed more than",
     }
     wrong = []
@@ -231,7 +231,7 @@ def test_a_reference_is_a_text_and_never_a_value() -> None:
     assert made.model_dump_json() == '{"amount":1,"tokens":["secret://bank-api-token"]}'
     assert Transfer.model_validate_json(made.model_dump_json()) == made and type(made.tokens[0]) is Secret
     for name in ("", "../x", "A", "a/b", "secret://", "secret://secret://a", ".a", "a" * 65, "a\n", "é"):
-        with pytest.raises(ValueError, match="no name of a secret"):
+        with pytest.raises(ValueError, match="not the name of a secret"):
             Secret(name)
     with pytest.raises(ValidationError, match="given by reference"):
         TypeAdapter(Secret).validate_python("bank-api-token")
@@ -257,7 +257,7 @@ def test_a_model_cannot_choose_a_secret() -> None:
     async def look(args: Transfer, call: ToolCall) -> Done:
         return Done()
 
-    with pytest.raises(DefinitionError, match="the model could choose which one"):
+    with pytest.raises(DefinitionError, match="the model could choose any secret"):
         Assistant(name="clerk", instructions="", output=Done, tools=[look], models=["openai:gpt"])
 
 

@@ -589,7 +589,7 @@ def test_a_forged_grant_answers_nothing(stage: Stage, fiona: Actor, what: str, a
     swept()
     assert state(case.run) == "open" and StandingUse.objects.count() == 1
     assert any("was added or changed outside the application" in problem for problem in named())
-    assert any("no decision gives it" in problem for problem in verify(grant.run_id).problems)
+    assert any("no decision gave it" in problem for problem in verify(grant.run_id).problems)
     assert find_page(User.objects.get(username="boss"))
 
 
@@ -605,7 +605,7 @@ def test_a_forged_use_stops_the_grant(stage: Stage, amount: str, agent: Agent, g
         )
     swept()
     assert state(case.run) == "open"
-    assert any("and no event says so" in problem for problem in verify(grant.run_id).problems)
+    assert any("but no event records it" in problem for problem in verify(grant.run_id).problems)
 
 
 def test_whatever_says_that_it_was_taken_back_takes_it_back(stage: Stage, agent: Agent, grant: StandingGrant) -> None:
@@ -623,7 +623,7 @@ def test_a_question_that_was_made_to_look_the_same_is_not(
     case = asks(stage, agent, "gold 5000")
     Approval.objects.filter(pk=case.pk).update(same=grant.same)
     swept()
-    assert state(case.run) == "open" and "about something else" in str(refused(case, grant))
+    assert state(case.run) == "open" and "for another call" in str(refused(case, grant))
     assert any("same says" in problem for problem in verify(case.run_id).problems)
     with pgtrigger.ignore("approvals.Approval:question_is_frozen"):
         plan, its = bytes(grant.approval.plan), grant.approval.plan_hash
@@ -643,4 +643,4 @@ def test_a_yes_that_lapsed_and_was_set_back_is_found(stage: Stage, tools: Toolbo
     swept()
     revoke(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
     Wait.objects.filter(pk=case.wait_id).update(grant_expires_at=grant.until + timedelta(days=1))
-    assert any("its grant does not end when it should" in problem for problem in verify(case.run_id).problems)
+    assert any("its approval ends at the wrong time" in problem for problem in verify(case.run_id).problems)

@@ -298,19 +298,19 @@ def test_nobody_changes_or_takes_away_what_was_signed(said: Run) -> None:
 @pytest.mark.parametrize(
     ("sql", "told"),
     [
-        ("DELETE FROM approvals_assertion", "what its passkey signed is not kept"),
+        ("DELETE FROM approvals_assertion", "the data signed by its passkey was not stored"),
         ("UPDATE approvals_assertion SET signature = set_byte(signature, 9, 255 - get_byte(signature, 9))", "not hold"),
-        ("UPDATE approvals_assertion SET client_data = client_data || ' '::bytea", "does not hold"),
+        ("UPDATE approvals_assertion SET client_data = client_data || ' '::bytea", "is not valid"),
         ("UPDATE approvals_assertion SET authenticator_data = set_byte(authenticator_data, 32, 1)", "did not verify"),
-        ("UPDATE approvals_assertion SET public_key = ''", "does not hold"),
-        ("UPDATE approvals_assertion SET public_key = set_byte(public_key, 3, 1)", "does not hold"),
+        ("UPDATE approvals_assertion SET public_key = ''", "is not valid"),
+        ("UPDATE approvals_assertion SET public_key = set_byte(public_key, 3, 1)", "is not valid"),
         ('UPDATE approvals_assertion SET terms = terms || \'{"plan_hash": "00"}\'', "was signed for something else"),
         ("UPDATE approvals_assertion SET terms = '[]'", "can't be read"),
         ('UPDATE approvals_assertion SET terms = terms || \'{"nonce": "x"}\'', "challenge is not that of its terms"),
         ("UPDATE approvals_assertion SET rp_id = 'evil.example'", "for another site"),
         ("UPDATE approvals_assertion SET origin = 'https://evil.example'", "made on a page of"),
         ("UPDATE approvals_assertion SET credential = 'x'", "not the one that was made for it"),
-        ("UPDATE approvals_assertion SET person = person + 1", "is of another account"),
+        ("UPDATE approvals_assertion SET person = person + 1", "is by another account"),
     ],
 )
 def test_a_part_of_it_that_was_changed_is_found(said: Run, sql: str, told: str) -> None:

@@ -224,7 +224,7 @@ def test_who_changed_what_a_yes_has_to_show_does_not_decide_what_was_open(stage:
     question = asked(stage, tools)
     rule()
     User.objects.get(pk=admin.person).groups.add(Group.objects.get_or_create(name=FINANCE)[0])
-    nothing_changes(lambda: say(question, fresh(admin)), Forbidden, "changed who decides here")
+    nothing_changes(lambda: say(question, fresh(admin)), Forbidden, "changed the members of this role")
 
 
 def test_several_people_show_it_each(stage: Stage, tools: Toolbox, outside: Outside) -> None:
@@ -319,7 +319,7 @@ def test_a_rule_that_is_taken_away_past_us_closes_the_queue(stage: Stage, tools:
     rule(minutes=5, second_factor=True)
     question, fiona = asked(stage, tools), somebody("fiona", FINANCE)
     run_sql("UPDATE approvals_queue SET proof = NULL WHERE name = 'finance_po'")
-    nothing_changes(lambda: say(question, fresh(fiona)), DurableAgentsError, "changed by another program")
+    nothing_changes(lambda: say(question, fresh(fiona)), DurableAgentsError, "changed outside the application")
 
 
 def test_a_stronger_proof_than_was_shown_cant_be_written_into_a_decision(stage: Stage, tools: Toolbox) -> None:
@@ -354,5 +354,5 @@ def test_a_call_on_too_weak_a_yes_for_its_policy_is_found(stage: Stage, tools: T
     row.seal()
     with without_triggers():
         row.save(update_fields=["proof", "code"])
-    found = [each for each in problems(question.run) if "did not show what" in each]
+    found = [each for each in problems(question.run) if "without the proof that" in each]
     assert len(found) == 1 and "dear" in found[0] and row.is_authentic

@@ -1,4 +1,4 @@
-"""What is sent, and what becomes of it when endpoints, workers or names misbehave."""
+"""Deliveries and their outcome when endpoints, workers or names misbehave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what by page and API, bad input, and what stands on record."""
+"""Permissions of pages and API, bad input, and recorded acts."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_an_account_that_the_log_names_is_kept_and_others_can_be_deleted(boss: C
     administrator = User.objects.get(username="boss")
     for kept in (acted, administrator):
         page = boss.post(f"/admin/auth/user/{kept.pk}/delete/", {"post": "yes"}).content.decode()
-        assert f"{kept.username} is named in the log" in page and User.objects.filter(pk=kept.pk).exists()
+        assert f"{kept.username} is named in the change log" in page and User.objects.filter(pk=kept.pk).exists()
     with pytest.raises(ProtectedError), transaction.atomic():
         acted.delete()
     with CaptureQueriesContext(connection) as asked:

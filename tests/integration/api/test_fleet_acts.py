@@ -126,7 +126,7 @@ def test_they_come_newest_first_in_their_documented_shape(auditor: Api, start: C
         "replay_class": "unsafe_on_replay",
         "intent_at": "",
         "fate": "open",
-        "why": "nobody has come to it yet",
+        "why": "not handled yet",
     }
     for limit in (1, 2, 3):
         assert [row["id"] for row in follow(auditor, f"incidents?limit={limit}")] == ids[::-1]

@@ -94,7 +94,7 @@ def test_a_refused_key_names_the_argument_and_changes_nothing() -> None:
         (["--account", "ci", "--name", "x", "--expires", "366d"], "--expires: '366d' is not between"),
         (["--account", "new", "--name", "x", "--create-account", "chef"], "--create-account: There is no role 'chef'"),
         (["--account", "CI", "--name", "x", "--create-account", "integrator"], "There is an account named 'CI'"),
-        (["--account", "\u0430dm", "--name", "x", "--create-account", "integrator"], "A user name must read"),
+        (["--account", "\u0430dm", "--name", "x", "--create-account", "integrator"], "A user name must be unambiguous"),
     ]:
         with pytest.raises(CommandError) as refused:
             create(*more)
@@ -111,7 +111,7 @@ def test_the_bootstrap_key_is_issued_once_from_a_file(tmp_path: Path) -> None:
         (token, "ci:integrator:/nowhere", "/nowhere can't be read"),
         ("da_short", f"ci:integrator:{file}", "holds no key"),
         (token, f"ci:chef:{file}", "There is no role 'chef'"),
-        (token, f"\u0430dm:integrator:{file}", "A user name must read"),
+        (token, f"\u0430dm:integrator:{file}", "A user name must be unambiguous"),
     ]:
         file.write_text(content)
         with pytest.raises(EnvironmentProblem, match=why):

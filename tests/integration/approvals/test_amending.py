@@ -150,7 +150,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("nothing", {}, "change something"),
     ("the same", {"amount": 5000}, "change something"),
     ("a field that may not be changed", {"name": "mine"}, "may not be changed"),
-    ("a field that there is not", {"iban": "X"}, "no field of this call"),
+    ("a field that there is not", {"iban": "X"}, "not a field of this call"),
     ("no number", {"amount": "much"}, "whole number"),
     ("true", {"amount": True}, "whole number"),
     ("nothing at all", {"amount": None}, "whole number"),
@@ -441,7 +441,7 @@ def without_code(first: Approval, do: Callable[[], Any]) -> Any:
 def test_a_dependent_field_may_not_be_changed(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor) -> None:
     first = asked(stage, ordering(tools, "qty"))
     found = refused(first, fiona, qty=3)
-    assert found["field"] == "arguments.total" and "changes with it, and may not be changed" in found["problem"]
+    assert found["field"] == "arguments.total" and "depends on it and may not be changed" in found["problem"]
     sound(first.run)
     assert outside.requests == []
 
@@ -471,7 +471,7 @@ def order(stage: Stage, tools: Toolbox) -> Approval:
 
 @each_case("given", [{}, {"ratio": 1}, {"ratio": 1.0}, {"qty": 1, "ratio": 1}])
 def test_numbers_are_compared_by_value(order: Approval, fiona: Actor, given: dict[str, Any]) -> None:
-    assert refused(order, fiona, **given)["problem"] == "are what was asked for"
+    assert refused(order, fiona, **given)["problem"] == "are the requested arguments"
 
 
 NESTED: list[tuple[dict[str, Any], str]] = [
@@ -487,7 +487,7 @@ def test_a_name_within_a_field_that_the_tool_does_not_know_is_refused(
 ) -> None:
     do = lambda: refused(order, fiona, **given)  # noqa: E731
     found = do() if has_code else without_code(order, do)
-    assert found["field"] == field and "holds what is not asked for" in found["problem"]
+    assert found["field"] == field and "contains unknown names" in found["problem"]
 
 
 def test_an_amount_that_is_emptied_is_said_to_be_empty(stage: Stage, tools: Toolbox, fiona: Actor) -> None:

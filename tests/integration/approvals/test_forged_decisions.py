@@ -114,7 +114,7 @@ def test_a_question_with_a_forged_decision_is_refused(stage: Stage, tools: Toolb
     before = len(events(approval.run))
     body = {"plan_hash": approval.plan_hash, "justification": "as quoted"} | said
     answer = calls(frank).post(f"approvals/{approval.id}/decision", body)
-    assert is_problem(answer, 409, "record-damaged") and "none of our processes wrote" in answer.json()["detail"]
+    assert is_problem(answer, 409, "record-damaged") and "this installation did not write" in answer.json()["detail"]
     form = {name: text for name, text in body.items() if name != "arguments"}
     assert reads(frank).client.post(f"/approvals/{approval.id}/decision", form).status_code == 409
     assert Approval.objects.get().state == "open" and Decision.objects.count() == 1
@@ -127,7 +127,7 @@ def test_a_question_with_a_forged_decision_is_refused(stage: Stage, tools: Toolb
 def test_whoever_has_a_seat_by_a_forged_row_is_told_so(stage: Stage, tools: Toolbox) -> None:
     approval, fiona, frank = asked(stage, tools), somebody("fiona", FINANCE), somebody("frank", FINANCE)
     forged(approval, fiona)
-    told = "says a row that this installation did not write"
+    told = "according to a row that this installation did not write"
     answer = calls(fiona).post(
         f"approvals/{approval.id}/decision",
         {"verdict": "approve", "plan_hash": approval.plan_hash, "justification": "x"},
@@ -486,7 +486,7 @@ def test_verification_names_each_and_goes_on_with_the_rest(busy: Run, read: Call
     (run,) = answer.json()["results"]
     assert any(f"override record {of_run} has no code" in problem for problem in run["problems"])
     assert any(f"decision {decided} has no event" in problem for problem in run["problems"])
-    assert not any("made sense of" in problem for each in [run, *lists.values()] for problem in each["problems"])
+    assert not any("interpreted" in problem for each in [run, *lists.values()] for problem in each["problems"])
     out = StringIO()
     with pytest.raises((CommandError, SystemExit)):
         call_command("ledger", "verify", "--all", stdout=out, stderr=out)
@@ -513,7 +513,7 @@ def test_lists_that_go_by_acts_bear_acts_that_say_no_state(busy: Run, said: str)
     found = {each.name: each.problems for each in verify_registers()}
     assert any(each.startswith("two-person rule '1'") for each in found["protected rows"])
     assert any(each.startswith(f"ramp {ramp.pk}") for each in found["releases"])
-    assert not any("made sense of" in each for problems in found.values() for each in problems)
+    assert not any("interpreted" in each for problems in found.values() for each in problems)
 
 
 def test_a_list_that_nobody_can_make_sense_of_hides_no_other(busy: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -930,7 +930,7 @@ def test_a_queue_whose_proof_nobody_can_read_is_not_authentic(stage: Stage, tool
     approval = asked(stage, tools)
     forge("UPDATE approvals_queue SET proof = %s, changed_at = 'infinity' WHERE name = 'finance_po'", proof)
     assert statuses(admin) == statuses(ann) == {}
-    with pytest.raises(Exception, match="changed by another program"):
+    with pytest.raises(Exception, match="changed outside the application"):
         say(approval, ann)
     forge("UPDATE approvals_queue SET proof = NULL WHERE name = 'finance_po'")
     queue_acts.change("finance_po", QueueChangeBody(role="approver_finance", justification=WHY), by=admin)

@@ -287,7 +287,7 @@ def approved_by_another(stage: Stage) -> None:
     sound(*Run.objects.all())
 
 
-HANDED = "You answered a question of a run that belongs with this one at "
+HANDED = "You answered a question of a run related to this one at "
 
 
 def test_who_answered_in_the_parent_does_not_decide_in_its_child(stage: Stage, tools: Toolbox, steerer: User) -> None:
@@ -356,7 +356,7 @@ def test_a_hand_in_the_origin_is_one_in_a_child_of_its_fork(stage: Stage, tools:
     child = Run.objects.get(parent=made.pk)
     assert Approval.objects.get(state="open").run_id == child.pk
     for who, did in (
-        (steerer, "answered a question of a run of which this work is a fork"),
+        (steerer, "answered a question of a run from which this run was forked"),
         (starter, "started a run of which"),
     ):
         refused(as_(who, FINANCE), did)

@@ -218,7 +218,7 @@ def test_a_queue_with_an_open_question_is_not_removed(stage: Stage, tools: Toolb
         acts.QueueInUse,
     )
     say(approval, FIONA, "reject")
-    changed(lambda: acts.remove("finance_po", by=admin, justification=WHY), "asks there: close it", acts.QueueInUse)
+    changed(lambda: acts.remove("finance_po", by=admin, justification=WHY), "uses it: close it", acts.QueueInUse)
 
 
 def test_a_question_at_a_removed_queue_says_who_must_act(stage: Stage, tools: Toolbox) -> None:
@@ -244,7 +244,7 @@ def test_a_forged_row_lets_nobody_decide(stage: Stage, tools: Toolbox) -> None:
     changed(lambda: say(approval, finn), "not authentic", Forbidden)
     run_sql("UPDATE approvals_queue SET role = 'approver_legal' WHERE name = 'finance_po'")
     for by in (lena, finn):
-        changed(lambda by=by: say(approval, by), "changed by another program", Forbidden)
+        changed(lambda by=by: say(approval, by), "changed outside the application", Forbidden)
     acts.change("finance_po", QueueChangeBody(role="approver_finance", justification="set right"), by=admin)
     say(approval, finn, "reject")
 

@@ -236,7 +236,7 @@ def test_part_in_two_stages_is_refused_where_the_seats_are_gone(stage: Fleet, as
     stage.drive()
     tamper("DELETE FROM approvals_seat")
     say(fiona)
-    nothing_changes(lambda: say(both), NotCounted, "a part in it twice")
+    nothing_changes(lambda: say(both), NotCounted, "voted or decided twice")
 
 
 def test_nobody_without_an_account_is_one_of_several(ask: Callable[..., Approval]) -> None:
@@ -359,7 +359,7 @@ def test_a_vote_that_was_taken_away_is_missed(ask: Callable[..., Approval]) -> N
     asked, (_, fiona, _) = ask(TWO), people()
     say(fiona)
     tamper("DELETE FROM approvals_seat")
-    assert any("had their say" in problem for problem in problems(asked.run))
+    assert any("the person who voted" in problem for problem in problems(asked.run))
     tamper("DELETE FROM approvals_decision")
     assert any("vote of user:fiona" in problem for problem in problems(asked.run))
 

@@ -112,7 +112,7 @@ def test_decision_with_a_key_that_had_ended_is_named(approval: Approval, how: st
         tamper("UPDATE ledger_accountrecord SET at = at - interval '1 hour'")
     say(approval, replace(fiona, kind="key", auth="api_key"))
     (problem,) = verify(approval.run_id).problems
-    assert problem.endswith(f"account {fiona.person} had no API key that worked")
+    assert problem.endswith(f"account {fiona.person} had no valid API key")
 
 
 def test_decision_of_a_former_deputy_is_named(approval: Approval) -> None:
@@ -128,4 +128,4 @@ def test_decision_of_a_former_deputy_is_named(approval: Approval) -> None:
 def test_decision_after_the_deadline_is_named(approval: Approval) -> None:
     say(approval, somebody("fiona", FINANCE))
     make_late(approval, database_now() - timedelta(hours=1))
-    assert [each for each in verify(approval.run_id).problems if each.endswith("was decided after its time was over")]
+    assert [each for each in verify(approval.run_id).problems if each.endswith("was decided after its deadline")]

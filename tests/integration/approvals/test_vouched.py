@@ -30,7 +30,7 @@ from tests.world import FIONA, OLGA, SHOP, Item, Notes, Toolbox, agent_of
 pytestmark = pytest.mark.django_db
 ANSWER = {"name": "chairs", "amount": 3}
 TO_LENA = "UPDATE approvals_queue SET role = 'approver_legal' WHERE name = 'finance_po'"
-WORDS = "finance_po was changed by another program"
+WORDS = "finance_po was changed outside the application"
 
 
 def asking(of: str = "finance_po") -> Agent:

@@ -85,7 +85,7 @@ def test_code_starts_one_release_behind_its_database_and_not_two(monkeypatch: py
         cursor.execute("DELETE FROM django_migrations WHERE app = 'runs' AND name = '0003_protocol'")
         assert "lacks 1 migration that this code needs (runs.0003_protocol)" in (schema.misfit() or "")
         monkeypatch.setattr(schema, "PROTOCOL", PROTOCOL - 2)
-        assert re.search(f"too old for the database: .* brought to {PROTOCOL}: run newer", schema.misfit() or "")
+        assert re.search(f"too old for the database: .* upgraded to {PROTOCOL}: run newer", schema.misfit() or "")
         transaction.set_rollback(True)
 
 

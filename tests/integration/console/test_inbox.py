@@ -150,7 +150,7 @@ def test_the_second_decision_learns_who_was_first_and_keeps_its_text(
         ({"plan_hash": "sha256:0"}, 409, "another plan"),
         ({"justification": " "}, 422, "needs a reason"),
         ({"verdict": "maybe"}, 422, "Choose Approve"),
-        ({"justification": "why\x00not"}, 422, "holds a NUL character"),
+        ({"justification": "why\x00not"}, 422, "contains a NUL character"),
         ({"amount": "9"}, 422, "it does not have"),
         ({"justification": "x" * 4001}, 422, "has 4001 characters"),
         ({"plan_hash": "x" * 201}, 422, "fields: plan_hash"),

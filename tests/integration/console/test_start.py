@@ -63,7 +63,7 @@ def test_the_same_form_sent_twice_starts_one_run(integrator: Reader) -> None:
     form = form_of(opened(integrator, agent="buyer"), item="chairs")
     first, second = integrator.post("/runs/new", **form), integrator.post("/runs/new", **form)
     assert first["Location"] == second["Location"] and Run.objects.count() == 1
-    assert "had already started this run" in integrator.read(second["Location"])
+    assert "has already started this run" in integrator.read(second["Location"])
 
 
 def test_a_corrected_form_starts_the_run_that_the_refused_one_did_not(integrator: Reader) -> None:

@@ -127,7 +127,7 @@ def test_a_pickle_smuggled_into_the_table_is_dropped_unread(
     package = SignedPackage.dumps({"func": "x", "args": (Bomb(),)})
     OrmQ.objects.create(key="durableagents", payload=package, lock="2020-01-01T00:00:00Z")
     assert taken(broker) == []
-    assert "is no run id" in caplog.text
+    assert "is not a run id" in caplog.text
     assert payloads() == []
 
 

@@ -93,7 +93,7 @@ def test_taking_one_away_closing_the_gap_and_linking_anew_is_found_by_the_codes(
             " FROM auth_user u WHERE username = 'bob'",
             "account 'eve' (77) is there, and no record says so",
         ),
-        ("UPDATE auth_user SET is_superuser = true", "account 'bob' ({bob}): is_superuser are not as last recorded"),
+        ("UPDATE auth_user SET is_superuser = true", "account 'bob' ({bob}): is_superuser differ from the last record"),
         (
             "INSERT INTO auth_user_groups (user_id, group_id) SELECT u.id, g.id FROM auth_user u, auth_group g"
             " WHERE u.username = 'bob' AND g.name = 'operator'",
@@ -148,7 +148,7 @@ def test_an_act_without_a_code_is_nobodys_wherever_it_comes_from(values: str) ->
             f"clock_timestamp(), {values})"
         )
     assert [problem.partition("declare_dead, ")[2] for problem in problems()["acts"]] == [
-        "has no code: none of our processes wrote it"
+        "has no code: this installation did not write it"
     ]
 
 
@@ -168,7 +168,7 @@ def test_a_record_wherever_no_function_of_ours_puts_one_is_named(each: Any, n: i
     tamper(f"INSERT INTO {each.table} (id, n, {rest}) SELECT %s, %s, {rest} FROM {each.table} WHERE n = 2", id, n)
     found = problems()
     assert list(found) == [each.name]
-    where = "has no place in the list" if n is None else f"number {n}, stands before the first"
+    where = "has no number in the list" if n is None else f"number {n}, comes before the first"
     assert any(problem.startswith(f"{each.what} {id}") and where in problem for problem in found[each.name])
     if each.name == "acts":
         assert any(f"{id}, declare_dead, has no code" in problem for problem in found["acts"])

@@ -93,7 +93,7 @@ def test_what_cannot_be_asked_for_is_refused_in_one_line(capsys: pytest.CaptureF
         "--all --after 12": "isn't a run id",
         "--all --processes 0": "at least 1",
         "00000000-0000-0000-0000-000000000001 --since 2026-11-30T00:00Z": "are for --all",
-        "--job": "nothing to verify was asked for",
+        "--job": "no verification was requested",
     }
     for words, said in told.items():
         with pytest.raises(SystemExit) as ended:

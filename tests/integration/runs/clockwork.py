@@ -8,7 +8,7 @@ from durableagents import Agent, Context, End, Gate, ReplayClass, ToolCall, tool
 
 
 class Plan(BaseModel):
-    """What to wait for: a sleep of so many seconds, or a person."""
+    """A sleep of some seconds, or a wait for a person."""
 
     sleep_seconds: float = 0.0
     is_gated: bool = False

@@ -128,8 +128,8 @@ def test_a_worker_says_when_it_loses_its_place_and_when_it_has_it_back(caplog: p
     worker._say_whether_fenced()
     worker._presence._confirmed_at = float("inf")
     worker._say_whether_fenced()
-    assert caplog.text.count("has lost its place in the fleet") == 1
-    assert caplog.text.count("has its place in the fleet back") == 1
+    assert caplog.text.count("has lost its registration") == 1
+    assert caplog.text.count("is registered again") == 1
 
 
 def test_a_run_that_another_worker_went_on_with_is_forgotten(stage: Stage) -> None:

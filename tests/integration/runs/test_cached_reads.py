@@ -153,8 +153,8 @@ def test_a_hit_that_names_a_read_that_nobody_made_is_found(stage: Stage, cache: 
     for wrong, problem in (
         ({"slot_read": "0.1/7"}, "that its journal doesn't have"),
         ({"result": {"ref": "evil"}}, "says something else"),
-        ({"run_read": "x"}, "which is no run"),
-        ({"read_at": late}, "after that is on record"),
+        ({"run_read": "x"}, "which does not exist"),
+        ({"read_at": late}, "after the time of the event"),
     ):
         said = right | {"read_at": now().isoformat()} | wrong
         run = stage.start(agent)

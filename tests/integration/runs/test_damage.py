@@ -161,7 +161,7 @@ def test_what_could_not_be_journaled_goes_on_once_its_rows_are_mended(stage: Sta
     found = verify(bad.id)
     assert [told for told in found.problems if not told.startswith("the wait for timer at")] == []  # moved by this test
     (note,) = found.notes
-    assert f"repaired, on the record: {Wait.objects.get(pk=stop.pk).resolution} by {OLGA.ref}, event " in note
+    assert f"repaired, with the record: {Wait.objects.get(pk=stop.pk).resolution} by {OLGA.ref}, event " in note
     # The record covers one stop, ended so: what is changed later, or added, is a problem again.
     changes: list[dict[str, Any]] = [
         {"resolved_by": "user:eve"},

@@ -143,7 +143,7 @@ def test_of_a_call_in_doubt_it_keeps_what_later_versions_look_for(stage: Stage, 
         "intent_at": intent.at.isoformat(),
     }
     assert Incident.objects.get(run_id=run.id).in_doubt == [kept]
-    assert told(run)[0].calls[0].shown() == kept | {"fate": "open", "why": "nobody has come to it yet"}
+    assert told(run)[0].calls[0].shown() == kept | {"fate": "open", "why": "not handled yet"}
 
 
 def test_call_known_to_its_hook_is_not_repeated(stage: Stage, tools: Toolbox, outside: Outside) -> None:

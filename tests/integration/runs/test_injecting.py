@@ -23,7 +23,7 @@ WHY = "The supplier wrote that the price has changed."
 
 
 class Terms(BaseModel):
-    """What the deal is about."""
+    """Terms of the deal."""
 
     price: int = Field(default=10, ge=1)
     currency: str = "EUR"

@@ -843,7 +843,7 @@ def test_a_request_is_debited_once(kept: Kept) -> None:
     """One debit per attempt: a second one is refused with its whole commit."""
     kept.wait(record(kept.journal, [debited()]))
     used = kept.used()
-    with pytest.raises(Exception, match=r"unique constraint|is on record already"):
+    with pytest.raises(Exception, match=r"unique constraint|is already recorded"):
         kept.wait(record(kept.journal, [debited(tokens_in=1), read()], usage=Usage(steps=1)))
     assert kept.used() == used
 

@@ -208,7 +208,7 @@ def test_one_that_fails_lets_the_next_in_and_may_not_live_again_beside_it(name: 
     first, second = run_of(name, text="fail"), run_of(name, "queue", "wait")
     assert drive(stage) == "failed"
     before = dump()
-    with pytest.raises(IllegalTransition, match="Another run of its key"):
+    with pytest.raises(IllegalTransition, match="Another run with its key"):
         lifecycle.retry(first.id, by=OLGA, justification=WHY)
     assert dump() == before
     lifecycle.cancel(second.id, by=OLGA, justification=WHY)
@@ -269,7 +269,7 @@ def test_a_run_that_has_not_begun_in_time_ends_with_the_reason(name: str, stage:
     assert stage.claim() == [], "no worker begins it in the moment before somebody looks"
     assert timers.sweep_starts() == 1 and state(run) == "cancelled"
     (told,) = events(run, e.RunCancelled)
-    assert "it was to begin before" in told.payload["justification"] and told.by == "system:sweeper"
+    assert "it was to start before" in told.payload["justification"] and told.by == "system:sweeper"
     assert timers.sweep_starts() == 0
 
 
@@ -357,7 +357,7 @@ def test_a_row_that_says_otherwise_than_the_journal_is_found(name: str, stage: S
         (first, {"business_key": "another"}, "business_key"),
         (first, {"start_at": None}, "start_at"),
         (first, {"start_before": now()}, "start_before"),
-        (first, {"ready_at": now()}, "before the time"),
+        (first, {"ready_at": now()}, "before its earliest"),
         (second, {"is_queued": False, "business_key": "x"}, "is_queued"),
         (second, {"ready_at": now()}, "is ready"),
     ]

@@ -219,7 +219,7 @@ def test_what_a_lost_host_may_still_send_is_not_sent_again_on_a_bare_word(
         update={"database_url": "postgresql://a.server.for.many/"}
     )
     run = unknown_of(stage, tools, host="lost.example", cause=cause)
-    with pytest.raises(IllegalTransition, match="may last until"):
+    with pytest.raises(IllegalTransition, match="may take until"):
         stage.reconcile(run, "did_not", sender_is_gone=True)
     later = long_ago(run)
     monkeypatch.setattr("runs.services.command.database_now", lambda: later)

@@ -88,7 +88,7 @@ def test_it_is_read_off_what_the_agent_declares() -> None:
     assert [fact.name for fact in manifest.recomputed] == ["begin", "look"]
     assert "shared for 5 min" in manifest.recomputed[1].note
     assert [fact.note for fact in manifest.external] == [
-        "at <Doors & Co>; idempotent with key; knows a key for 2 d; its own id is in number",
+        "at <Doors & Co>; idempotent with key; remembers a key for 2 d; its own id is in number",
         "pure",
     ]
 

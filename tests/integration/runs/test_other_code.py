@@ -132,7 +132,7 @@ def test_of_code_that_no_worker_here_ever_had_it_is_said_that_nobody_knows(stage
         go(run)
         assert stage.drive() == "operator"
         (stop,) = events(run, e.OperatorNeeded)
-        assert stop.reason == "other_code" and "how it differs isn't known here" in stop.payload["problem"]
+        assert stop.reason == "other_code" and "the difference isn't known here" in stop.payload["problem"]
 
 
 def test_what_a_workers_code_was_made_of_is_kept_once(stage: Stage) -> None:

@@ -31,7 +31,7 @@ class Address(BaseModel):
 
 
 class Visit(BaseModel):
-    """When to come."""
+    """The time of a visit."""
 
     day: Literal["monday", "friday"]
     people: int = Field(ge=1, le=9)
@@ -164,11 +164,11 @@ def test_answers_and_the_deadline_at_once_have_one_winner(stage: Stage) -> None:
 def test_a_late_answer_is_told_so(stage: Stage) -> None:
     run = asking(stage, "legal", or_else=None)
     Wait.objects.filter(run=run).update(deadline=now())
-    with pytest.raises(QuestionClosed, match="Its time ran out"):
+    with pytest.raises(QuestionClosed, match="Its deadline passed"):
         answer(run)
     timers.sweep()
     assert stage.drive() == "completed"
-    with pytest.raises(QuestionClosed, match="Its time ran out"):
+    with pytest.raises(QuestionClosed, match="Its deadline passed"):
         answer(run)
     cancelled = asking(stage, "legal")
     lifecycle.cancel(cancelled.id, by=OLGA, justification="not needed")

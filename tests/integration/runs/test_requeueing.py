@@ -77,7 +77,7 @@ def test_a_call_that_was_under_way_is_never_made_twice(stage: Stage, tools: Tool
     else:
         assert stage.drive(again) == "parked" and fresh(run).state == "waiting_human"
         assert len(tools.outside.seen(name)) == 1
-        with pytest.raises(IllegalTransition, match="still alive and could still be sending"):
+        with pytest.raises(IllegalTransition, match="still alive and may still be sending"):
             stage.reconcile(run, "did_not")
     check_against_journal(run)
 

@@ -45,7 +45,7 @@ def in_doubt(stage: Stage, line: threading.Event) -> Run:
 
 def test_a_call_is_not_sent_again_while_its_sender_lives(stage: Stage, in_doubt: Run) -> None:
     before = dump()
-    with pytest.raises(IllegalTransition, match="still alive and could still be sending"):
+    with pytest.raises(IllegalTransition, match="still alive and may still be sending"):
         in_thread(lambda: stage.reconcile(in_doubt, "did_not"))
     assert dump() == before
 
@@ -60,7 +60,7 @@ def test_that_the_row_of_its_sender_is_gone_is_no_proof_that_it_is(stage: Stage,
     """Rows of the last week are kept, so someone deleted it."""
     Process.objects.filter(pk=stage.worker.id).delete()
     before = dump()
-    with pytest.raises(IllegalTransition, match="doesn't tell any more which worker"):
+    with pytest.raises(IllegalTransition, match="no longer says which worker"):
         in_thread(lambda: stage.reconcile(in_doubt, "did_not"))
     assert dump() == before
     stage.reconcile(in_doubt, "did_not", sender_is_gone=True)
@@ -86,7 +86,7 @@ def test_and_every_sender_before_it_that_lost_the_run(stage: Stage, line: thread
     assert stage.drive(second) == "parked"
     failover.worker_died(second.id, "reaped")
     before = dump()
-    with pytest.raises(IllegalTransition, match="still alive and could still be sending"):
+    with pytest.raises(IllegalTransition, match="still alive and may still be sending"):
         in_thread(lambda: stage.reconcile(run, "did_not"))
     assert dump() == before
     Process.objects.filter(pk=first.id).update(end_cause=Incident.Cause.PROOF)

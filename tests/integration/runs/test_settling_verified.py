@@ -41,7 +41,7 @@ __all__ = ["ann", "ben", "run", "two"]  # fixtures
 def test_whoever_said_the_first_word_had_a_hand_in_the_run(run: Run, ann: Actor, ben: Actor) -> None:
     says(run, ann)
     says(run, ben)
-    assert "said what became of a call" in str(authority.own_act(fresh(run), ann.person, "ann"))
+    assert "settled the outcome of a call" in str(authority.own_act(fresh(run), ann.person, "ann"))
     assert "settled a call" in str(authority.own_act(fresh(run), ben.person, "ben"))
 
 
@@ -76,15 +76,15 @@ def test_what_one_settled_alone_where_it_takes_two_is_found(situations: Situatio
     says(run, ann)
     assert problems(run) == []
     guarded_since(timedelta(minutes=5))
-    assert any("by one person, where two people settle that" in found for found in problems(run))
+    assert any("by one person, although two must settle it" in found for found in problems(run))
 
 
 WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "nobody": ({}, {"proposal": 7}, "nobody had said it before"),
-    "the same person": ({}, {"by": "user:ann", "same": True}, "is the same person's"),
+    "nobody": ({}, {"proposal": 7}, "nobody had proposed it"),
+    "the same person": ({}, {"by": "user:ann", "same": True}, "is by the same person"),
     "another verdict": ({"verdict": "did_not"}, {}, "says otherwise"),
     "another question": ({"question": 3}, {}, "says otherwise"),
-    "another receipt": ({"payload": {"receipt": {"ref": "x"}, "justification": WHY}}, {}, "gives another receipt"),
+    "another receipt": ({"payload": {"receipt": {"ref": "x"}, "justification": WHY}}, {}, "has a different receipt"),
 }
 
 
@@ -129,7 +129,7 @@ def test_agreement_with_a_withdrawn_word_is_found(run: Run, stage: Stage, ann: A
     refused_late(stage, run)
     event = e.ToolReconciled(**place, tool="mail", verdict="happened", by=ben.ref, payload=settled | {"proposal": 1})
     append(run.id, event, by=ben)
-    assert any("more was told of the call after event" in found for found in problems(run))
+    assert any("new information about the call came after event" in found for found in problems(run))
 
 
 def test_names_that_change_hands_make_nobody_one_person(run: Run, ann: Actor, ben: Actor) -> None:

@@ -112,7 +112,7 @@ def test_acts_on_one_that_has_gone_on_are_refused_and_name_the_other(stage: Stag
     run = stage.start(counting(tools, 2))
     stage.drive()
     (second,) = successors(run)
-    with pytest.raises(IllegalTransition, match=f"goes on as run {second.pk}"):
+    with pytest.raises(IllegalTransition, match=f"continues as run {second.pk}"):
         getattr(lifecycle, action)(run.pk, by=OLGA, justification="why not")
     assert str(fresh(second).state) == "pending" and problems(run) == []
 

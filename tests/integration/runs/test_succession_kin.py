@@ -207,6 +207,6 @@ def test_one_whose_origin_was_forgotten_goes_on_and_says_so(stage: Stage, tools:
         tamper(f"DELETE FROM {table} WHERE {column} = %s", second.pk)
     everything(stage)
     assert output(run) == ["order:t0,order:t1,order:t2"]
-    assert any(f"that it continues, {second.pk}, is gone" in one for one in problems(third))
-    assert any(f"that continues it, {second.pk}, is gone" in one for one in problems(child))
+    assert any(f"that it continues, {second.pk}, is missing" in one for one in problems(third))
+    assert any(f"that continues it, {second.pk}, is missing" in one for one in problems(child))
     assert continuation.newest(child.pk).pk == third.pk, "whoever knows the first finds the newest"

@@ -175,11 +175,11 @@ def test_it_is_reopened_once_however_often_it_is_looked_for(stage: Stage, tools:
     child = until_reopened(stage, run)
     assert wishes.align() == 0, "it is under way"
     assert not list(wishes._rows(wishes._CANCEL, None)), "nobody tries to cancel what undoes, sweep after sweep"
-    with pytest.raises(IllegalTransition, match="reopened, once"):
+    with pytest.raises(IllegalTransition, match="reopened, and only once"):
         reopening.reopen(child.pk, run.pk)
     all_sound()
     everything(stage)
-    with pytest.raises(IllegalTransition, match="reopened, once"):
+    with pytest.raises(IllegalTransition, match="reopened, and only once"):
         reopening.reopen(child.pk, run.pk)
     assert kinds(child).count("UndoAsked") == 1 and names(outside).count("unbook") == 1
     assert timers.tell_parents() == 0 and wishes.align() == 0

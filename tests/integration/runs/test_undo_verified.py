@@ -47,7 +47,7 @@ FORGED: dict[str, tuple[Forged, str]] = {
         lambda run: e.EffectUndone(slot="0.3/77", of_run=str(run.pk), of_slot="0.1/1", of_attempt=0, tool="book"),
         "was not in the plan",
     ),
-    "planned twice": (begun, "UndoBegun: the run had begun to undo already"),
+    "planned twice": (begun, "UndoBegun: the undo had already begun"),
 }
 
 
@@ -67,16 +67,16 @@ def test_an_effect_that_nobody_saw_to_is_named(stage: Stage, tools: Reversible, 
     append(run.pk, e.RunFailed(code="no_luck", payload={"message": "", "undo": {}}), by=FAMILY)
     found = problems(run)
     for slot in ("0.1/1", "0.1/2"):
-        named = f"RunFailed: nothing tells what became of slot {slot}, attempt 0, which was to be undone"
+        named = f"RunFailed: there is no record of the outcome of slot {slot}, attempt 0, which was to be undone"
         assert any(named in problem for problem in found), found
-    assert any("what it says of undoing is not what came of that" in problem for problem in found)
+    assert any("what it says about the undo differs from its outcome" in problem for problem in found)
 
 
 def test_a_run_that_never_began_to_undo_undid_nothing(stage: Stage, tools: Reversible) -> None:
     run = stage.start(failing(tools, [["book"]], on_failure="leave"))
     assert stage.settle(run) == "failed"
     append(run.pk, e.EffectUndone(slot="0.1/9", of_run="", of_slot="0.1/1", of_attempt=0, tool="book"), by=FAMILY)
-    assert any("the run had not begun to undo" in problem for problem in problems(run))
+    assert any("the undo had not begun" in problem for problem in problems(run))
 
 
 def test_families_are_sound_with_it(stage: Stage, tools: Reversible, outside: Outside) -> None:

@@ -252,7 +252,7 @@ def test_a_checkpoint_of_code_that_nobody_knows_is_not_guessed_at(stage: Stage) 
     go(run)
     assert stage.settle(run) == "operator"
     (stop,) = events(run, e.OperatorNeeded)
-    assert stop.reason == "unknown_format" and "nobody knows with which number" in stop.payload["problem"]
+    assert stop.reason == "unknown_format" and "number of its state is unknown" in stop.payload["problem"]
 
 
 def test_production_upgrades_once_after_a_look(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,7 +221,7 @@ def test_what_a_message_changed_of_an_older_number_stops_the_run_and_is_not_lost
     signals.signal(run.id, "go", by=SHOP)
     assert stage.settle(run) == "operator" and stops(run) == ["bad_checkpoint"]
     problem = events(run, e.OperatorNeeded)[0].payload["problem"]
-    assert "what was changed in the visit (documents, pages) has no place in" in problem
+    assert "a change made during the visit (documents, pages) has no place in" in problem
 
 
 def test_what_a_message_changed_of_the_new_number_stays(stage: Stage, tools: Toolbox) -> None:
@@ -251,4 +251,4 @@ def test_what_messages_changed_of_two_numbers_is_not_mixed_by_a_move(stage: Stag
     with_sheets(stage, tools, own, "2.0.0")
     before = dump()
     found = moved(run, nodes={"wait": "wait"})
-    assert found.code == "message_lost" and "when that had another number" in found.why and dump() == before
+    assert found.code == "message_lost" and "under another number" in found.why and dump() == before

@@ -333,7 +333,7 @@ def test_each_break_of_the_journal_is_named(record: list[Run]) -> None:
         "UPDATE ledger_event SET clear = clear || ' '::bytea WHERE run_id = %s AND seq = 3": "event 3 was changed",
         "UPDATE ledger_event SET slot = 'x' WHERE run_id = %s AND seq = 3": "event 3: its columns say",
         "UPDATE ledger_event SET code = sha256('x') WHERE run_id = %s AND seq = 3": "not written with this",
-        "UPDATE ledger_head SET chain = sha256('x') WHERE run_id = %s": "hash is not the one that the head names",
+        "UPDATE ledger_head SET chain = sha256('x') WHERE run_id = %s": "hash differs from the one in the head",
     }
     for statement, named in breaks.items():
         with taken_back():

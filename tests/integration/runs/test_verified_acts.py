@@ -28,7 +28,7 @@ def test_another_attempt_under_a_yes_is_the_last_that_used_it(stage: Stage, tool
     gate = Wait.objects.get(run=run, kind="approval")
     assert gate.consumed_attempt == 1 and verify(run.id).problems == []
     tamper("UPDATE runs_wait SET consumed_attempt = 0 WHERE id = %s", gate.id)
-    assert any("used it last, the journal otherwise" in problem for problem in verify(run.id).problems)
+    assert any("used it last, but the journal says otherwise" in problem for problem in verify(run.id).problems)
 
 
 @pytest.mark.parametrize(
@@ -46,5 +46,5 @@ def test_act_under_a_wrong_id_is_found(stage: Stage, tools: Toolbox, table: str,
             [NO_RUN],
         )
     found = {each.run_id: each.problems for each in verify_all()}
-    assert found[sound.id] == [] and any("has no code: none of our" in problem for problem in found[NO_RUN])
+    assert found[sound.id] == [] and any("has no code: this installation" in problem for problem in found[NO_RUN])
     assert [each.run_id for each in verify_all(NO_RUN)] == [sound.id], "what comes after it doesn't begin with it"

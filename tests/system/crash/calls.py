@@ -50,7 +50,7 @@ class Progress(BaseModel):
 
 
 class Word(BaseModel):
-    """What somebody tells the run, once."""
+    """A message to the run, sent once."""
 
     word: str
 

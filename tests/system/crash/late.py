@@ -60,7 +60,7 @@ def _reminded(what: str, word: str, asked: Event, reminded: list[Event]) -> Iter
     due = _moment(asked["data"]["deadline"])
     for one in reminded:
         if word != "remind":
-            yield "broken", f"{what}: people were reminded, which nobody asked for"
+            yield "broken", f"{what}: people were reminded, which no event requested"
         if _moment(one["at"]) < due:
             yield "duplicate", f"{what}: people were reminded again before it was due"
         due = _moment(one["data"]["deadline"])

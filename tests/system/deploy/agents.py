@@ -13,7 +13,7 @@ from durableagents import Agent, Context, End, ReplayClass, ToolCall, tool
 
 
 class Trip(BaseModel):
-    """How many pairs of effects a run is to have."""
+    """Number of pairs of effects that a run is to have."""
 
     pairs: int
     done: int = 0

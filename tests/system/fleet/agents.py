@@ -43,7 +43,7 @@ async def wait(state: Door, ctx: Context) -> End:
 
 
 class Count(BaseModel):
-    """How many effects a run is to have."""
+    """Number of effects that a run is to have."""
 
     steps: int
     done: int = 0

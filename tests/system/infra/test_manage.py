@@ -34,7 +34,7 @@ def test_a_python_without_our_environment_is_told_where_it_is(tmp_path: Path) ->
 def test_a_name_that_nothing_reads_is_told_with_what_may_be_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DURABLEAGENTS_WORKRES", "3")
     monkeypatch.setenv("DURABLEAGENTS_UP", "a mark")
-    assert env.unread() == ["DURABLEAGENTS_WORKRES is set and nothing reads it: did you mean DURABLEAGENTS_WORKERS?"]
+    assert env.unread() == ["DURABLEAGENTS_WORKRES is set, but nothing reads it: did you mean DURABLEAGENTS_WORKERS?"]
 
 
 def test_the_check_tells_it_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,4 +178,4 @@ def test_new_code_that_does_not_start_leaves_the_old_serving(site: Installation)
 
 def test_without_an_up_there_is_nothing_to_restart(tmp_path: Path) -> None:
     site = Installation(tmp_path / "nowhere")
-    assert_refused(site.run_to_its_end("--restart"), "nothing is up")
+    assert_refused(site.run_to_its_end("--restart"), "nothing is running")

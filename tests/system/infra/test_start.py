@@ -224,7 +224,7 @@ def test_a_key_that_is_not_this_databases_is_refused(process_env: dict[str, str]
     right = key.read_bytes()
     for wrong, told in (
         (b"x" * 43, "is not the one that this database was used with"),
-        (b"garbage\n", "holds no master key"),
+        (b"garbage\n", "contains no master key"),
         (None, "is not the one that this database was used with"),
     ):
         key.unlink()

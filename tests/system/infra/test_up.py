@@ -56,7 +56,7 @@ def test_every_part_has_a_session_of_its_own(running: Installation) -> None:
 
 
 def test_second_up_on_the_same_data_is_one_line_and_exit_2(running: Installation) -> None:
-    assert_refused(running.run_to_its_end(), "already up")
+    assert_refused(running.run_to_its_end(), "already running")
     assert get(running.port, "/readyz") == 200
 
 

@@ -221,7 +221,7 @@ def test_a_pooler_without_the_direct_address_is_refused(behind: dict[str, str], 
 @pytest.mark.parametrize("command", ["web", "worker"])
 def test_a_direct_address_that_is_the_pooler_s_is_refused(behind: dict[str, str], manage: Manage, command: str) -> None:
     done = manage(command, env=environment(behind["pooled"], DATABASE_DIRECT_URL=behind["pooled"]))
-    assert_refused(done, "DATABASE_DIRECT_URL leads to a pooler")
+    assert_refused(done, "DATABASE_DIRECT_URL points to a pooler")
 
 
 @pytest.mark.parametrize("more", ["", "server_round_robin = 0"], ids=["in turn", "the last one first"])
@@ -229,9 +229,9 @@ def test_a_pooler_that_takes_every_parameter_is_told_by_what_it_does(
     pgbouncer: str, behind: dict[str, str], manage: Manage, more: str
 ) -> None:
     with Pooler(pgbouncer, behind["runtime"], more=f"ignore_startup_parameters = options\n{more}") as lax:
-        assert_refused(manage("worker", env=environment(lax.url)), "DATABASE_URL leads to a pooler")
+        assert_refused(manage("worker", env=environment(lax.url)), "DATABASE_URL points to a pooler")
         both = environment(lax.url, DATABASE_DIRECT_URL=lax.url)
-        assert_refused(manage("worker", env=both), "DATABASE_DIRECT_URL leads to a pooler")
+        assert_refused(manage("worker", env=both), "DATABASE_DIRECT_URL points to a pooler")
 
 
 def test_a_pooler_that_hands_out_whole_sessions_is_no_pooler(
@@ -247,7 +247,7 @@ def test_two_addresses_of_two_databases_are_refused(
 ) -> None:
     with database(postgres) as other:
         done = manage("worker", env=environment(behind["pooled"], DATABASE_DIRECT_URL=other["runtime"]))
-    assert_refused(done, "lead to different databases")
+    assert_refused(done, "point to different databases")
 
 
 def test_a_role_without_limits_is_refused_behind_a_pooler(

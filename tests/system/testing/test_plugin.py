@@ -84,7 +84,7 @@ def test_a_test_of_ones_own_is_run_for_each(tmp_path: Path, checkpoints: Path) -
     code, told = pytest_in(tmp_path, "--checkpoints", "checkpoints")
     assert code == 1 and "installed are none: import their modules first (pytest: --checkpoints-agents" in told, told
     code, told = pytest_in(tmp_path)
-    assert code != 0 and "say where they are, with --checkpoints DIR" in told, told
+    assert code != 0 and "give their folder with --checkpoints DIR" in told, told
 
 
 def test_nothing_to_replay_is_no_success(tmp_path: Path) -> None:

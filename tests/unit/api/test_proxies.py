@@ -140,5 +140,5 @@ def test_in_production_only_this_host_is_a_proxy_unless_told_otherwise() -> None
 @each_case("text", ["proxy.internal", "10.0.0.0/33", "*", "10.0.0.1 10.0.0.2", "none, 10.0.0.1"])
 def test_a_wrong_network_is_named(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("DURABLEAGENTS_TRUSTED_PROXIES", text)
-    with pytest.raises(EnvironmentProblem, match=r"TRUSTED_PROXIES.*no address or network"):
+    with pytest.raises(EnvironmentProblem, match=r"TRUSTED_PROXIES.*not an address or network"):
         load()

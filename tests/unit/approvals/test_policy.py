@@ -76,7 +76,7 @@ def test_why_not_is_said_in_words() -> None:
     assert "closed to decisions: an administrator has to open it" in why_not(ANN, replace(LEGAL, is_open=False))
     assert why_not(BOB, replace(LEGAL, is_open=False)) == "Only approver_legal decides in legal."
     assert "$60,000 is above your limit of $50,000 in legal" in why_not(ANN, capped, amount=usd("60000.00"))
-    assert "changed by another program" in why_not(ANN, replace(LEGAL, is_authentic=False))
+    assert "changed outside the application" in why_not(ANN, replace(LEGAL, is_authentic=False))
     assert why_not(replace(ANN, is_active=False)) == "Your account is closed."
     assert why_not(replace(ANN, own_act="started this run")).startswith("You started this run, so someone else")
     ended = standing_in(ends_at=NOW)

@@ -162,7 +162,7 @@ def test_what_is_no_field_of_the_form_is_refused_by_name() -> None:
     assert "32 fields" in found.value.detail and "<b>" in named and "inner.amount " in named and len(named) == 20
     form = SchemaForm(SCHEMA, data={**TYPED, **stray})
     form.mark(found.value, within="input")
-    assert any(words.startswith("<b>: isn't a field of this form") for words in form.non_field_errors())
+    assert any(words.startswith("<b>: is not a field of this form") for words in form.non_field_errors())
 
 
 def test_words_of_a_schema_are_no_markup() -> None:

@@ -191,7 +191,7 @@ async def test_what_can_not_be_set_is_the_nodes_mistake_and_writes_nothing() -> 
 
     story = Story(agent_of(node, attributes=ALL))
     assert await story.settle() == "completed"
-    assert "score is no number" in story.output and "who is no attribute" in story.output
+    assert "score is not a number" in story.output and "who is not an attribute" in story.output
     assert [event.values for event in story.events(e.AttributesSet)] == [["after"]]
 
 

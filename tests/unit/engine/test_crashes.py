@@ -63,7 +63,7 @@ PRICE = Price(7, "mind", 10_000_000, 100_000_000)
 
 
 class Told(Notes):
-    """What it was told by messages, too."""
+    """Also the messages that it received."""
 
     told: list[str] = []
 

@@ -278,7 +278,7 @@ async def asks_for_help(state: Notes, ctx: Context) -> End:
 
 
 async def may_not_call(state: Notes, ctx: Context) -> End:
-    """Which tool it is depends on the run."""
+    """The tool depends on the run."""
     look_up = state.seen[0]
     await help_some(ctx, "")
     return End(await ctx.call(look_up, Item(name="a")))
@@ -322,7 +322,7 @@ def test_validate_refuses_what_a_run_could_not_do() -> None:
         (lambda: whole(asks_for_help), f"{__file__}, line {help_out.__code__.co_firstlineno + 1}, calls the tool"),
         (
             lambda: whole(state=Titled),
-            "state=Titled can't be made of input=Asked, which lacks the required field 'title'",
+            "state=Titled can't be built from input=Asked, which lacks the required field 'title'",
         ),
         (lambda: whole(samples=[Sample("one", {"amount": "x"})]), "sample 'one': it doesn't fit input=Asked: amount: "),
         (lambda: whole(state=Numbered, samples=[Sample("one", {})]), "sample 'one': it doesn't fit its state: text: "),

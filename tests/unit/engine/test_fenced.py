@@ -1,4 +1,4 @@
-"""A worker that has lost its place in the fleet begins nothing new and keeps what it has."""
+"""A worker that has lost its registration begins nothing new and keeps what it has."""
 
 from __future__ import annotations
 

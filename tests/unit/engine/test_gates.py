@@ -256,7 +256,7 @@ async def test_another_attempt_without_the_earlier_grant_says_why_it_stops(tools
     story.reconcile("did_not")
     is_passed = False
     assert await story.settle() == "operator" and story.found.reason == "approval_missing"
-    assert story.found.payload["problem"] == "an earlier attempt used an approval that the node no longer passes"
+    assert story.found.payload["problem"] == "an earlier attempt used an approval that the node no longer requests"
     assert len(outside.requests) == 1
 
 

@@ -385,7 +385,7 @@ class Read(InForce):
 async def test_empty_policies_are_read_again_after_a_while(
     tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was changed past the application may keep the journal from refusing an intent."""
+    """A change made past the application may keep the journal from refusing an intent."""
     agent, policies = ordering(tools), Read()
     assert await Story(agent, policies=policies).settle() == "completed" and len(outside.executed()) == 1
     policies.problem = "a revision was not put on record by this installation"

@@ -1,4 +1,4 @@
-"""How much of our code one call runs: few functions in few files, so that the protocol can be read."""
+"""Count the functions and files that one call runs: few, so that the protocol can be read."""
 
 from __future__ import annotations
 

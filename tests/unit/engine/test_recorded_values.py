@@ -183,5 +183,5 @@ def test_numbers_that_json_lacks_are_refused_however_a_model_would_write_them(wo
         value: float | None
 
     for value in (float("inf"), float("nan")):
-        with pytest.raises(ValueError, match="it can't be put on record"):
+        with pytest.raises(ValueError, match="it can't be recorded"):
             plain(Rate(value=value))

@@ -289,7 +289,7 @@ async def test_a_replacement_that_is_no_input_counts_as_no(tools: Toolbox, outsi
     guard, _ = hook(lambda piece: Redact({"amount": "x"}, "cleaned"), to="tool")
     story = Story(calling(tools, "order", Item(name="a")), screens=(guard,))
     assert await story.settle() == "completed"
-    assert story.output[-1] == "what it put in the place is no input of the tool" and outside.requests == []
+    assert story.output[-1] == "its replacement is not a valid input of the tool" and outside.requests == []
 
 
 async def test_what_people_approved_is_refused_rather_than_changed(tools: Toolbox, outside: Outside) -> None:

@@ -246,7 +246,7 @@ async def test_the_journal_takes_no_second_vote_of_one_person_on_one_question(to
     await said(story, *LEGAL)
     _vote(story, person=7)
     for again in ({"person": 7}, {"person": 7, "verdict": "reject"}, {"person": 7, "principal": 9}):
-        with pytest.raises(ValueError, match="on record already"):
+        with pytest.raises(ValueError, match="already recorded"):
             _vote(story, **again)
 
 

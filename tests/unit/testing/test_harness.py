@@ -359,7 +359,7 @@ def test_what_can_not_be_is_said_in_words() -> None:
     with pytest.raises(ValueError, match="the clock goes forward only"):
         story.advance(hours=-1)
     story = Harness(desk, {"what": "transfer"})
-    with pytest.raises(StoryProblem, match="the body is no answer to transfer"):
+    with pytest.raises(StoryProblem, match="the body is not an answer to transfer"):
         story.call_back({"id": 3})
     with pytest.raises(
         AssertionError, match=r"expected: the run completed. It is otherwise: .* waits for a callback to transfer"

@@ -51,11 +51,11 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
                 ('n', models.IntegerField()),
-                ('run_id', models.UUIDField(help_text='Also of a missing run, or one that the requester may not see.')),
+                ('run_id', models.UUIDField(help_text='Also for a missing run, or one that the requester may not see.')),
                 ('outcome', models.TextField(blank=True, choices=[('done', 'Done'), ('refused', 'Refused'), ('failed', 'Failed')], db_default='', default='')),
                 ('code', models.TextField(blank=True, db_default='', default='')),
                 ('why', models.TextField(blank=True, db_default='', default='')),
-                ('tries', models.SmallIntegerField(db_default=0, default=0, help_text='Failures by the database or our code.')),
+                ('tries', models.SmallIntegerField(db_default=0, default=0, help_text='Number of failures caused by the database or this application.')),
                 ('at', models.DateTimeField(null=True)),
                 ('batch', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='items', to='bulk.batch')),
                 ('wait_id', models.UUIDField(help_text='For reconcile: its only unknown outcome at creation.', null=True)),

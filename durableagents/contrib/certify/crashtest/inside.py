@@ -47,7 +47,7 @@ _CALLS_OF_RELATED_RUNS = """
     )
     SELECT DISTINCT b.graph_id, l.tool FROM related b JOIN ledger_ledgerentry l ON l.run_id = b.id
     WHERE b.id <> %s ORDER BY 1, 2"""
-_NO_JUDGE = "calls that left the workers; keys count as honoured (manage.py probe finds out)"
+_NO_JUDGE = "calls that left the workers; keys count as honoured (check with manage.py probe)"
 BATCH_SIZE = 40  # concurrent cases
 
 

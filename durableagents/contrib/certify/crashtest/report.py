@@ -155,7 +155,8 @@ def markdown(report: dict[str, Any]) -> str:
         *_table(("what", "which"), about.items()),
         "",
         "Rows are tools, columns where the worker was killed (docs/step-protocol.md). *once*: the effect exists once."
-        " *asked a person*: the outcome was unknown, and nothing was repeated unasked. –: the run doesn't get there.",
+        " *asked a person*: the outcome was unknown, and nothing was repeated"
+        " without asking. –: the run doesn't reach that point.",
         "",
         *_table(
             ("tool", *points),

@@ -233,7 +233,7 @@ BEGIN
         END IF;
     ELSIF b.id IS NULL OR b.stage = 'lifted' OR b.lock IS NULL OR NEW.opens IS NULL OR sha256(NEW.opens) <> b.lock
           OR (NEW.kind, NEW.scope, NEW.key, NEW.refuses) IS DISTINCT FROM (b.kind, b.scope, b.key, b.refuses) THEN
-        RAISE EXCEPTION 'row % of halt % does not follow on the one before: the halt holds', NEW.n, NEW.halt;
+        RAISE EXCEPTION 'row % of halt % does not follow the one before: the halt holds', NEW.n, NEW.halt;
     END IF;
     DELETE FROM runs_haltnow WHERE halt = NEW.halt;
     IF NEW.stage <> 'lifted' THEN

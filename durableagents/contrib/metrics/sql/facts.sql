@@ -26,7 +26,7 @@ BEGIN
 END $$;
 CREATE OR REPLACE TRIGGER metrics_incident AFTER INSERT ON runs_incident FOR EACH ROW EXECUTE FUNCTION metrics_on_incident();
 
--- Trigger: a wait was resolved, in whichever way.
+-- Trigger: a wait was resolved, in any way.
 CREATE OR REPLACE FUNCTION metrics_on_wait() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -39,8 +39,8 @@ class Migration(migrations.Migration):
                 ('agent', models.TextField()),
                 ('from_version', models.TextField()),
                 ('to_version', models.TextField()),
-                ('share', models.IntegerField(help_text='Starts of 10,000 that go to the newer version.')),
-                ('tags', models.JSONField(default=list, help_text='Starts with one of these go there too.')),
+                ('share', models.IntegerField(help_text='Number of starts in 10,000 that go to the newer version.')),
+                ('tags', models.JSONField(default=list, help_text='Tags whose starts go there too.')),
                 ('bounds', models.JSONField(help_text='Percentages of failed, rejected and stopped runs above which it halts.')),
                 ('least', models.IntegerField(help_text='Number of runs started on the newer version before the bounds apply.')),
                 ('state', models.TextField(choices=[('on', 'On'), ('halted', 'Halted'), ('rolled_back', 'Rolled Back'), ('done', 'Done')], default='on')),
@@ -51,7 +51,7 @@ class Migration(migrations.Migration):
                 ('halted_at', models.DateTimeField(null=True)),
                 ('halted_by', models.JSONField(help_text='The figures that halted it.', null=True)),
                 ('ended_at', models.DateTimeField(null=True)),
-                ('counted_from', models.DateTimeField(help_text='Earlier starts count if they began after this time.', null=True)),
+                ('counted_from', models.DateTimeField(help_text='Earlier starts count if their runs began after this time.', null=True)),
             ],
             options={
                 'db_table': 'runs_ramp',
@@ -64,7 +64,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
                 ('run_id', models.UUIDField(unique=True)),
-                ('is_new', models.BooleanField(help_text='Whether it got the newer version.')),
+                ('is_new', models.BooleanField(help_text='Whether it was assigned the newer version.')),
                 ('why', models.TextField()),
                 ('place', models.IntegerField(help_text='Place of its key among 10,000.')),
                 ('at', models.DateTimeField()),

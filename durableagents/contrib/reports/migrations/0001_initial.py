@@ -23,16 +23,16 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
                 ('kind', models.TextField(choices=[('contradicting_receipt', 'Contradicting receipt'), ('two_external_ids', 'Two external ids under one key'), ('different_answer', 'Repeat answered differently'), ('key_rejected', 'Key rejected'), ('probe', 'Probe'), ('person', 'Reported by a person')])),
-                ('key', models.TextField(help_text='Names the fact, so that it is stored once.', unique=True)),
+                ('key', models.TextField(help_text='Key of the fact, so that it is stored once.', unique=True)),
                 ('run_id', models.UUIDField(null=True)),
                 ('seq', models.BigIntegerField(help_text='The journal event of the fact.', null=True)),
                 ('slot', models.TextField(blank=True, default='')),
                 ('attempt', models.SmallIntegerField(null=True)),
                 ('tool', models.TextField(blank=True, default='')),
-                ('what', models.TextField(help_text='What is on record, in a sentence.')),
+                ('what', models.TextField(help_text='The recorded facts in one sentence.')),
                 ('fact_at', models.DateTimeField(help_text='When it was recorded.')),
                 ('found_at', models.DateTimeField()),
-                ('by', models.TextField(blank=True, default='', help_text='Who reported it; empty: the detector.')),
+                ('by', models.TextField(blank=True, default='', help_text='Person who reported it; empty: the detector.')),
             ],
             options={
                 'indexes': [models.Index(fields=['-fact_at', '-id'], name='reports_finding_by_time'), models.Index(fields=['run_id'], name='reports_finding_by_run')],
@@ -47,7 +47,7 @@ class Migration(migrations.Migration):
                 ('event_at', models.DateTimeField(help_text='Events before it have been examined.', null=True)),
                 ('entry', models.BigIntegerField(default=0, help_text='Ledger entries up to this one have been examined.')),
                 ('probe', models.BigIntegerField(default=0, help_text='Probes up to this one have been examined.')),
-                ('is_behind', models.BooleanField(default=True, help_text='There was more than one pass may read.')),
+                ('is_behind', models.BooleanField(default=True, help_text='There was more to read than one pass may read.')),
             ],
         ),
         migrations.CreateModel(

@@ -126,7 +126,7 @@ _LABELS = {
 REPORT = ReportKind(
     name="outcomes",
     title="Outcomes and cost",
-    about="Completion rate, times, tokens and money per completed run, and runs that nobody looked after.",
+    about="Completion rate, times, tokens and money per completed run, and runs that were left waiting.",
     definition=Definition(
         counts="All runs that were started in the period, by the agent and version that they have now. The completion "
         "rate is completed runs among those that completed or failed, as in alerts: cancelled ones don't count. "

@@ -82,7 +82,7 @@ def _state(said: Any) -> str:
 REPORT = ReportKind(
     name="overrides",
     title="Overrides",
-    about="Acts of people that changed a run's course: who, why, and the state before and after.",
+    about="Acts of people that changed a run, with person, reason, and the state before and after.",
     definition=Definition(
         counts="Every pause, resumption, cancellation, retry, settled outcome, raised budget, change of models, fork, "
         "new start, migration, injected context and return to the queue, with the reason that was given.",

@@ -50,7 +50,7 @@ _COLUMNS = (
     Column("requests_repeated", "Model requests repeated", "number"),
     Column("lost_tokens", "Tokens paid twice", "number"),
     Column("lost_usd", "USD paid twice", "usd"),
-    Column("in_progress", "Calls in progress, and what came of them"),
+    Column("in_progress", "Calls in progress and their outcomes"),
     Column("is_stopped", "Stopped for an operator"),
 )
 _CAUSE_COLUMNS = (

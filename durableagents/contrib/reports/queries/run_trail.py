@@ -83,7 +83,7 @@ _RECOVERY_COLUMNS = (
     Column("proof", "Proof"),
     Column("down_seconds", "Downtime, s", "seconds"),
     Column("reused", "Results reused", "number"),
-    Column("in_progress", "Calls in progress, and what came of them"),
+    Column("in_progress", "Calls in progress and their outcomes"),
 )
 # Fields of events that say nothing to readers of a report.
 _LEFT_OUT = frozenset(
@@ -175,7 +175,7 @@ def _recovery(row: Any) -> tuple[Value, ...]:
 REPORT = ReportKind(
     name="run-audit-trail",
     title="Audit trail of a run",
-    about="Everything on record about one run, to print: steps, effects, approvals, overrides and recoveries.",
+    about="The complete record of one run, to print: steps, effects, approvals, overrides and recoveries.",
     definition=Definition(
         counts="Every event of the run's journal in order, every call with an effect and its last recorded fact, every "
         "vote on an approval, every override and every recovery.",

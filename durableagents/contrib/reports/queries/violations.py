@@ -98,7 +98,7 @@ def make(request: Request) -> Content:
             _percent(states["duplicate"] + states["open"], total),
             "percent",
         ),
-        Figure("checked_at", "Last look of the detector", place.checked_at if place else None, "time"),
+        Figure("checked_at", "Last pass of the detector", place.checked_at if place else None, "time"),
     ]
     return Content(
         figures,
@@ -113,11 +113,11 @@ def make(request: Request) -> Content:
 
 def _notes(place: DetectorPlace | None, request: Request) -> list[str]:
     if place is None or place.checked_at is None:
-        return ["The detector has not looked yet: it runs in workers, and no worker has run since it was installed."]
+        return ["The detector has not run yet: it runs in workers, and no worker has run since it was installed."]
     if place.is_behind:
         return ["The detector has not read everything yet: findings may be missing."]
     if place.checked_at < min(request.now, request.period.end) - timedelta(minutes=15):
-        return [f"The detector last looked at {iso(place.checked_at)}: later facts are missing. Are workers running?"]
+        return [f"The detector last ran at {iso(place.checked_at)}: later facts are missing. Are workers running?"]
     return []
 
 

@@ -38,7 +38,7 @@ class Migration(migrations.Migration):
                 ('ended_at', models.DateTimeField()),
                 ('seq', models.BigIntegerField(help_text='The last event.')),
                 ('chain', models.BinaryField(help_text='Its hash.', max_length=32)),
-                ('rows', models.JSONField(help_text='By table: the number of rows, and a sum over their text.')),
+                ('rows', models.JSONField(help_text='Number of rows by table, with a checksum of their text.')),
                 ('policy', models.BigIntegerField(help_text='The policy that made it due.')),
                 ('place', models.TextField(help_text='Name of the file in the storage.')),
                 ('digest', models.BinaryField(help_text='SHA-256 of the file.', max_length=32)),
@@ -109,10 +109,10 @@ class Migration(migrations.Migration):
             name='RunTable',
             fields=[
                 ('name', models.TextField(primary_key=True, serialize=False)),
-                ('condition', models.TextField(help_text='SQL: the rows of run $1.')),
+                ('condition', models.TextField(help_text='SQL for the rows of run $1.')),
                 ('ordering', models.TextField()),
-                ('n', models.IntegerField(help_text='Its place when rows are inserted.')),
-                ('is_bulk', models.BooleanField(help_text='Rows without end: removed in batches, after all others.')),
+                ('n', models.IntegerField(help_text='Order in which rows are inserted.')),
+                ('is_bulk', models.BooleanField(help_text='Large tables, removed in batches after all others.')),
             ],
         ),
         migrations.CreateModel(

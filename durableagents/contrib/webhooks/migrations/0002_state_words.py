@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
                     ("sending", "sending"),
                     ("sent", "sent"),
                     ("failed", "failed"),
-                    ("not_sent_any_more", "not sent any more"),
+                    ("not_sent_any_more", "no longer sent"),
                 ],
                 default="waiting",
             ),

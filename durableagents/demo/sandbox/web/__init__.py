@@ -1,1 +1,1 @@
-"""What the sandbox says over HTTP: pages, JSON, problem documents, and the reading of bodies and fields."""
+"""HTTP layer of the sandbox: pages, JSON, problem documents, and parsing of bodies and fields."""

@@ -72,7 +72,7 @@ def _unstorable(value: str) -> str | None:
 
 
 class Fields(BaseModel):
-    """What a request says. Further names in it are no business of ours."""
+    """Fields of a request. Unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 

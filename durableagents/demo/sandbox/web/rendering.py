@@ -97,7 +97,7 @@ def _host(url: str) -> str:
 
 
 def _last_try(request: sqlite3.Row) -> str:
-    """How the last try to call back went, and how many there have been."""
+    """Return the result of the last callback and the number of attempts."""
     result: str = request["last_result"] or "under way"
     return f"{result} after {request['attempts']} tries" if request["attempts"] > 1 else result
 

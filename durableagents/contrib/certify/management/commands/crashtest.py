@@ -72,8 +72,8 @@ class Command(BaseCommand):
             "--yes-this-is-a-sandbox",
             dest="is_sandbox",
             action="store_true",
-            help="the tools call test systems: don't ask. Needed without a terminal, unless --effects is an address of"
-            " this host",
+            help="confirm that the tools call test systems. Required without a terminal, unless --effects is an "
+            "address of this host",
         )
         parser.add_argument("--inside", help=SUPPRESS)
 

@@ -82,9 +82,7 @@ class Command(BaseCommand):
             f"{''.join(f', {each}' for each in more)}. Its effects there are not undone."
         )
         if ready.past_gate:
-            self.stdout.write(
-                f"In a run, {ready.past_gate} would be asked first. It is recorded that you passed by it."
-            )
+            self.stdout.write(f"In a run, {ready.past_gate} would be asked first. Skipping it is recorded.")
 
     def _is_confirmed(self) -> bool:
         if not sys.stdin.isatty():

@@ -14,14 +14,16 @@ from runs.management.shell import command_actor
 
 
 class Command(BaseCommand):
-    help = "Show which master keys encrypt the runs' keys, or encrypt all of them under the current one."
+    help = "Show which master keys encrypt the runs' keys, or encrypt all of them under the current master key."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
         verbs.add_parser("status", help="number of runs by master key; exit code 1 if a key is missing")
         rotate = verbs.add_parser("rotate", help="encrypt the keys of all runs under the first master key")
         rotate.add_argument("--reason", required=True, help="recorded in the audit trail")
-        rotate.add_argument("--known", action="store_true", help="every process has the key, though no run uses it yet")
+        rotate.add_argument(
+            "--known", action="store_true", help="confirm that every process has the key, although no run uses it yet"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -56,7 +58,9 @@ class Command(BaseCommand):
             for _ in rotation.go_on(progress):
                 self.stdout.write(f"{progress.done} of {progress.total}")
         except KeyboardInterrupt:
-            raise CommandError(f"interrupted after {progress.done}: start it again to go on", returncode=130) from None
+            raise CommandError(
+                f"interrupted after {progress.done}: start it again to continue", returncode=130
+            ) from None
         needed = ", ".join(rotation.in_use()) or "no key"
         self.stdout.write(f"done: {progress.done} of {progress.total} runs changed; master keys needed now: {needed}")
         if progress.damaged:

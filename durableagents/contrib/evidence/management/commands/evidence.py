@@ -43,12 +43,12 @@ class Command(BaseCommand):
             metavar="FILTER",
             help="runs as in the address of the list of runs: 'state=completed&agent=refund&where=amount > 100'",
         )
-        out.add_argument("--output", type=Path, required=True, metavar="FILE", help="a file that doesn't exist yet")
+        out.add_argument("--output", type=Path, required=True, metavar="FILE", help="name of a new file")
         out.add_argument(
             "--redact", action="append", default=[], metavar="PATH,…", help="fields to leave out: iban,customer.name"
         )
         out.add_argument("--without-payloads", action="store_true", help="leave out all payloads")
-        out.add_argument("--reason", default="", help="for whom, or why; on record")
+        out.add_argument("--reason", default="", help="for whom, or why; recorded")
 
     def handle(self, **given: Any) -> None:
         """Write the bundle, or nothing."""
@@ -67,7 +67,7 @@ class Command(BaseCommand):
         self.stdout.write(f"{output}: {done.runs} run(s), {done.size} bytes, SHA-256 {done.sha256}")
         if choice.is_any:
             self.stdout.write(f"{done.left_out} value(s) left out: {', '.join(choice.words)}")
-        self.stdout.write("Verify it, in its folder, with the program that it holds:")
+        self.stdout.write("Verify it, in its folder, with the program that it contains:")
         code = f"import zipfile; zipfile.ZipFile({output.name!r}).extract('verify.py')"
         is_plain = not set('"$`\\!') & set(code)
         self.stdout.write(f'  python3 -c "{code}"' if is_plain else f"  python3 -c {quote(code)}")
@@ -81,7 +81,7 @@ class Command(BaseCommand):
 def _write(run_ids: Sequence[UUID], output: Path, choice: Choice, reason: str) -> Exported:
     """Write the bundle to a temporary file and move it into place: no half bundle is found. Raises NotExported."""
     if output.exists():
-        raise NotExported(f"{output} is there already: name a new file")
+        raise NotExported(f"{output} already exists: name a new file")
     part = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:
         with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b") as file:
@@ -90,7 +90,7 @@ def _write(run_ids: Sequence[UUID], output: Path, choice: Choice, reason: str) -
             os.fsync(file.fileno())
         os.link(part, output)  # fails if someone made the file meanwhile
     except FileExistsError:
-        raise NotExported(f"{output} is there already: name a new file") from None
+        raise NotExported(f"{output} already exists: name a new file") from None
     finally:
         part.unlink(missing_ok=True)
     return done
@@ -105,7 +105,7 @@ def _chosen(runs: Sequence[str], filter_text: str) -> list[UUID]:
     except BadSearch as error:
         raise NotExported(error.detail) from None
     except ValueError:
-        raise NotExported(f"{next(run for run in runs if not _is_id(run))[:80]!r} is no id of a run") from None
+        raise NotExported(f"{next(run for run in runs if not _is_id(run))[:80]!r} is not a run id") from None
 
 
 def _is_id(text: str) -> bool:

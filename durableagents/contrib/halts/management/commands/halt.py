@@ -33,7 +33,7 @@ class Command(BaseCommand):
             "--refuse", action="store_true", help="for starts: refuse them instead of keeping them waiting"
         )
         new.add_argument("--confirm", default="", help="required for the whole installation: 'halt everything'")
-        some = verbs.add_parser("stage", help="lift it for some runs; with nothing given it applies fully again")
+        some = verbs.add_parser("stage", help="lift it for some runs; without options it applies fully again")
         some.add_argument("--share", help="percentage of the runs")
         some.add_argument("--agent", action="append", help="may be given several times")
         some.add_argument("--tag", action="append", help="may be given several times")
@@ -57,7 +57,7 @@ class Command(BaseCommand):
         for one in found:
             self.stdout.write("\t".join(_halt_lines(one)))
             for name in one.unknown:
-                self.stdout.write(f"\tnothing here has the {name.scope} {name.key}\t{name.meant}".rstrip())
+                self.stdout.write(f"\tno known {name.scope} is called {name.key}\t{name.meant}".rstrip())
             for worker in one.unconfirmed:
                 self.stdout.write(f"\t{worker.name}\t{worker.says}\t{worker.running} running")
             for call in one.in_flight or ():

@@ -20,8 +20,8 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
         verbs.add_parser("list", help="the rules in force")
-        attempt = verbs.add_parser("try", help="what a policy would have done to the newest calls; changes nothing")
-        attempt.add_argument("--name", default="", help="the policy in whose place it is tried")
+        attempt = verbs.add_parser("try", help="try a policy on the newest recorded calls; changes nothing")
+        attempt.add_argument("--name", default="", help="the policy that it would replace")
         attempt.add_argument("--agent", default="")
         attempt.add_argument("--tool", default="")
         attempt.add_argument("--condition", default="")

@@ -56,7 +56,9 @@ class Command(BaseCommand):
         move = verbs.add_parser("migrate", help="migrate active runs to another version, or preview it")
         move.add_argument("old", help="name@version")
         move.add_argument("new", help="name@version")
-        move.add_argument("--node", action="append", default=[], metavar="OLD=NEW", help="for each node of the old one")
+        move.add_argument(
+            "--node", action="append", default=[], metavar="OLD=NEW", help="for each node of the old version"
+        )
         move.add_argument(
             "--run", action="append", type=UUID, help="run to migrate (default: the oldest matching ones)"
         )
@@ -103,7 +105,9 @@ class Command(BaseCommand):
         if verb == "ramp":
             (name, old), (other, new) = _parts(given["old"]), _parts(given["new"])
             if name != other:
-                raise CommandError(f"{name} and {other} are two agents: a ramp leads from one version to another.")
+                raise CommandError(
+                    f"{name} and {other} are different agents: a ramp moves starts between versions of one agent."
+                )
             bounds = {bound: None if given[bound] == "none" else _whole(given[bound]) for bound in BOUNDS}
             body = RampBody(
                 agent=name,
@@ -125,10 +129,10 @@ class Command(BaseCommand):
         """A line for each run. Raises CommandError where one was refused that should have been moved."""
         (name, old), (other, new) = _parts(given["old"]), _parts(given["new"])
         if name != other:
-            raise CommandError(f"{name} and {other} are two agents: a run stays one of its agent.")
+            raise CommandError(f"{name} and {other} are different agents: a run can't move to another agent.")
         pairs = [each.partition("=") for each in given["node"]]
         if wrong := [first for first, sign, second in pairs if not (first and sign and second)]:
-            raise CommandError(f"--node {wrong[0]!r} is no OLD=NEW.")
+            raise CommandError(f"--node {wrong[0]!r} is not OLD=NEW.")
         asked = {
             "from_version": old,
             "to_version": new,
@@ -148,7 +152,7 @@ class Command(BaseCommand):
             self.stdout.write("\t".join(_moved_line(each)))
         stay = sum(not each.is_moved for each in found)
         if stay and not given["dry_run"]:
-            raise CommandError(f"{stay} of {len(found)} stay where they are.")
+            raise CommandError(f"{stay} of {len(found)} were not migrated.")
 
     def _print_versions(self, agent: str) -> None:
         rows = versions_of(agent)
@@ -211,10 +215,10 @@ def _share(text: str | None) -> Decimal | None:
     try:
         return None if text is None else Decimal(text)
     except InvalidOperation:
-        raise CommandError(f"--share {text!r} is no number.") from None
+        raise CommandError(f"--share {text!r} is not a number.") from None
 
 
 def _whole(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise CommandError(f"{text!r} is neither a whole number of per cent nor none.")
+        raise CommandError(f"{text!r} is not a whole percentage or none.")
     return int(text)

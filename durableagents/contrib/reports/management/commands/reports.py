@@ -20,7 +20,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        verbs.add_parser("list", help="names of the reports, and what they show")
+        verbs.add_parser("list", help="list the reports and their contents")
         run = verbs.add_parser("run", help="make a report; without --format as text")
         run.add_argument("name", metavar="NAME")
         add_period(run)

@@ -26,11 +26,11 @@ from runs.queries.code_here import is_known_agent
 
 
 class Command(BaseCommand):
-    help = "The hold of a restored database: exit code 1 if the installation is held, 2 if that can't be told."
+    help = "The hold of a restored database: exit code 1 if the installation is held, 2 if this is unknown."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        verbs.add_parser("status", help="this host's head, the database, the hold, and the calls in doubt")
+        verbs.add_parser("status", help="this host's head, the database, the hold, and calls with unknown outcomes")
         verbs.add_parser("check", help="compare now, as a worker does when it starts, and hold if needed")
         new = verbs.add_parser("place", help="hold the installation until an operator lifts it")
         lift = verbs.add_parser("lift", help="lift the hold by agent or tag, or completely")
@@ -76,7 +76,7 @@ class Command(BaseCommand):
         if isinstance(verdict, Hold):
             self.stdout.write(f"held: {verdict.text}")
             raise SystemExit(1)
-        self.stdout.write("the database has all that this host knows of")
+        self.stdout.write("the database has everything that this host knows")
 
     def _lift(self, *, reason: str, all: bool, agent: list[str], tag: list[str], **_: Any) -> None:
         if all == bool(agent or tag):
@@ -92,7 +92,7 @@ class Command(BaseCommand):
         if unknown := _named(
             [each for each in agent if not is_known_agent(each)], [each for each in tag if not _is_tag(each)]
         ):
-            problem = f"nothing here has the name: {', '.join(unknown)}. The hold is as it was; correct the name"
+            problem = f"unknown name: {', '.join(unknown)}. The hold was not changed; correct the name"
             raise CommandError(problem, returncode=2)
         # With the revision that was read: what is said to be held again is what this replaces.
         body = StageBody(justification=reason, share=None, agents=agent, tags=tag, revision=hold.n)
@@ -127,7 +127,7 @@ def _lines() -> Iterator[str]:
     head = holding.read_head()
     known = database.read_database(head)
     if not is_on():
-        yield "off: DURABLEAGENTS_RESTORE_HOLD=0, so a restored database is not recognised"
+        yield "off: DURABLEAGENTS_RESTORE_HOLD=0, so a restored database is not detected"
     if isinstance(head, Head) and head.line is not None:
         where = f"timeline {head.timeline}, {lsn_text(head.lsn)}"
         yield f"head\t{heads.path()}\tmark {head.number}\t{where}\tsystem {head.system}"

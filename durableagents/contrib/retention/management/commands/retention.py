@@ -36,17 +36,17 @@ class Command(BaseCommand):
         verbs = parser.add_subparsers(dest="verb", required=True)
         run = verbs.add_parser("run", help="archive runs that are due, delete archives that are due")
         run.add_argument("--dry-run", action="store_true", help="only list them")
-        run.add_argument("--limit", type=_positive, help="archive about so many runs at most")
-        verbs.add_parser("report", help="how many runs are due, archived, held")
+        run.add_argument("--limit", type=_positive, help="maximum number of runs to archive")
+        verbs.add_parser("report", help="number of runs that are due, archived or held")
         policy = verbs.add_parser("policy", help="put a policy in force")
         for name in ("agent", "tag", "effects", "state"):
-            policy.add_argument(f"--{name}", default="", help="runs with this only")
-        policy.add_argument("--archive-days", type=int, help="days from end to archiving; without: never")
-        policy.add_argument("--delete-days", type=int, help="days from archiving to deletion; without: never")
+            policy.add_argument(f"--{name}", default="", help="only runs with this")
+        policy.add_argument("--archive-days", type=int, help="days from end to archiving; default: never")
+        policy.add_argument("--delete-days", type=int, help="days from archiving to deletion; default: never")
         hold = verbs.add_parser("hold", help="place a legal hold")
         hold.add_argument("--run", dest="run_id", help="one run, with those related to it")
         for name in ("agent", "tag", "business-key"):
-            hold.add_argument(f"--{name}", default="", help="runs with this only")
+            hold.add_argument(f"--{name}", default="", help="only runs with this")
         for name in ("created-from", "created-to"):
             hold.add_argument(f"--{name}", type=_moment, help="runs created in this period: 2026-01-31T00:00:00+00:00")
         end = verbs.add_parser("end", help="end a policy")
@@ -56,11 +56,13 @@ class Command(BaseCommand):
         verbs.add_parser("policies", help="list policies and holds in force")
         show = verbs.add_parser("show", help="show an archived run, read from its archive")
         show.add_argument("--payloads", action="store_true", help="with the content of events")
-        restore = verbs.add_parser("restore", help="bring an archived run back, with those of the same archive")
+        restore = verbs.add_parser("restore", help="restore an archived run, with those of the same archive")
         for each in (show, restore):
             each.add_argument("run")
         allow = verbs.add_parser("allow", help="let workers remove runs; for the owner's database role")
-        allow.add_argument("--days", type=_positive, help="that ended at least so many days ago; without: none")
+        allow.add_argument(
+            "--days", type=_positive, help="only runs that ended at least this many days ago; default: none"
+        )
         for each in (policy, hold, end, lift, restore, allow):
             each.add_argument("--reason", required=True, help="recorded in the audit trail")
 
@@ -139,7 +141,7 @@ class Command(BaseCommand):
             f"{row.policy} in {row.place}, {row.seq} events"
         )
         if (erasure := erasure_of(row.run_id)) is not None:
-            self.stdout.write(f"{erasure}. Its events have no content any more")
+            self.stdout.write(f"{erasure}. Its events no longer have content")
         if (at := register.deleted_at(row)) is not None:
             self.stdout.write(f"the archive was deleted {at.isoformat()}")
             return
@@ -188,12 +190,12 @@ def _run_id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise CommandError(f"{text!r} is no id of a run", returncode=2) from None
+        raise CommandError(f"{text!r} is not a run id", returncode=2) from None
 
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 10**9:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 
 
@@ -203,5 +205,5 @@ def _moment(text: str) -> datetime:
     except ValueError:
         found = datetime.min
     if found.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time with a zone, as 2026-01-31T00:00:00+00:00")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time with a zone, such as 2026-01-31T00:00:00+00:00")
     return found

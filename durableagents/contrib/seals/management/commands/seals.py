@@ -26,7 +26,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        verbs.add_parser("status", help="keys, the last seal, and what each witness has")
+        verbs.add_parser("status", help="keys, the last seal, and the seals of each witness")
         check = verbs.add_parser("verify", help="check seals, sealed heads, and the record of each sealed run")
         check.add_argument(
             "--witness",
