@@ -1,5 +1,5 @@
 """uvicorn's protocols with bounds on connections and time, against slow or greedy clients. The h11 protocol refuses
-what isn't HTTP/1 (docs/decisions/0016)."""
+what isn't HTTP/1."""
 
 # - Limits of connections in all and per address. At the limit, the oldest without a complete request is closed. Trusted
 #   proxies count only in all.

@@ -26,8 +26,8 @@ def test_every_link_leads_somewhere() -> None:
 
 def test_every_picture_is_shown_and_taken_by_the_one_command() -> None:
     """A picture taken by hand would not be renewed when the console changes."""
-    kept = {path.stem for path in (ROOT / "docs/pictures").iterdir()}
-    shown = {Path(target).stem for page in PAGES for target in links(page) if "pictures/" in target}
+    kept = {path.stem for path in (ROOT / "docs/pictures").glob("*.png")}
+    shown = {Path(target).stem for page in PAGES for target in links(page) if re.search(r"pictures/.*\.png$", target)}
     scripts = "".join(path.read_text() for path in (ROOT / "tests/system/browser").glob("pictures*.py"))
     assert kept == shown == set(re.findall(r'picture\(\w+, "([\w-]+)"', scripts))
 
@@ -72,6 +72,14 @@ def test_the_page_of_states_has_every_reason_and_kind_of_wait() -> None:
 def test_every_make_target_is_documented() -> None:
     targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)) - {"help"}
     assert targets == set(re.findall(r"`make ([a-z-]+)`", (ROOT / "CONTRIBUTING.md").read_text()))
+
+
+def test_python_blocks_of_explanations_run() -> None:
+    pages = (page for page in PAGES if page.parent.name == "explanation")
+    found = [block for page in pages for block in blocks(page) if block.language == "python"]
+    for block in found:
+        exec(compile(block.text, f"line {block.line}", "exec"), {"__name__": "page"})
+    assert found
 
 
 def test_pages_show_shells_as_sh_or_console() -> None:
