@@ -24,6 +24,8 @@ UNREADABLE_LIST = "the list of its documents can't be read"
 
 
 class NotShown(DurableAgentsError):
+    """A document is not stored as the plan names it, or can't be rendered: only rejecting is possible."""
+
     status, code, title = 409, "document-not-shown", "A document can't be shown"
 
     def __init__(self, problem: str, name: str = "") -> None:

@@ -114,6 +114,8 @@ GRANT_LIVES = timedelta(days=7)
 
 
 class AlreadyDecided(DurableAgentsError):
+    """Someone decided it first; `decided_by` and `detail` say who and when."""
+
     status, code, title = 409, "already-decided", "Already decided"
 
     def __init__(self, approval: Approval) -> None:
@@ -127,6 +129,8 @@ class AlreadyDecided(DurableAgentsError):
 
 
 class StalePlan(DurableAgentsError):
+    """The decision names another plan than the current one; `plan_hash` and `revision` are the current ones."""
+
     status, code, title = 409, "stale-plan", "Stale plan"
 
     def __init__(self, approval: Approval) -> None:
@@ -139,6 +143,8 @@ class StalePlan(DurableAgentsError):
 
 
 class AlreadyVoted(DurableAgentsError):
+    """The caller, or the person they represent, has voted on this approval."""
+
     status, code, title = 409, "already-voted", "Already voted"
 
     def __init__(self, why: str) -> None:
@@ -146,6 +152,8 @@ class AlreadyVoted(DurableAgentsError):
 
 
 class OtherStage(DurableAgentsError):
+    """The decision names another stage than the current one, which `stage` gives."""
+
     status, code, title = 409, "other-stage", "Wrong stage"
 
     def __init__(self, stage: int, given: int) -> None:

@@ -182,43 +182,93 @@ Networks = Annotated[Words, AfterValidator(_networks)]
 
 
 class Environment(BaseSettings):
-    """The environment's values. Aliases are the variables' names: DURABLEAGENTS_ and the field's, or as stated."""
+    """The environment's values. Aliases are the variables' names: DURABLEAGENTS_ and the field's, or as stated.
+    The text below a field documents it in docs/reference/settings.md (`manage.py docs_reference`)."""
 
     model_config = SettingsConfigDict(
         extra="ignore", frozen=True, populate_by_name=True, alias_generator=lambda name: f"DURABLEAGENTS_{name.upper()}"
     )
 
+    # --- Addresses and folders ---
+
     data: Annotated[Path, AfterValidator(_absolute)] = CHECKOUT / ".data"
+    """Default: `.data` in the checkout. Folder for keys, logs, the secret store and the embedded database; created
+    with mode 0700."""
     settings_dir: Path | None = Field(default=None, validation_alias=SETTINGS_DIR)
+    """Folder with files named after settings, such as `DATABASE_URL`, for [secrets in
+    containers](../how-to/deploy.md). A variable of the same name takes precedence."""
     port: Port = Field(default=8000, validation_alias="PORT")
+    """Port of console and API, on 127.0.0.1."""
     sandbox_port: Port = Field(default=8001, validation_alias="SANDBOX_PORT")
+    """Port of the demo sandbox's pages and systems."""
     sandbox_smtp_port: Port = Field(default=0, validation_alias="SANDBOX_SMTP_PORT")
+    """Default: `SANDBOX_PORT` + 1. Port of the demo sandbox's mail server."""
     database_url: str | None = Field(default=None, validation_alias="DATABASE_URL")
+    """Default: the embedded server. `postgresql://user:password@host:5432/name` of PostgreSQL 15 or newer: the role
+    that runs."""
     database_owner_url: str | None = Field(default=None, validation_alias="DATABASE_OWNER_URL")
+    """The role that owns the tables and migrates. Without it, the role in `DATABASE_URL` does both."""
     database_role: Literal["runtime", "owner"] = Field(default="runtime", validation_alias="DURABLEAGENTS_DB_ROLE")
+    """`owner` makes a command connect as the owner, for `manage.py migrate`."""
+
+    # --- Workers ---
+
     workers: int = Field(default=2, ge=1, le=64)
+    """Worker processes."""
     slots: int = Field(default=50, ge=1, le=10_000)
+    """Runs that one worker process executes at the same time."""
     serve: Words = []
+    """Default: all. Agents that workers execute: `name` or `name@version`, comma-separated. `manage.py worker --only`
+    overrides it for one worker."""
     drain_only: bool = False
+    """`1`: workers finish runs that have begun and start no others, as `manage.py worker --drain-only`."""
+
+    # --- Agents, models and limits ---
+
     agents: Annotated[Words, AfterValidator(_module_names)] = []
+    """Modules to load agents from, comma-separated."""
     queues: Annotated[dict[str, str], NoDecode, _read_by(_queue_roles), AfterValidator(_decided_by_approvers)] = {}
+    """Default: the demo's. First approval queues and the role that decides each: `refunds=approver_support,…`."""
     bootstrap_key: str = ""
+    """`ACCOUNT:ROLE:FILE`: `migrate` creates this account with the API key in the file, if no key was ever issued."""
     models: Words = Field(default=[], validation_alias="DURABLEAGENTS_MODEL")
+    """Default: scripted models. `openai:…` or `anthropic:…`, comma-separated: models of every assistant that names
+    none, [tried in order](../how-to/real-models.md). The API key comes from the provider's own variable. Startup
+    fails if a model can't be used."""
     # `tool:charge per_minute=60 at_once=4; provider:openai breaker=50`: limits shared by all workers.
     limits: Annotated[dict[str, Rule], NoDecode, _read_by(read_limits)] = {}
+    """[Limits](../how-to/budgets-and-limits.md) shared by all workers, such as `tool:charge per_minute=60 at_once=4;
+    provider:openai breaker=50`."""
     priority: int = Field(default=5, ge=0, le=100)
+    """Highest priority that anyone but an operator may give a run at its start."""
     encryption_keys: Words = ["master"]
+    """[Master keys](../how-to/encrypt-and-rotate-keys.md) of stored payloads, comma-separated: `file:PATH`,
+    `env:NAME`, `command:COMMAND`, `https://HOST/PATH#wrapped=FILE` or `master`. `none` stores new runs in the
+    clear."""
     large_values: Path | None = None
+    """Folder that all hosts share, for [values over 8 KiB](../../durableagents/contrib/large_values/README.md)."""
     # `env,file:/run/secrets,command:/usr/local/bin/get-secret`
     secret_sources: Annotated[list[SecretSource], NoDecode, _read_by(_each(read_source))] = Field(
         default_factory=lambda: [read_source("env")], validation_alias="DURABLEAGENTS_SECRETS"
     )
+    """Default: `env`. Where tools' [secrets](../../durableagents/contrib/secrets/README.md) are read, comma-separated,
+    in this order: `env`, `file:/folder`, `command:/command`."""
     redact: Words = []
+    """Fields redacted in exports, comma-separated, such as `iban,customer.name`."""
     screens: Words = []
+    """[Guardrail hooks](../how-to/documents-and-screening.md) for every agent: `module:function`, comma-separated."""
     budget_queue: str = ""
+    """Approval queue that may raise a budget, in addition to operators."""
+
+    # --- Signing in and notifications ---
+
     secret_key: str | None = None
+    """Default: created, kept in the file `secret_key`. Signs sessions and forms."""
     second_factor_roles: Words = Field(default=[], validation_alias="DURABLEAGENTS_REQUIRE_SECOND_FACTOR")
+    """Roles that need a [second factor](../how-to/single-sign-on-and-accounts.md), comma-separated:
+    `operator,approver_*`, and `staff` for users of `/admin/`."""
     oidc: Annotated[list[OidcProvider], NoDecode, _read_by(_providers), AfterValidator(_each_once)] = []
+    """[OpenID Connect providers](../how-to/single-sign-on-and-accounts.md), a JSON list."""
     passkey_domain: Annotated[
         str,
         _like(
@@ -226,7 +276,11 @@ class Environment(BaseSettings):
             "not a domain like agents.example.org, in lower case and without a port",
         ),
     ] = ""
+    """Default: the host of `DURABLEAGENTS_BASE_URL`. Domain that passkeys are bound to, if it is a parent of the
+    address."""
     push_key: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_PUSH_KEY_FILE")
+    """Default: `push.pem` in `DURABLEAGENTS_DATA`. Private key (P-256, PEM) that identifies this installation to push
+    services. `manage.py push_key` creates it."""
     push_contact: Annotated[
         str,
         _like(
@@ -234,50 +288,122 @@ class Environment(BaseSettings):
             "not an address like mailto:agents@example.org, or an https address",
         ),
     ] = ""
+    """Default: `mailto:` and `DURABLEAGENTS_EMAIL_FROM`. Contact given to push services: `mailto:…` or an https
+    address."""
+
+    # --- Mode ---
+
     stage: Literal["development", "production"] = Field(default="development", validation_alias="DURABLEAGENTS_ENV")
+    """`production` turns on the [security settings](../explanation/threat-model.md#what-production-mode-enforces)."""
     # None: outside production the demo's agents and queues exist, without one-click sign-in. False: no demo at all.
     demo: bool | None = None
+    """Default: set by `make up`. `1`: one-click sign-in for demo users, never in production. `0`: no demo users,
+    agents, queues or sandbox."""
     email_url: Annotated[str, AfterValidator(_mail_server)] = ""
+    """Mail server: `smtp://user:password@mail.example.org:587` (STARTTLS), `smtps://…:465`, or `smtp+plain://…`
+    without TLS."""
     email_from: Annotated[str, _like(_MAIL_ADDRESS, "not one address like agents@example.org")] = ""
+    """Sender of mail. Set it together with `DURABLEAGENTS_EMAIL_URL`."""
     webhook_addresses: Networks = Field(default=[], validation_alias="DURABLEAGENTS_WEBHOOK_NETWORKS")
+    """Private networks that chats, push services and [webhooks](../how-to/webhooks.md) may be in, such as
+    `10.1.0.0/16`. Chats and webhooks may use `http` there."""
+
+    # --- Public address and logs ---
+
     public_url: Annotated[str | None, AfterValidator(_http_address)] = Field(
         default=None, validation_alias="DURABLEAGENTS_BASE_URL"
     )
+    """Default: `http://127.0.0.1:$PORT`. Public address of this installation, also for callbacks."""
     allowed_hosts: Words = []
+    """Further host names that the web process answers to, comma-separated."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """`DEBUG`, `INFO`, `WARNING` or `ERROR`."""
     log_format: Literal["text", "json"] = "text"
+    """`json` logs one JSON object per line."""
     otlp_endpoint: Annotated[str | None, AfterValidator(_http_address)] = None
+    """Address of an OpenTelemetry collector, such as `http://127.0.0.1:4318`:
+    [tracing](../../durableagents/contrib/tracing/README.md)."""
     # The exporter's own variables, which it reads itself: here they switch tracing on and off.
     otel_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
+    """Standard variable, instead of `DURABLEAGENTS_OTLP_ENDPOINT`."""
     otel_traces_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    """Standard variable, instead of `DURABLEAGENTS_OTLP_ENDPOINT`."""
     is_otel_disabled: bool = Field(default=False, validation_alias="OTEL_SDK_DISABLED")
+    """`true` turns tracing off."""
     trace_ratio: float = Field(default=1.0, ge=0, le=1)
+    """Share of traces that are exported."""
     trace_url: Annotated[str, AfterValidator(_trace_viewer)] = ""
+    """Address of a trace in your viewer, such as `http://127.0.0.1:16686/trace/{trace_id}?uiFind={span_id}`. Runs and
+    effects link to it."""
+
+    # --- Connections and timeouts ---
+
     database_direct_url: str | None = Field(default=None, validation_alias="DATABASE_DIRECT_URL")
+    """Default: `DATABASE_URL`. Address of the server itself, if `DATABASE_URL` is a [transaction
+    pooler](../how-to/postgresql-and-pgbouncer.md). Used for LISTEN, heartbeats and workers."""
     drain_seconds: float = Field(default=12.0, ge=0, le=86_400)
+    """Default: 12, or 10 under `make up`. Seconds that a stopping worker lets its steps finish."""
     host_ttl_seconds: float = Field(default=30.0, ge=5, le=86_400)
+    """Seconds without a heartbeat after which other workers take over the runs of a worker or host."""
     web_statement_seconds: float = Field(default=15.0, ge=0, le=3600)
+    """Longest database statement of a request, in seconds; then the answer is 503. 0: no limit."""
     trusted_proxies: Networks = []
+    """Default: none (in production: this host). Addresses and networks, comma-separated, whose `X-Forwarded-For` and
+    `X-Forwarded-Proto` are trusted. `none` trusts no proxy."""
     callback_bytes: int = Field(default=64 * 1024, ge=1024, le=1024 * 1024)
+    """Largest body of a callback, in bytes."""
     rate_limit: int = Field(default=0, ge=0, le=1_000_000)
+    """Requests per minute of an API key, in each web process. 0: no limit."""
+
+    # --- Certification of tools ---
+
     uncertified_tools: Literal["allow", "warn", "refuse"] = "allow"
+    """What happens with a keyed tool that was not [probed](../how-to/certify-a-tool.md): `allow`, `warn`, `refuse`."""
     probe_days: float = Field(default=90.0, gt=0, le=3650, validation_alias="DURABLEAGENTS_PROBE_TTL")
+    """Days for which a probe's certificate is valid."""
+
+    # --- Seals, retention and reports ---
+
     # `file:///volume/seals.jsonl,https://witness.example.org/seals#token=/run/secrets/witness`
     seal_witnesses: Annotated[list[SealWitness], NoDecode, _read_by(_witnesses)] = []
+    """Where [seals](../../durableagents/contrib/seals/README.md) of the record are sent, comma-separated:
+    `file:///path/seals.jsonl`, `storage:ALIAS` or `https://host/path#token=/file`."""
     seal_stale_minutes: int = Field(default=15, ge=1, le=10_000)
+    """Minutes after which a witness that accepted no seal is reported."""
     archive: Path | None = None
+    """Existing folder for [archives of runs](../how-to/retention-and-erasure.md), outside the data folder."""
     idempotency_key_days: int | None = Field(default=None, ge=7, le=36_500)
+    """Days, at least 7, after which workers remove clients' idempotency keys. None: never."""
     report_schedule: Literal["off", "daily", "weekly", "monthly"] = "monthly"
+    """When [reports](../../durableagents/contrib/reports/README.md) are stored: `daily`, `weekly`, `monthly`, `off`."""
     report_recipients: Annotated[Words, AfterValidator(_mail_addresses)] = []
+    """Addresses that get mail about stored reports, comma-separated. Needs `DURABLEAGENTS_EMAIL_URL`."""
+
+    # --- Metrics ---
+
     metrics_token: Annotated[str, _like(r"[!-~]{16,}", "use at least 16 letters, digits and signs, without spaces")] = (
         ""
     )
+    """Bearer token for [`/metrics`](metrics.md), at least 16 characters."""
     metrics_open_to: Literal["nobody", "loopback"] = "nobody"
+    """`loopback`: requests from this host read `/metrics` without a token."""
+
+    # --- Restored databases ---
+
     restore_hold: bool = True
+    """`0`: a [restored database](../how-to/back-up-and-restore.md) is not recognised, and its workers start at once."""
     restore_head: Path | None = None
+    """Default: `restore.head` in `DURABLEAGENTS_DATA`. File of this host by which a restored database is recognised.
+    It must outlast the process."""
+
+    # --- Tests of the engine ---
+
     failpoints: str = ""
+    """Crash points of the [step protocol](../explanation/step-protocol.md#crash-points). Refused in production."""
     failpoint_dir: Path | None = None
+    """Folder that notes which crash points have acted. Refused in production."""
     call_record: Path | None = None
+    """File that records each call that is sent, for `crashtest`. Refused in production."""
 
     @model_validator(mode="before")
     @classmethod

@@ -21,6 +21,8 @@ class DurableAgentsError(Exception):
 
 
 class NotFound(DurableAgentsError):
+    """No such object, or the caller may not see it; an invalid id gets the same answer."""
+
     status, code, title = 404, "not-found", "Not found"
 
     def __init__(self, what: str, which: object) -> None:
@@ -54,6 +56,8 @@ class NewerRun(DurableAgentsError):
 
 
 class Forbidden(DurableAgentsError):
+    """None of the caller's roles allows this, or they would decide their own request."""
+
     status, code, title = 403, "forbidden", "Not allowed"
 
 
@@ -109,6 +113,8 @@ _IN_WORDS = {
 
 
 class JustificationRequired(DurableAgentsError):
+    """The operation needs a reason."""
+
     status, code, title = 422, "justification-required", "Reason required"
 
     def __init__(self, action: str, problem: str = "is missing or blank", *, field: str = "justification") -> None:
@@ -121,6 +127,8 @@ class JustificationRequired(DurableAgentsError):
 
 
 class IllegalTransition(DurableAgentsError):
+    """The object's state does not allow this; for a run, `state` names it."""
+
     status, code, title = 409, "illegal-state", "The run's state does not allow this"
 
     def __init__(self, action: str, state: str, hint: str = "") -> None:
@@ -134,6 +142,8 @@ class StaleLease(DurableAgentsError):
 
 
 class InvalidInput(DurableAgentsError):
+    """The input is invalid: `errors` names each field, the problem and the fix."""
+
     status, code, title = 422, "invalid-input", "Invalid input"
 
 

@@ -1,5 +1,5 @@
 """Compare the database with this code: its protocol, migrations and SQL definitions. A process starts on a database of
-its own release or of the next one; running ones continue while `migrate` runs (docs/upgrading.md)."""
+its own release or of the next one; running ones continue while `migrate` runs (docs/reference/upgrading.md)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TOO_OLD = """
     WHERE ended_at IS NULL AND kind IN ('worker', 'web') AND protocol < %s
       AND last_heartbeat_at > clock_timestamp() - interval '15 seconds'
     ORDER BY kind, host, pid"""
-_SEE = "(docs/upgrading.md)"
+_SEE = "(docs/reference/upgrading.md)"
 _MIGRATE = f"run DURABLEAGENTS_DB_ROLE=owner manage.py migrate {_SEE}"
 
 

@@ -9,7 +9,7 @@ success."""
 #   can be slowed down at a known address;
 # - the address (of IPv6 the network): bounds how many names one may try.
 #
-# Kept in an unlogged table (docs/decisions/0017) as digests under the installation's key, without names and addresses.
+# Kept in an unlogged table as digests under the installation's key, without names and addresses.
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ class Harness(Assertions):
         """Let the worker die the next time it reaches this `point` with this `tool`; another takes the run over.
 
         Points: before_intent, before_effect, after_effect, after_record (a tool's name, or "model" for a model
-        request), after_node, before_wait (no tool); or CP1 to CP8 as in docs/step-protocol.md.
+        request), after_node, before_wait (no tool); or CP1 to CP8 as in docs/explanation/step-protocol.md.
         """
         if point not in POINTS and point not in POINTS.values():
             raise StoryProblem(f"there is no crash point {point!r}: there are {', '.join(POINTS)}")

@@ -3,8 +3,7 @@
 # The database numbers and links both lists (ledger/sql/registers.sql), so missing, changed, inserted and moved rows are
 # found. Acts also carry a code over number and link, so nobody without the key can repair that list. The database,
 # which has no key, writes the account records: its owner could rewrite that list from some row on. And no list shows
-# that its end was cut off together with its row in the register. A number and hash noted elsewhere detect both
-# (docs/decisions/0025).
+# that its end was cut off together with its row in the register. A number and hash noted elsewhere detect both.
 
 from __future__ import annotations
 

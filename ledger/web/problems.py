@@ -255,7 +255,9 @@ def unknown_address(request: HttpRequest) -> HttpResponse:
 
 
 def _no_such_address() -> dict[str, Any]:
-    detail = "This address does not exist. docs/api.md describes those that do, and GET /api/schema lists them."
+    detail = (
+        "This address does not exist. docs/reference/http-api.md lists those that do, and GET /api/schema lists them."
+    )
     return document(404, "not-found", "Not found", detail)
 
 

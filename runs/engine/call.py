@@ -10,7 +10,7 @@ did not happen. Each repeat of a call with an intent is recorded, or checked aga
 stricter policy, an answer that can't be recorded, a bug in an unsafe tool; a late result that contradicts a verdict.
 
 Guards are features (guards.py), the gate is in gate.py, unknown outcomes are in unknown.py. CP1 to CP6 are the points
-at which a process may die: see docs/step-protocol.md.
+at which a process may die: see docs/explanation/step-protocol.md.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from runs.engine.tape import payload_of
 from runs.engine.tools import FOR_DISPATCH, Answer, Pending, ToolCall
 from runs.engine.visit import Visit
 
-# Tries covered by one ToolRedispatched: about one round of retries. See docs/decisions/0002.
+# Tries covered by one ToolRedispatched: about one round of retries.
 BURST = 16
 # Others may count this worker as dead.
 FENCED = "this worker lost its registration between the intent and the call: not sent"

@@ -196,6 +196,8 @@ class DefinitionError(DurableAgentsError):
 
 
 class UnknownAgent(DurableAgentsError):
+    """No such agent."""
+
     status, code, title = 422, "unknown-agent", "No such agent"
 
     def __init__(self, name: str, known: list[str]) -> None:
@@ -206,6 +208,8 @@ class UnknownAgent(DurableAgentsError):
 
 
 class UnknownVersion(DurableAgentsError):
+    """The agent has no such version."""
+
     status, code, title = 422, "unknown-version", "No such agent version"
 
     def __init__(self, name: str, version: str, known: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Claims of ready runs, and reclaiming a worker's own run after a lost answer. CP9 of docs/step-protocol.md."""
+"""Claims of ready runs, and reclaiming a worker's own run after a lost answer. See CP9 of the step protocol."""
 
 from __future__ import annotations
 

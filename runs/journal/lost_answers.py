@@ -1,4 +1,4 @@
-"""Finds out whether a commit without an answer was written (CP5 of docs/step-protocol.md): the worker reclaims its
+"""Finds out whether a commit without an answer was written (CP5 of the step protocol): the worker reclaims its
 run under a new epoch, which waits for and fences off the old backend, then reads whether its events are there."""
 
 from __future__ import annotations

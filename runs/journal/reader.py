@@ -1,5 +1,5 @@
 """Reads a journal's rows for a claimant. Each event is checked against its hash, columns and code, so that a row
-forged with the application's own rights stops its run instead of being trusted (docs/decisions/0012)."""
+forged with the application's own rights stops its run instead of being trusted."""
 
 from __future__ import annotations
 

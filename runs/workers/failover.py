@@ -316,7 +316,7 @@ def show(run_id: UUID, problem: str) -> None:
 
 @transaction.atomic
 def _stop_off_record(run_id: UUID, owner: UUID | None, problem: str) -> bool:
-    """Make the one transition without an event (docs/decisions/0010), because the journal takes none.
+    """Make the one transition without an event, because the journal takes none.
     What an operator does about the wait, once the rows are repaired, is journaled as usual."""
     Head.objects.select_for_update().filter(run_id=run_id).first()  # if it exists: lock order
     run = Run.objects.select_for_update().get(pk=run_id)

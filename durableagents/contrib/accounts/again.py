@@ -142,6 +142,8 @@ def passkey_to_show(user: User, terms: dict[str, Any]) -> dict[str, Any]:
 
 
 class WrongPassword(DurableAgentsError):
+    """The password is wrong. Nothing was done."""
+
     status, code, title = 422, "wrong-password", "Wrong password"
 
     def __init__(self) -> None:

@@ -60,6 +60,8 @@ class NoCodeOfEither(NoCode):
 
 
 class FactorExists(DurableAgentsError):
+    """The account has a second factor already."""
+
     status, code, title = 409, "second-factor-exists", "Second factor exists"
 
     def __init__(self) -> None:
@@ -67,6 +69,8 @@ class FactorExists(DurableAgentsError):
 
 
 class NoFactor(DurableAgentsError):
+    """The account has no second factor."""
+
     status, code, title = 409, "no-second-factor", "No second factor"
 
     def __init__(self) -> None:

@@ -37,6 +37,8 @@ SIGN_IN, AGAIN, MAKE = "a sign-in", "showing once more who one is", "a new passk
 
 
 class TooManyPasskeys(DurableAgentsError):
+    """The account has as many passkeys as it may have."""
+
     status, code, title = 409, "too-many-passkeys", "Too many passkeys"
 
     def __init__(self) -> None:

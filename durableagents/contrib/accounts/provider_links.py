@@ -18,6 +18,8 @@ from ledger.web.roles import is_role
 
 
 class NotLinked(DurableAgentsError):
+    """No account here belongs to the provider's account."""
+
     status, code, title = 403, "sign-in-not-linked", "No account here"
 
     def __init__(self, provider: OidcProvider) -> None:
@@ -28,6 +30,8 @@ class NotLinked(DurableAgentsError):
 
 
 class LinkedElsewhere(DurableAgentsError):
+    """The provider's account is linked to another account here."""
+
     status, code, title = 409, "sign-in-linked-elsewhere", "Linked to another account"
 
     def __init__(self, provider: OidcProvider) -> None:
@@ -38,6 +42,8 @@ class LinkedElsewhere(DurableAgentsError):
 
 
 class AccountClosed(DurableAgentsError):
+    """The account is closed."""
+
     status, code, title = 403, "sign-in-closed", "Account closed"
 
     def __init__(self) -> None:
@@ -45,6 +51,8 @@ class AccountClosed(DurableAgentsError):
 
 
 class AddressNotPlain(DurableAgentsError):
+    """The e-mail address from the provider is not plain ASCII, so it finds no account."""
+
     status, code, title = 403, "sign-in-address", "Not signed in"
 
     def __init__(self, provider: OidcProvider) -> None:
@@ -55,6 +63,8 @@ class AddressNotPlain(DurableAgentsError):
 
 
 class GroupsUnreadable(DurableAgentsError):
+    """The claim with the groups, which roles follow from, is no list of groups."""
+
     status, code, title = 403, "sign-in-groups", "Not signed in"
 
     def __init__(self, provider: OidcProvider) -> None:

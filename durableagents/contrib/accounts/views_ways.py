@@ -30,6 +30,8 @@ tries = throttle.Allowance("own password", limit=5, window_seconds=300)
 
 
 class OtherMeanwhile(DurableAgentsError):
+    """The account was changed since the page was shown. Nothing was done."""
+
     status, code, title = 409, "account-changed-meanwhile", "Your account has changed meanwhile"
 
     def __init__(self) -> None:

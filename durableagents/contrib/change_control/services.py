@@ -36,6 +36,8 @@ class ChangedMeanwhile(DurableAgentsError):
 
 
 class TooManyOpen(DurableAgentsError):
+    """The limit of open changes is reached."""
+
     status, code, title = 409, "too-many-changes", "Too many open changes"
 
 

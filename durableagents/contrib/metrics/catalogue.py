@@ -1,4 +1,4 @@
-"""The metrics of this app: name, type, meaning and labels. docs/metrics.md lists them; a test compares the two."""
+"""The metrics of this app: name, type, meaning and labels. docs/reference/metrics.md lists them."""
 
 from __future__ import annotations
 

@@ -45,6 +45,8 @@ class Stays(DurableAgentsError):
 
 
 class ClockBehind(DurableAgentsError):
+    """The database's clock is behind the last archive."""
+
     status, code, title = 409, "clock-behind", "The database's clock is behind"
 
 

@@ -1,5 +1,5 @@
 """The parts and digest of an agent's version: syntax trees of its own package's code, without layout and docstrings.
-Libraries don't count. See docs/decisions/0044."""
+Libraries don't count."""
 
 from runs.engine.fingerprint.described import Described
 from runs.engine.fingerprint.schemes import (

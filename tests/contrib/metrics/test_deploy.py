@@ -1,4 +1,4 @@
-"""The files in deploy/ and docs/metrics.md name metrics that exist, and Prometheus accepts all of them."""
+"""The files in deploy/ and docs/reference/metrics.md name metrics that exist, and Prometheus accepts all of them."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def test_dashboard_rules_and_docs_name_metrics_that_exist(everything: Scraped) -
     shown = _names(" ".join(_expressions(json.loads(GRAFANA.read_text()))))
     assert len(used) > 15 and len(shown) > 30
     assert used | shown <= known, sorted((used | shown) - known)
-    listed = (ROOT / "docs/metrics.md").read_text()
+    listed = (ROOT / "docs/reference/metrics.md").read_text()
     for family in everything.families.values():
         labels = FAMILIES[short].labels if (short := family.name.removeprefix("durableagents_")) in FAMILIES else None
         name = family.name + ("_total" if family.type == "counter" else "")
         line = next((each for each in listed.splitlines() if each.startswith(f"| `{name}` |")), "")
-        assert f"| {family.type} |" in line and family.documentation in line, f"docs/metrics.md: {name}: {line}"
+        assert f"| {family.type} |" in line and family.documentation in line, f"{name}: {line}"
         assert labels is None or f"| {', '.join(f'`{each}`' for each in labels)} |" in line, line
     assert _names(listed) <= known, sorted(_names(listed) - known)
 

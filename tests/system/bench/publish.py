@@ -1,4 +1,4 @@
-"""`python -m tests.system.bench.publish FILE.json`: put a run's figures into docs/performance.md and the README.
+"""`python -m tests.system.bench.publish FILE.json`: put a run's figures into the page on performance and the README.
 
 Each page has a pair of marks, `<!-- figures -->` and `<!-- /figures -->`; what stands between them is replaced."""
 
@@ -13,7 +13,7 @@ from typing import Any
 from tests.system.bench.figures import tables
 from tests.system.bench.place import CHECKOUT
 
-PAGE, README = CHECKOUT / "docs" / "performance.md", CHECKOUT / "README.md"
+PAGE, README = CHECKOUT / "docs" / "explanation" / "performance.md", CHECKOUT / "README.md"
 
 
 def put(page: Path, mark: str, text: str) -> None:

@@ -16,7 +16,7 @@ PARTS = ("W1", "W2", "W3", "W4", "W5", "W7", "slot", "stored", "event committed"
 
 
 def test_the_page_shows_figures_of_every_part() -> None:
-    page = (CHECKOUT / "docs" / "performance.md").read_text()
+    page = (CHECKOUT / "docs" / "explanation" / "performance.md").read_text()
     assert [part for part in PARTS if f"\n| {part}" not in page] == []
 
 

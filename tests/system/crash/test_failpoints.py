@@ -1,6 +1,6 @@
 """A worker is killed at every point of the step protocol, for every kind of call; the sandbox is the judge.
 
-The promises (docs/step-protocol.md): the run resumes by itself; a pure call may repeat; a keyed call has one effect,
+The promises: the run resumes by itself; a pure call may repeat; a keyed call has one effect,
 under one key with the same bytes; an unsafe call is never resent unless a person says that it did not happen; people
 are asked once.
 """

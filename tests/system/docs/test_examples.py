@@ -16,7 +16,7 @@ from tests.unit.docs.pages import ROOT, Block, blocks, misfit
 PASTED = {
     ROOT / "docs" / "tutorials" / "api.md": 8,
     ROOT / "docs" / "tutorials" / "agent.md": 3,
-    ROOT / "docs" / "api.md": 8,
+    ROOT / "docs" / "reference" / "http-api.md": 7,
     ROOT / "docs" / "budgets.md": 4,
     ROOT / "docs" / "certification.md": 2,
     ROOT / "docs" / "models.md": 4,

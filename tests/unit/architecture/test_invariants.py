@@ -1,4 +1,4 @@
-"""The index of promises names existing tests."""
+"""The table of invariants names existing tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
 def _rows() -> list[str]:
-    page = (CHECKOUT / "docs" / "invariants.md").read_text()
+    page = (CHECKOUT / "docs" / "explanation" / "step-protocol.md").read_text()
     return [line for line in page.splitlines() if re.match(r"\| \d+ \|", line)]
 
 

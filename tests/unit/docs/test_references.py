@@ -10,11 +10,13 @@ from pathlib import Path
 
 from django.core.management import get_commands, load_command_class
 
+from durableagents.openapi import description
 from tests.unit.docs.pages import PAGES, ROOT
 
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 # In a code span or block: the rest of the line up to a pipe, a redirection, a comment, or what belongs to the sentence.
 _COMMAND = re.compile(r"manage\.py ([a-z_]+)((?: [^\s`|>#()]+)*)")
+PUBLIC_PAGES = ("/healthz", "/readyz", "/metrics")
 READMES = sorted((ROOT / "durableagents").rglob("README.md"))
 
 
@@ -24,20 +26,19 @@ def test_every_test_that_is_named_exists() -> None:
 
 
 def test_every_command_that_is_named_exists_with_its_options() -> None:
-    """Decisions also name what was rejected."""
     wrong = []
-    for page in (page for page in (*PAGES, *READMES) if page.parent.name != "decisions"):
+    for page in (*PAGES, *READMES):
         for name, rest in _COMMAND.findall(page.read_text().replace("\\\n", " ")):
             if problem := _misfit(name, rest.split()):
                 wrong.append(f"{page.name}: manage.py {name}{rest}: {problem}")
     assert wrong == []
 
 
-def test_every_address_for_auditors_is_one_of_the_api() -> None:
-    known = (ROOT / "docs" / "api.md").read_text()
-    named = re.findall(r"`GET (/[\w/{}]+)", (ROOT / "docs" / "compliance.md").read_text())
-    paths = {path if path.startswith("/api/") else f"/api/v1{path}" for path in named}
-    assert sorted(path for path in paths if f"`GET {path}`" not in known) == []
+def test_every_address_that_is_named_is_one_of_the_api() -> None:
+    patterns = "|".join(re.sub(r"{\w+}", r"[^/]+", path) for path in description()["paths"])
+    named = {found for page in PAGES for found in re.findall(r"`(?:GET|POST) (/[\w/{}-]+)", page.read_text())}
+    paths = {path if path.startswith(("/api", *PUBLIC_PAGES)) else f"/api/v1{path}" for path in named}
+    assert sorted(path for path in paths if not re.fullmatch(f"{patterns}|{'|'.join(PUBLIC_PAGES)}", path)) == []
 
 
 @cache

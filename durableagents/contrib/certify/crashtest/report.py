@@ -154,7 +154,7 @@ def markdown(report: dict[str, Any]) -> str:
         "",
         *_table(("what", "which"), about.items()),
         "",
-        "Rows are tools, columns where the worker was killed (docs/step-protocol.md). *once*: the effect exists once."
+        "Rows are tools, columns where the worker was killed. *once*: the effect exists once."
         " *asked a person*: the outcome was unknown, and nothing was repeated"
         " without asking. –: the run doesn't reach that point.",
         "",
