@@ -13,9 +13,8 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import connection
 
-from ledger import observers
 from ledger.actors import Actor
 from ledger.chain import body_hash
 from ledger.clock import database_now
@@ -27,7 +26,6 @@ from ledger.events import Event, encode_clear
 from ledger.keys import code_key
 from ledger.models import ActRecord, Head, OverrideRecord
 from ledger.models import Event as Row
-from ledger.observers import Written
 from ledger.redacted import masked_key
 
 _hearing: ContextVar[list[dict[str, Any]] | None] = ContextVar("hearing", default=None)
@@ -107,10 +105,7 @@ def append(run_id: UUID, *events: Event, by: Actor, entries: Sequence[Entry] = (
             f"SELECT ledger_append_as(%s, %s, {events_sql}, {facts_sql})",
             [run_id, by.ref, *events_values, *facts_values],
         )
-        seq = int(cursor.fetchone()[0])
-    if Written in observers.installed:
-        transaction.on_commit(lambda: observers.tell(Written(str(run_id), events)), robust=True)
-    return seq
+        return int(cursor.fetchone()[0])
 
 
 def locked_head(run_id: UUID) -> Head:

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import pgtrigger
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models.functions import Now
 
@@ -175,6 +176,10 @@ class Event(models.Model):
                 condition=models.Q(kind__in=["UndoAsked", "UndoBegun", "EffectUndone", "EffectLeft", "RunMigrated"]),
                 name="ledger_event_turned",
             ),
+            # What came since a time, for seals and traces. It holds the first and last time of each megabyte of events:
+            # a few pages for gigabytes. An append only looks at the summary of its own range, which exists for older
+            # ranges alone; autovacuum summarizes each range once it is full.
+            BrinIndex(fields=["at"], name="ledger_event_by_time", autosummarize=True),
         ]
         triggers = append_only()
 

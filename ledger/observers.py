@@ -1,40 +1,16 @@
-"""Observers of what was written, driven and answered, such as tracing and metrics. Without one, nothing is called."""
+"""Observers of requests and writes, such as tracing and metrics. Without one, nothing is called."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ledger.context import Request
-    from ledger.events import Event
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """Events of a run that were committed. A service knows neither `epoch` nor, except at a start, trace and agent."""
-
-    run_id: str
-    events: Sequence[Event]
-    epoch: int = 0
-    trace_id: str = ""
-    agent: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Driven:
-    """One claim of a run by a worker, and how it ended: parked, completed, lost, …; empty as it begins."""
-
-    run_id: str
-    trace_id: str
-    agent: str
-    epoch: int
-    worker: str
-    outcome: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +33,9 @@ class WriteTimed:
     error: BaseException | None
 
 
-# Called after the commit, in the thread or event loop that did it: it must neither block nor fail.
+# Called in the thread or event loop that did it: it must neither block nor fail.
 Observer = Callable[[Any], None]
-# By the class of what happened. Who tells asks `if Written in installed` first, so that it costs nothing otherwise.
+# By the class of what happened. Who tells asks `if Answered in installed` first, so that it costs nothing otherwise.
 installed: dict[type[Any], tuple[Observer, ...]] = {}
 
 

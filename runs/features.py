@@ -236,12 +236,14 @@ class Feature:
     before_round: Sequence[Callable[[Connection], Awaitable[None]]] = ()
     # Entered while a worker's event loop drives runs, with a function that counts its commits that have returned.
     while_driving: Sequence[Callable[[Callable[[], int]], AbstractContextManager[None]]] = ()
-    # Told of what was written, driven and answered, by its class in ledger/observers.py.
+    # Told of what was written and answered, by its class in ledger/observers.py.
     observers: Mapping[type[Any], Observer] = field(default_factory=dict)
     # Reasons of this process, called often, why it must claim and send nothing for now.
     fences: Sequence[Callable[[], bool]] = ()
     # Periodic jobs of workers, each in a thread of its own.
     periodic: Sequence[Duty] = ()
+    # Management commands that each `manage.py worker` keeps running beside its workers. SIGTERM ends them.
+    helpers: Sequence[str] = ()
     # Return metrics for Prometheus, within a few milliseconds. No label may name a run or person.
     metrics: Sequence[Callable[[], Iterable[Metric]]] = ()
 

@@ -11,8 +11,6 @@ from uuid import UUID
 
 import psycopg
 
-from ledger import observers
-from ledger.observers import Driven
 from runs import failpoints
 from runs.engine.journal import Reply
 from runs.journal.database_errors import translated
@@ -78,10 +76,6 @@ class Claim:
         kind, _, starter = self.created_by.partition(":")
         return starter if kind == "run" else None
 
-    def driven(self, worker: Worker, outcome: str = "") -> Driven:
-        """Return what observers are told of the claim, and of how its drive ended."""
-        return Driven(str(self.run_id), self.trace_id, self.graph_id, self.epoch, str(worker.id), outcome)
-
     @property
     def reply(self) -> Reply:
         return Reply(self.seq, self.at, self.is_pause_requested, self.is_cancel_requested, self.is_on_hold)
@@ -122,10 +116,7 @@ async def claim(
     for run_id, *_, problem, _ in rows:
         if problem is not None:
             on_damaged(run_id, problem)
-    claims = [replace(Claim(*row), is_keyed=is_keyed) for *row, problem, is_keyed in rows if problem is None]
-    for one in claims if Driven in observers.installed else ():
-        observers.tell(one.driven(worker))
-    return claims
+    return [replace(Claim(*row), is_keyed=is_keyed) for *row, problem, is_keyed in rows if problem is None]
 
 
 async def reclaim(pool: Pool, worker: Worker, run_id: UUID) -> Claim:
@@ -137,7 +128,4 @@ async def reclaim(pool: Pool, worker: Worker, run_id: UUID) -> Claim:
             raise translated(error) from error
         row = await cursor.fetchone()
         assert row is not None
-        claimed = Claim(*row)
-    if Driven in observers.installed:
-        observers.tell(claimed.driven(worker))
-    return claimed
+        return Claim(*row)

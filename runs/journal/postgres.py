@@ -14,13 +14,11 @@ from uuid import UUID
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from ledger import observers
 from ledger.actors import Lease
 from ledger.append import facts, lines
 from ledger.codec import Upload, collecting
 from ledger.errors import first_line
 from ledger.events import Event
-from ledger.observers import Written
 from runs import features
 from runs.backoff import Patience
 from runs.engine.journal import Batch, History, How, Reply
@@ -68,7 +66,7 @@ class PgJournal(Mailbox, Continuation):
 
     def _take(self, claimed: Claim) -> None:
         self.lease, self._token = Lease(claimed.epoch, claimed.lease), str(claimed.lease)
-        self._said, self._trace_id = (claimed.graph_id, claimed.generation), claimed.trace_id
+        self._said = claimed.graph_id, claimed.generation
         self._note(claimed.reply)
 
     def _note(self, reply: Reply) -> Reply:
@@ -174,7 +172,7 @@ class PgJournal(Mailbox, Continuation):
                 if written is not None:
                     reply = Reply(written, self.now()) if claimed is None else claimed.reply
                     break
-        _tell(self, events, reply)
+        self.on_write(self.run_id, reply.seq)
         return self._note(reply)
 
     async def _in_transaction(self, statement: str, values: list[Any], also: Extras) -> Reply:
@@ -192,11 +190,3 @@ class PgJournal(Mailbox, Continuation):
     async def may_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> Reply:
         async with self._committing:
             return self._note(await self._lookups.may_repeat(self.lease, slot, attempt, key, judged))
-
-
-def _tell(journal: PgJournal, events: Sequence[Event], reply: Reply) -> None:
-    """Tell subscribers and observers what was written."""
-    journal.on_write(journal.run_id, reply.seq)
-    if Written in observers.installed and reply.is_done and events:
-        lease, agent = journal.lease, journal._said[0]
-        observers.tell(Written(journal.run_id, events, lease.epoch, journal._trace_id, agent))

@@ -14,14 +14,13 @@ import uuid_utils
 from django.db import IntegrityError, connection, transaction
 from pydantic import ValidationError
 
-from ledger import context, observers
+from ledger import context
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import acted, kept_bytes, lines
 from ledger.contents import stored_text
 from ledger.errors import IllegalTransition, InvalidInput, NotFound
 from ledger.models import Head
-from ledger.observers import Written
 from ledger.protocol import PROTOCOL
 from ledger.web import misfit
 from runs import features
@@ -196,9 +195,6 @@ def accept(
     acted("start", by=by, head=head, subject=run.graph_id, after={"state": str(run.state)}, at=at)
     wakeups.ring(run.id)
     notify.ring(run.id, seq)
-    if Written in observers.installed:
-        written = Written(str(run.id), told, trace_id=run.trace_id, agent=run.graph_id)
-        transaction.on_commit(lambda: observers.tell(written), robust=True)
     return Accepted(run, head, frozenset(drivable), found_by, assigned.event, assigned.halted)
 
 

@@ -21,7 +21,7 @@ from runs.workers.forkserver import Nursery
 CHECKOUT = Path(__file__).resolve().parents[2]
 # Tied to its parent before any other import, so that a dying supervisor leaves no process that still loads Django. Not
 # a script of this folder, whose queue.py would hide the standard library's.
-_BOOT = """
+BOOT = """
 import sys
 sys.path[0] = sys.argv.pop(1)
 from runs.fleet.procfs import tie_to_parent
@@ -55,12 +55,12 @@ class Member:
 
 def new_nursery() -> Nursery:
     """Raises OSError."""
-    return Nursery(forkserver.by_exec(forkserver.command(_BOOT, str(CHECKOUT))))
+    return Nursery(forkserver.by_exec(forkserver.command(BOOT, str(CHECKOUT))))
 
 
 def _exec(number: int, report: int) -> int:
     """Start a cluster without a nursery; return its pid."""
-    command = [sys.executable, "-c", _BOOT, str(CHECKOUT), str(os.getpid()), "cluster", f"--report={report}"]
+    command = [sys.executable, "-c", BOOT, str(CHECKOUT), str(os.getpid()), "cluster", f"--report={report}"]
     sentinel = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(report,), start_new_session=True)
     assert sentinel.stdin is not None
     with suppress(BrokenPipeError), sentinel.stdin:  # it has died meanwhile: the next check finds out

@@ -31,11 +31,10 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from ledger import context, observers
+from ledger import context
 from ledger import events as e
 from ledger.codec import KeyMissing
 from ledger.errors import StaleLease, first_line
-from ledger.observers import Driven
 from runs import failpoints, features, log_messages
 from runs.background import run_forever
 from runs.backoff import Patience
@@ -395,7 +394,6 @@ class Host:
         failpoints.driving(str(claimed.run_id))
         context.drive.set(context.Drive(str(claimed.run_id), claimed.trace_id, claimed.epoch))
         journal, is_done = PgJournal(pool, self.worker, claimed, on_write=bell.ring, on_birth=self._bell.set), False
-        how = "lost"
         try:
             failpoints.hit("CP0")
             agent = registry.find(claimed.graph_id)
@@ -422,8 +420,6 @@ class Host:
         else:
             self._failures.pop(claimed.run_id, None)
         finally:
-            if Driven in observers.installed:
-                observers.tell(claimed.driven(self.worker, how))
             if claimed.parent is not None:
                 bell.ring(claimed.parent, 0)  # its journal has not grown: watchers reload
             # It may have been claimed here again already, by another task.

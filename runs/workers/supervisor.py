@@ -25,6 +25,7 @@ from runs.fleet.procfs import adopt_orphans, reap_orphans
 from runs.workers import q2_cluster
 from runs.workers.death_reports import Clerk
 from runs.workers.forkserver import CAN_BEAR, Nursery, by_fork
+from runs.workers.helpers import helpers
 from runs.workers.process_group import Tree, new_nursery
 from runs.workers.worker_process import drain_limit_seconds, drain_seconds
 
@@ -36,7 +37,7 @@ YOUNG_SECONDS = 3.0
 YOUNG_DEATHS_FREE = 5
 FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 0.5, 4.0
 NURSERY_PAUSE_SECONDS = 1.0
-GOODBYE_SECONDS = 2.0
+GOODBYE_SECONDS, HELPER_SECONDS = 2.0, 1.0
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 log = logging.getLogger("runs.workers.supervisor")
@@ -65,6 +66,7 @@ class Supervisor:
         self._signs = [self._me]
         self._clerk = Clerk(lambda: self._signs)
         self._report = members.Report(report_fd)
+        self._helpers = helpers()
 
     def run(self) -> int:
         """Run until stopped; return the exit code: 0, or 1 if a second signal cut the drain short."""
@@ -79,6 +81,7 @@ class Supervisor:
                 if key.fileobj is self._wake:
                     self._on_signals()
             self._check()
+        self._end_helpers()
         if not self._is_cut:
             self._clerk.close(GOODBYE_SECONDS)
         self._reap()
@@ -108,6 +111,8 @@ class Supervisor:
             self._keep_nursery()
             self._start_missing()
             self._renew()
+            for helper in self._helpers:
+                helper.keep()
         signs = [self._me, *(sign for tree in self._everyone() for sign in tree.signs())]
         if signs != self._signs:
             self._signs = signs
@@ -252,6 +257,8 @@ class Supervisor:
         self._to_renew, self._is_renewing = list(range(1, self._count + 1)), True
         log.info(log_messages.RENEWING, self._count)
         self._end_nursery()  # it has loaded the old code
+        for helper in self._helpers:
+            helper.terminate()  # so have these, which are started again
         self._nursery_at = 0.0
 
     def _renew(self) -> None:
@@ -339,6 +346,14 @@ class Supervisor:
             log.warning(log_messages.STOPPING_NOW)
             for tree in self._everyone():
                 self._fell(tree)
+
+    def _end_helpers(self) -> None:
+        """End them after the workers, whose last steps they may be about."""
+        for helper in self._helpers:
+            helper.terminate()
+        until = monotonic() + (0.0 if self._is_cut else HELPER_SECONDS)
+        for helper in self._helpers:
+            helper.end(until - monotonic())
 
 
 def _woken(signum: int, frame: FrameType | None) -> None:

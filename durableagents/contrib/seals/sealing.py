@@ -2,7 +2,7 @@
 
 # How moved heads are found, without a scan of all runs and without work on the path that appends:
 #
-# 1. Events since the last seal, by a BRIN index on their time (a few pages, see migrations/0001_initial.py). An event
+# 1. Events since the last seal, by a BRIN index on their time (a few pages, see ledger/models.py). An event
 #    gets its time before its transaction commits, so a late commit is older than the seal that could not see it. Each
 #    seal therefore keeps which transactions were open. The search begins at the newest seal that was made before any of
 #    those began, however long they took.

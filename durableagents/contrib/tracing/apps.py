@@ -8,16 +8,21 @@ from django.apps import AppConfig
 class TracingConfig(AppConfig):
     name = "durableagents.contrib.tracing"
     label = "tracing"
+    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         """Install this app's feature, if there is a collector to send to. Nothing is imported otherwise."""
-        from django.conf import settings
+        if is_on():
+            from durableagents.contrib.tracing.own_features import feature
+            from runs import features
 
-        known = settings.DURABLEAGENTS
-        has_collector = known.otlp_endpoint or known.otel_endpoint or known.otel_traces_endpoint
-        if known.is_otel_disabled or not has_collector:
-            return
-        from durableagents.contrib.tracing.own_features import feature
-        from runs import features
+            features.install(feature())
 
-        features.install(feature())
+
+def is_on() -> bool:
+    """Return whether there is a collector to send to."""
+    from django.conf import settings
+
+    known = settings.DURABLEAGENTS
+    has_collector = known.otlp_endpoint or known.otel_endpoint or known.otel_traces_endpoint
+    return bool(has_collector) and not known.is_otel_disabled

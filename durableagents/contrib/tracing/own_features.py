@@ -1,29 +1,39 @@
-"""The feature of this app: an observer that makes spans, and a flush as a worker stops."""
+"""The feature of this app: a process that exports what is on record, and the spans of requests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 
-from durableagents.contrib.tracing.export import Exporter
-from durableagents.contrib.tracing.observer import Tracer
+from durableagents.contrib.tracing.export import Requests
+from durableagents.contrib.tracing.spans import is_sampled
+from ledger import context
+from ledger.observers import Answered
 from runs.features import Feature
 
-FLUSH_SECONDS = 2.0
+_ORIGIN = "INSERT INTO tracing_origin (run_id, span_id) VALUES (%s, %s)"
 
 
 def feature() -> Feature:
     """Return the feature, with the collector of the settings."""
-    exporter = Exporter(settings.DURABLEAGENTS.otlp_endpoint)
+    requests = Requests(settings.DURABLEAGENTS.otlp_endpoint, settings.DURABLEAGENTS.trace_ratio)
+    return Feature(
+        name="tracing",
+        observers={Answered: requests.answered},
+        on_birth=(origin,),
+        helpers=("export_traces",),
+    )
 
-    @contextmanager
-    def flushing(count_commits: Callable[[], int]) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            exporter.flush(FLUSH_SECONDS)
 
-    tracer = Tracer(exporter.put, settings.DURABLEAGENTS.trace_ratio)
-    return Feature(name="tracing", observers=tracer.observers(), while_driving=(flushing,))
+@contextmanager
+def origin(run_id: UUID) -> Iterator[list[tuple[str, list[Any]]]]:
+    """Yield the statement that keeps which request starts this run; none outside of a request."""
+    request = context.request.get()
+    if request is None or not request.span_id or not is_sampled(request.trace_id, settings.DURABLEAGENTS.trace_ratio):
+        yield []
+    else:
+        yield [(_ORIGIN, [run_id, request.span_id])]

@@ -1,17 +1,19 @@
-"""The spans of what was written. Pure: ids are derived, and contents, keys and tokens are left out."""
+"""The spans of events and requests. Pure: ids are derived, and contents, keys and tokens are left out."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 from ledger import events as e
-from ledger.observers import Answered, Driven, Written
+from ledger.observers import Answered
 from ledger.spans import span_id
 
-# What is in progress in this process, to know when it began. Beyond this many, the oldest are forgotten.
-MAX_STARTS = 20_000
 Attributes = dict[str, str | int]
+# Run, slot, attempt and fact of an event: unique.
+Place = tuple[UUID, str | None, int | None, str | None]
 
 
 @dataclass(slots=True)  # frozen ones take twice as long to make
@@ -31,20 +33,30 @@ class Span:
     is_end: bool = False
 
 
-class Starts:
-    """Start times and models of the steps in progress."""
+class Recorded(NamedTuple):
+    """An event on record, and what its span needs to know of its run. `parent` is the span that the run hangs below;
+    empty for none. Times are nanoseconds since the epoch."""
 
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[int, str]] = {}
+    run_id: UUID
+    seq: int
+    epoch: int
+    at: int
+    created_at: int
+    event: e.Event
+    trace_id: str
+    agent: str
+    parent: str
 
-    def note(self, span: str, at: int, what: str = "") -> None:
-        self._known[span] = at, what
-        if len(self._known) > MAX_STARTS:
-            self._known.pop(next(iter(self._known)), None)
+    @property
+    def place(self) -> Place:
+        return self.run_id, self.event.slot, self.event.attempt, self.event.fact
 
-    def take(self, span: str, otherwise: int) -> tuple[int, str]:
-        """Return when the span's step began, and forget it."""
-        return self._known.pop(span, (otherwise, ""))
+
+class Begun(NamedTuple):
+    """The event that began something, and when."""
+
+    at: int
+    event: e.Event
 
 
 # Facts that end a call, and others about it, with the status that their spans get.
@@ -77,181 +89,180 @@ WAITS: dict[type[e.Event], str] = {
     e.ToolReconciled: "reconcile",
     e.CallbackReceived: "webhook",
 }
-_OTHERS = (
-    e.RunCreated,
-    e.ChildStarted,
-    e.RunRenewed,
-    e.RunHandedOff,
-    e.ModelRequested,
-    e.ModelResponded,
-    e.ModelFailed,
-    e.ToolInvoked,
-    e.ToolRead,
-    e.EffectUndone,
-    e.WaitOpened,
-    e.ApprovalRequested,
-)
-EXPORTED = frozenset({*_ENDING, *_NOTES, *_ENDS, *WAITS, *_OTHERS})
+# Events by which a worker lets a run go. People cause some of them too, without a worker.
+LEAVING: dict[type[e.Event], str] = {
+    e.RunParked: "parked",
+    e.RunReleased: "released",
+    e.RunPaused: "paused",
+    **_ENDS,
+}
+BEGINNINGS = frozenset({e.ToolInvoked, e.ModelRequested, e.WaitOpened, e.ApprovalRequested})
+_OTHERS = (e.RunCreated, e.RunClaimed, e.ModelResponded, e.ModelFailed, e.ToolRead, e.EffectUndone)
+EXPORTED = frozenset({*_ENDING, *_NOTES, *LEAVING, *WAITS, *BEGINNINGS, *_OTHERS})
 
 
-class Writing:
-    """Makes the spans of one commit: of a run, its visit (`epoch`), and the events at one time."""
+def is_sampled(trace_id: str, ratio: float) -> bool:
+    """Return whether a trace is exported: the same in every process, as it depends on its id alone."""
+    return int(trace_id[16:], 16) < round(ratio * (1 << 64))
 
-    def __init__(
-        self, written: Written, trace_id: str, agent: str, at: int, starts: Starts, *, parent: str = ""
-    ) -> None:
-        self.run, self.events, self.epoch = written.run_id, written.events, written.epoch
-        self.trace_id, self.agent, self.at, self.starts, self.parent = trace_id, agent, at, starts, parent
+
+def beginnings_of(recorded: Recorded) -> list[Place]:
+    """Return the places of the events that began what this one ends."""
+    event, facts = recorded.event, []
+    if type(event) in _ENDING or isinstance(event, (e.ModelResponded, e.ModelFailed)):
+        facts.append("intent")
+    if type(event) in WAITS:
+        facts.append(_opening(event))
+    return [(recorded.run_id, event.slot, event.attempt, fact) for fact in facts]
+
+
+def of(recorded: Recorded, begun: Mapping[Place, Begun], claimed_at: int | None) -> list[Span]:
+    """Return the spans of an event. `begun` has the events at `beginnings_of` it, as far as they exist; `claimed_at` is
+    when the claim that it ends began, if it ends one."""
+    return _Spans(recorded, begun).made(claimed_at)
+
+
+class _Spans:
+    """Makes the spans of one event."""
+
+    def __init__(self, recorded: Recorded, begun: Mapping[Place, Begun]) -> None:
+        self.event, self.epoch, self.at, self.trace_id = recorded.event, recorded.epoch, recorded.at, recorded.trace_id
+        self.recorded, self.begun, self.run = recorded, begun, str(recorded.run_id)
         self.root = span_id(self.run)
-        self.visit = span_id(self.run, "visit", self.epoch) if self.epoch else self.root
+        self.claim = span_id(self.run, "visit", self.epoch) if self.epoch else self.root
 
-    def spans(self) -> list[Span]:
+    def made(self, claimed_at: int | None) -> list[Span]:
         found: list[Span] = []
-        for event in self.events:
-            if (span := self._of(event)) is not None:
-                found.append(span)
-            if type(event) in WAITS:
-                found += self._resolved(event)
+        if (span := self._own()) is not None:
+            found.append(span)
+        if type(self.event) in WAITS:
+            found += self._resolved()
+        if claimed_at is not None:
+            found.append(self._visit(claimed_at))
         return found
 
-    def _of(self, event: e.Event) -> Span | None:
-        kind = type(event)
+    def _own(self) -> Span | None:
+        kind, event = type(self.event), self.event
         if kind in _ENDING or kind in _NOTES:
-            return self._outcome(event)
+            return self._outcome()
         match event:
             case e.ToolInvoked():
-                attempt = self._row(event, "call")
-                self.starts.note(attempt, self.at)
-                return self._span(f"attempt {event.tool}", attempt, self.visit, event, _tool(event, "attempted"))
+                return self._span(f"attempt {event.tool}", self._row("call"), self.claim, _tool(event, "attempted"))
             case e.ToolRead():
-                told = _tool(event, "committed")
-                return self._span(f"execute_tool {event.tool}", self._row(event, "call"), self.visit, event, told)
-            case e.ModelRequested() | e.ModelResponded() | e.ModelFailed():
+                return self._span(
+                    f"execute_tool {event.tool}", self._row("call"), self.claim, _tool(event, "committed")
+                )
+            case e.ModelResponded() | e.ModelFailed():
                 return self._model(event)
             case e.WaitOpened() | e.ApprovalRequested():
                 return self._opened(event)
             case e.EffectUndone():
                 return self._compensation(event)
             case e.RunCreated():
-                return self._begin(self.run, self.agent, self.parent)
-            case e.ChildStarted():
-                return self._begin(event.child, event.agent, self.root)
-            case e.RunRenewed():
-                return self._begin(event.successor, self.agent, self.root)
-            case e.RunHandedOff():
-                return self._begin(event.successor, event.agent, self.root)
+                agent = f"{event.agent}@{event.version}"
+                told: Attributes = {"gen_ai.agent.name": agent}
+                return self._span(f"start {agent}", self.root, self.recorded.parent, told)
+            case e.RunClaimed():
+                about: Attributes = {"durableagents.worker": event.worker, "durableagents.claim.cause": event.cause}
+                return self._span(f"claim {self.recorded.agent}", self.claim, self.root, about)
             case e.RunCompleted() | e.RunFailed() | e.RunCancelled():
                 return self._end(event)
         return None
 
+    # --- runs ---
+
+    def _visit(self, claimed_at: int) -> Span:
+        told: Attributes = {"durableagents.visit.outcome": LEAVING[type(self.event)]}
+        end = _end_of(self.claim)
+        return self._span(f"visit {self.recorded.agent}", end, self.claim, told, start=claimed_at, is_end=True)
+
+    def _end(self, event: e.RunCompleted | e.RunFailed | e.RunCancelled) -> Span:
+        agent = self.recorded.agent
+        told: Attributes = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": agent,
+            "durableagents.run.state": _ENDS[type(event)],
+        }
+        error = event.code if isinstance(event, e.RunFailed) else ""
+        end = span_id(self.run, "end", self.recorded.seq)  # a retried run ends again
+        start = self.recorded.created_at
+        return self._span(f"invoke_agent {agent}", end, self.root, told, start=start, error=error)
+
     # --- tool calls ---
 
-    def _outcome(self, event: e.Event) -> Span:
-        """Return the span of a fact about a call, a child of the attempt's, which may be another process's."""
-        attempt = self._row(event, "call")
+    def _outcome(self) -> Span:
+        """Return the span of a fact about a call, a child of the attempt's."""
+        event, attempt = self.event, self._row("call")
         status = _ENDING.get(type(event)) or _NOTES[type(event)]
         is_end = type(event) in _ENDING
         n = getattr(event, "n", 0)
-        span = _end_of(attempt, n) if is_end else self._row(event, event.KIND, n, self.at)
-        began, _ = self.starts.take(attempt, self.at) if is_end else (self.at, "")
+        span = _end_of(attempt, n) if is_end else self._row(event.KIND, n, self.recorded.seq)
         if isinstance(event, e.ToolReconciled):
             status = _VERDICTS.get(event.verdict, event.verdict)
         tool = str(getattr(event, "tool", ""))
         name = f"execute_tool {tool}" if is_end else f"{status} {tool}"
         error = event.code if isinstance(event, e.ToolFailed) else status if status in ("unknown", "failed") else ""
-        return self._span(name, span, attempt, event, _tool(event, status), start=began, error=error, is_end=is_end)
+        start = self._begun("intent").at if is_end else 0
+        return self._span(name, span, attempt, _tool(event, status), start=start, error=error, is_end=is_end)
 
     def _compensation(self, event: e.EffectUndone) -> Span:
         undone = span_id(event.of_run or self.run, event.of_slot, event.of_attempt, "call")
         told = _tool(event, "compensated") | {"durableagents.compensates": undone}
-        parent = self._row(event, "call")
-        return self._span(f"compensate {event.tool}", self._row(event, "compensated"), parent, event, told)
+        return self._span(f"compensate {event.tool}", self._row("compensated"), self._row("call"), told)
 
     # --- model requests ---
 
-    def _model(self, event: e.ModelRequested | e.ModelResponded | e.ModelFailed) -> Span | None:
-        span = span_id(self.run, event.slot, event.attempt, "model", event.conversation, event.turn, self.epoch)
-        if isinstance(event, e.ModelRequested):
-            self.starts.note(span, self.at, event.model)
-            return None
-        began, model = self.starts.take(span, self.at)
+    def _model(self, event: e.ModelResponded | e.ModelFailed) -> Span:
+        start, request = self._begun("intent")
         told: Attributes = {"gen_ai.operation.name": "chat"}
-        if model:
-            provider, _, name = model.rpartition(":")
-            told |= {"gen_ai.request.model": name} | ({"gen_ai.provider.name": provider} if provider else {})
+        if isinstance(request, e.ModelRequested):
+            provider, _, model = request.model.rpartition(":")
+            told |= {"gen_ai.request.model": model} | ({"gen_ai.provider.name": provider} if provider else {})
         if isinstance(event, e.ModelResponded):
             told |= {"gen_ai.usage.input_tokens": event.tokens_in, "gen_ai.usage.output_tokens": event.tokens_out}
         error = event.code if isinstance(event, e.ModelFailed) else ""
-        return self._span(
-            f"chat {told.get('gen_ai.request.model', '')}".strip(),
-            span,
-            self.visit,
-            event,
-            told,
-            start=began,
-            kind="client",
-            error=error,
-        )
+        name = f"chat {told.get('gen_ai.request.model', '')}".strip()
+        return self._span(name, self._row("model"), self.claim, told, start=start, kind="client", error=error)
 
     # --- waits and approvals ---
 
     def _opened(self, event: e.WaitOpened | e.ApprovalRequested) -> Span:
         kind = event.wait if isinstance(event, e.WaitOpened) else "approval"
-        opened = self._wait(event, kind, event.n)
-        self.starts.note(opened, self.at)
         told: Attributes = {"durableagents.wait.kind": kind}
         if isinstance(event, e.ApprovalRequested):
             told |= {"durableagents.queue": event.queue, "gen_ai.tool.name": event.tool}
-        return self._span(f"{_name_of(kind)} opened", opened, self.visit, event, told)
+        return self._span(f"{_name_of(kind)} opened", self._row("wait", kind, event.n), self.claim, told)
 
-    def _resolved(self, event: e.Event) -> list[Span]:
-        """Return the span of a wait that the event ends, if this process knows when it was opened."""
-        if isinstance(event, e.WaitResolved):
-            kind, resolution = event.wait, event.resolution
-        else:
-            kind, resolution = WAITS[type(event)], str(getattr(event, "verdict", ""))
-        n = 0 if isinstance(event, e.SignalTaken) else getattr(event, "n", 0)
-        opened = self._wait(event, kind, n)
-        began, _ = self.starts.take(opened, 0)
-        if not began:
+    def _resolved(self) -> list[Span]:
+        """Return the span of the wait that the event ends, if there was one."""
+        event, fact = self.event, _opening(self.event)
+        start, opening = self._begun(fact)
+        if opening is self.event:
             return []
+        kind = "approval" if fact.startswith("gate") else fact.split(".")[1]
+        resolution = event.resolution if isinstance(event, e.WaitResolved) else str(getattr(event, "verdict", ""))
+        opened = self._row("wait", kind, int(fact.rpartition(".")[2]))
         told: Attributes = {"durableagents.wait.kind": kind}
         told |= {"durableagents.wait.resolution": resolution} if resolution else {}
         if isinstance(event, (e.ApprovalDecided, e.InputAnswered)):
             told["durableagents.role"] = event.role
-        return [self._span(_name_of(kind), _end_of(opened), opened, event, told, start=began, is_end=True)]
+        return [self._span(_name_of(kind), _end_of(opened), opened, told, start=start, is_end=True)]
 
-    def _wait(self, event: e.Event, kind: str, n: int) -> str:
-        return wait_id(self.run, event.slot, event.attempt, kind, n)
+    # --- all of them ---
 
-    # --- runs ---
+    def _begun(self, fact: str) -> Begun:
+        """Return the event with this fact about the same call; this event itself without one."""
+        place = (self.recorded.run_id, self.event.slot, self.event.attempt, fact)
+        return self.begun.get(place) or Begun(self.at, self.event)
 
-    def _begin(self, run: str, agent: str, parent: str) -> Span:
-        """Return the root span of a run. It has no length, so that it can be exported before all others."""
-        told: Attributes = {"durableagents.run_id": run, "gen_ai.agent.name": agent}
-        return Span(f"start {agent}", self.trace_id, span_id(run), parent, self.at, self.at, told)
-
-    def _end(self, event: e.RunCompleted | e.RunFailed | e.RunCancelled) -> Span:
-        state = _ENDS[type(event)]
-        told: Attributes = {
-            "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.agent.name": self.agent,
-            "durableagents.run.state": state,
-        }
-        error = event.code if isinstance(event, e.RunFailed) else ""
-        end = span_id(self.run, "end", self.at)  # a retried run ends again
-        began = created_at(self.run) or self.at
-        return self._span(f"invoke_agent {self.agent}", end, self.root, event, told, start=began, error=error)
-
-    def _row(self, event: e.Event, *fact: object) -> str:
-        return span_id(self.run, event.slot, event.attempt, *fact)
+    def _row(self, *fact: object) -> str:
+        return span_id(self.run, self.event.slot, self.event.attempt, *fact)
 
     def _span(
         self,
         name: str,
         id: str,
         parent: str,
-        event: e.Event,
         told: Attributes,
         *,
         start: int = 0,
@@ -260,11 +271,18 @@ class Writing:
         is_end: bool = False,
     ) -> Span:
         attributes: Attributes = {"durableagents.run_id": self.run, **told}
-        if event.slot is not None:
-            attributes |= {"durableagents.slot": event.slot, "durableagents.attempt": event.attempt}
+        if self.event.slot is not None:
+            attributes |= {"durableagents.slot": self.event.slot, "durableagents.attempt": self.event.attempt}
         if self.epoch:
             attributes["durableagents.epoch"] = self.epoch
         return Span(name, self.trace_id, id, parent, start or self.at, self.at, attributes, kind, error, is_end)
+
+
+def _opening(event: e.Event) -> str:
+    """Return the fact of the event that opened the wait which this one ends."""
+    n = 0 if isinstance(event, e.SignalTaken) else getattr(event, "n", 0)
+    kind = event.wait if isinstance(event, e.WaitResolved) else WAITS[type(event)]
+    return f"gate.{n}" if kind == "approval" else f"wait_opened.{kind}.{n}"
 
 
 def _tool(event: e.Event, status: str) -> Attributes:
@@ -282,34 +300,6 @@ def _end_of(begin: str, n: int = 0) -> str:
 
 def _name_of(kind: str) -> str:
     return kind if kind == "approval" else f"wait {kind}"
-
-
-def wait_id(run: str, slot: str | None, attempt: int | None, kind: str, n: int) -> str:
-    """Return the id of the span of a wait's opening."""
-    return span_id(run, slot, attempt, "wait", kind, n)
-
-
-def created_at(run: str) -> int:
-    """Return when a run was accepted, by its id of version 7; 0 for a child's or a continuation's."""
-    number = UUID(run)
-    return (number.int >> 80) * 1_000_000 if number.version == 7 else 0
-
-
-def of_drive(driven: Driven, at: int, starts: Starts) -> Span:
-    """Return the span of a claim as it begins, the parent of what the worker does; as it ends, that of the visit."""
-    claim = span_id(driven.run_id, "visit", driven.epoch)
-    told: Attributes = {
-        "durableagents.run_id": driven.run_id,
-        "durableagents.epoch": driven.epoch,
-        "durableagents.worker": driven.worker,
-    }
-    if not driven.outcome:
-        starts.note(claim, at)
-        return Span(f"claim {driven.agent}", driven.trace_id, claim, span_id(driven.run_id), at, at, told)
-    began, _ = starts.take(claim, at)
-    end = _end_of(claim)
-    told["durableagents.visit.outcome"] = driven.outcome
-    return Span(f"visit {driven.agent}", driven.trace_id, end, claim, began, at, told, is_end=True)
 
 
 def of_request(answered: Answered) -> Span:

@@ -185,7 +185,7 @@ def test_the_search_reads_few_pages_of_a_long_journal(new_run: NewRun, transacti
             "SELECT gen_random_uuid(), 1, 0, now() - interval '1 day' + n * interval '1 second', 'x', 0, "
             "decode(repeat('00', 200), 'hex'), sha256(''), sha256('') FROM generate_series(1, 60000) n"
         )
-        cursor.execute("RESET session_replication_role; SELECT brin_summarize_new_values('seals_event_by_time')")
+        cursor.execute("RESET session_replication_role; SELECT brin_summarize_new_values('ledger_event_by_time')")
         cursor.execute("SELECT relpages FROM pg_class WHERE relname = 'ledger_event'")
         seal()
         go_on(run_id)
@@ -391,5 +391,5 @@ def test_appending_does_no_more_than_without_this_app(db: None) -> None:
         "AND t.tgrelid IN ('ledger_event'::regclass, 'ledger_head'::regclass) AND t.tgname LIKE '%%seal%%'"
     )
     assert fired == []
-    (method,) = run_sql("SELECT indexdef FROM pg_indexes WHERE indexname = 'seals_event_by_time'")[0]
+    (method,) = run_sql("SELECT indexdef FROM pg_indexes WHERE indexname = 'ledger_event_by_time'")[0]
     assert "USING brin (at)" in method

@@ -1,4 +1,4 @@
-"""A collector on this host, and a tracer of this process that sends to it."""
+"""A collector on this host, and an exporter that sends to it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import psycopg
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from durableagents.contrib.tracing.export import Exporter
-from durableagents.contrib.tracing.observer import Tracer
-from ledger import observers
+from durableagents.contrib.tracing.export import OTLPSender, Outcome
+from durableagents.contrib.tracing.exporter import Exporter
+from ledger.clock import database_now
+from runs.connections import dsn
 from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, outside, stage, tools
 
 __all__ = ["_agents_of_this_test", "_django_db_marker", "outside", "stage", "tools"]
 
 
 class Collector:
-    """Takes spans by OTLP over HTTP; while `answers` is clear, it takes requests and answers none."""
+    """Takes spans by OTLP over HTTP with `status`; while `answers` is clear, it takes requests and answers none."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
+        self.status = 200
         self.answers = threading.Event()
         self.answers.set()
         collector = self
@@ -32,8 +35,9 @@ class Collector:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 collector.answers.wait(30)
-                collector.bodies.append(body)
-                self.send_response(200)
+                if collector.status == 200:
+                    collector.bodies.append(body)
+                self.send_response(collector.status)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
@@ -61,14 +65,8 @@ class Collector:
                 found.append({"name": span.name, "error": span.status.message, **ids, **times, **told})
         return found
 
-    def waits_for(self, name: str, seconds: float = 10.0) -> dict[str, Any]:
-        """Return the first span of this name, once it has come."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            if found := [span for span in self.spans() if span["name"] == name]:
-                return found[0]
-            time.sleep(0.01)
-        raise AssertionError(f"no {name}: {[span['name'] for span in self.spans()]}")
+    def names(self) -> list[str]:
+        return [span["name"] for span in self.spans()]
 
 
 @pytest.fixture
@@ -78,9 +76,39 @@ def collector() -> Iterator[Collector]:
     made.close()
 
 
+class Exporters:
+    """Exporters of this test, each with a connection of its own."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self.links: list[psycopg.Connection[Any]] = []
+
+    def new(self) -> Exporter:
+        """Return an exporter that goes on where the last one saved that it was."""
+        self.links.append(psycopg.connect(dsn(), autocommit=True))
+        return Exporter(self.links[-1], OTLPSender(self._address).send)
+
+
 @pytest.fixture
-def exporter(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> Exporter:
-    """Trace what this process does."""
-    made = Exporter(collector.address)
-    monkeypatch.setattr(observers, "installed", {k: (hear,) for k, hear in Tracer(made.put).observers().items()})
-    return made
+def exporters(collector: Collector) -> Iterator[Exporters]:
+    made = Exporters(collector.address)
+    yield made
+    for link in made.links:
+        link.close()
+
+
+@pytest.fixture
+def exporter(exporters: Exporters) -> Exporter:
+    """Export what is written from here on."""
+    return exporters.new()
+
+
+def export_all(exporter: Exporter, seconds: float = 10.0) -> None:
+    """Export what was committed before."""
+    now = database_now()
+    until = time.monotonic() + seconds
+    while exporter.position <= now:
+        assert time.monotonic() < until, exporter.position
+        outcome, is_all = exporter.export()
+        assert outcome is not Outcome.AWAY
+        time.sleep(0.02 if is_all else 0)

@@ -7,16 +7,19 @@ import asyncio
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import uvloop
 
 from tests.system.bench.figures import Figure, table
-from tests.system.bench.place import place
+from tests.system.bench.place import CHECKOUT, place
 
 PARTS = (
     "W1",
@@ -112,6 +115,26 @@ class Bench:
             self.told(fairness.fairness(self.folder, ears, self.size(10_000, 20), self.size(20, 2)))
 
 
+@contextmanager
+def observing(is_on: bool) -> Iterator[None]:
+    """Run the processes of apps, such as the export of traces if a collector is named, as `manage.py worker` does."""
+    from ledger import observers
+    from runs import features
+
+    if not is_on:
+        observers.installed.clear()
+    commands = list(features.parts_of_all(lambda each: each.helpers)) if is_on else []
+    found = [subprocess.Popen([sys.executable, "manage.py", command], cwd=CHECKOUT) for command in commands]
+    try:
+        yield
+    finally:
+        for process in found:
+            used = psutil.Process(process.pid).cpu_times()
+            print(f"{process.args[-1]}: {used.user + used.system:.1f} s of CPU", file=sys.stderr)  # type: ignore[index]
+            process.terminate()
+            process.wait()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", metavar="FILE", help="also write the rows as JSON")
@@ -123,11 +146,7 @@ def main() -> None:
     if unknown := wanted - set(PARTS):
         parser.error(f"--only: no such part: {', '.join(sorted(unknown))}")
     began, load = time.monotonic(), os.getloadavg()[0]
-    with place() as folder:
-        if given.unobserved:
-            from ledger import observers
-
-            observers.installed.clear()
+    with place() as folder, observing(not given.unobserved):
         bench = Bench(folder, given.scale, wanted)
         bench.run()
     rows = [figure.as_json() for figure in bench.rows]

@@ -1,11 +1,6 @@
-"""Seals, what they cover, keys, witnesses and deliveries, and an index by which new events are found."""
+"""Seals, what they cover, keys, witnesses and deliveries."""
 
 from django.db import migrations, models
-
-
-# A BRIN index holds the first and last time of each megabyte of events: a few pages for gigabytes. An append only looks at
-# the summary of its own range, which exists for older ranges alone. Autovacuum summarizes each range once it is full.
-BY_TIME = "CREATE INDEX seals_event_by_time ON ledger_event USING brin (at) WITH (autosummarize = on)"
 
 from ledger.migration_operations import append_only_triggers
 
@@ -84,5 +79,4 @@ class Migration(migrations.Migration):
                 'triggers': append_only_triggers('seals.Delivery'),
             },
         ),
-        migrations.RunSQL(BY_TIME, "DROP INDEX seals_event_by_time"),
     ]

@@ -1,0 +1,273 @@
+"""Exports the events on record, in order of time. One process of an installation does it at a time; others wait for its
+place. Workers have no part in it: spans are made of what they committed, so none is lost when one is killed."""
+
+# An event gets its time before its transaction commits, so events do not become visible in order of time. Each round
+# notes which transactions are open. What is older than the newest note of which all open transactions have ended is
+# complete, and is exported; later events are read in a later round. So each event is read once, in a range of times
+# (the index ledger_event_by_time), and the time up to which events were exported is all that needs to be kept.
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from durableagents.contrib.tracing import spans
+from durableagents.contrib.tracing.export import Outcome
+from durableagents.contrib.tracing.spans import Begun, Place, Recorded, Span, is_sampled
+from ledger import events as e
+from ledger.spans import span_id
+from runs import log_messages
+from runs.backoff import Patience
+from runs.connections import dsn
+
+log = logging.getLogger(__name__)
+
+LOCK = 9_500_095
+POLL_SECONDS = 0.5
+STANDBY_SECONDS = 5.0
+# Events are read and sent in batches of at most so many.
+MAX_EVENTS = 2000
+# After a batch the process rests this many times as long as it took: it shares the machine with the runs. Less while
+# there is more to read, so that it keeps pace.
+REST, SHORT_REST = 9.0, 2.0
+# A transaction that stays open holds spans back, but not longer: what it writes is then left out.
+MAX_WAIT = timedelta(minutes=1)
+# Older events are not exported any more when the collector comes back.
+MAX_BEHIND = timedelta(hours=24)
+# Events are searched in ranges of time that begin with this length, and grow while they have few events.
+FIRST_RANGE, MAX_RANGE = timedelta(seconds=2), timedelta(minutes=5)
+SAVE_SECONDS, TIDY_SECONDS = 1.0, 60.0
+KEPT_ORIGINS = timedelta(minutes=10)
+_MARGIN = timedelta(milliseconds=50)
+_LOWEST = UUID(int=0)
+_SAVE = "INSERT INTO tracing_position (id, at) VALUES (1, %s) ON CONFLICT (id) DO UPDATE SET at = excluded.at"
+
+_NOTE = """
+    SELECT statement_timestamp(), pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint
+    FROM pg_current_snapshot() AS s"""
+# MATERIALIZED: the events are read first, by their index, and then the run of each.
+_READ = """
+    WITH recent AS MATERIALIZED (
+        SELECT run_id, seq, epoch, at, kind, slot, attempt, clear FROM ledger_event
+        WHERE at >= %(at)s AND at < %(until)s AND (at, run_id, seq) > (%(at)s, %(run)s, %(seq)s)
+          AND kind = ANY(%(kinds)s)
+        ORDER BY at, run_id, seq LIMIT %(limit)s)
+    SELECT v.at, v.run_id, v.seq, v.epoch, v.slot, v.attempt, v.clear, r.trace_id, r.graph_id, r.created_at,
+           coalesce(r.came_from, r.parent), o.span_id
+    FROM recent v LEFT JOIN runs_run r ON r.id = v.run_id
+    LEFT JOIN tracing_origin o ON v.kind = 'RunCreated' AND o.run_id = v.run_id
+    ORDER BY v.at, v.run_id, v.seq"""
+_BEGINNINGS = """
+    SELECT v.run_id, v.slot, v.attempt, v.fact, v.at, v.clear
+    FROM unnest(%s::uuid[], %s::text[], %s::int[], %s::text[]) AS k (run_id, slot, attempt, fact)
+    JOIN ledger_event v USING (run_id, slot, attempt, fact)"""
+# What began or ended a worker's claim last, before an event that may end it.
+_CLAIMS = """
+    SELECT k.run_id, k.seq, c.at FROM unnest(%s::uuid[], %s::bigint[]) AS k (run_id, seq)
+    CROSS JOIN LATERAL (
+        SELECT v.kind, v.at FROM ledger_event v WHERE v.run_id = k.run_id AND v.seq < k.seq AND v.kind = ANY(%s)
+        ORDER BY v.seq DESC LIMIT 1) c
+    WHERE c.kind = 'RunClaimed'"""
+_KINDS = [kind.__name__ for kind in spans.EXPORTED]
+_TURNS = [kind.__name__ for kind in (e.RunClaimed, *spans.LEAVING)]
+
+Send = Callable[[Sequence[Span]], Outcome]
+
+
+def keep_exporting(sender: Any, ratio: float, stop: threading.Event) -> None:
+    """Export until stopped, whenever no other process does. An outage of the database is waited out."""
+    outage, patience = log_messages.Outage(log, "tracing"), Patience()
+    while not stop.is_set():
+        try:
+            with psycopg.connect(dsn(name="durableagents traces"), autocommit=True) as link:
+                outage.over()
+                patience.reset()
+                while not (is_ours := _is_locked(link)) and not stop.wait(STANDBY_SECONDS):
+                    pass
+                if is_ours:
+                    Exporter(link, sender.send, ratio).run(stop)
+        except (psycopg.Error, OSError) as error:
+            outage.began(error)
+            stop.wait(patience.seconds())
+
+
+def _is_locked(link: psycopg.Connection[Any]) -> bool:
+    return link.execute("SELECT pg_try_advisory_lock(%s)", [LOCK]).fetchone() == (True,)
+
+
+class Exporter:
+    """Exports from where the last one stopped; at first, from now on."""
+
+    def __init__(self, link: psycopg.Connection[Any], send: Send, ratio: float = 1.0) -> None:
+        self.link, self._send, self._ratio = link, send, ratio
+        # The planner's statistics lag behind the newest events, which are the ones asked for. A position that is lost
+        # costs some spans sent twice.
+        link.execute("SET enable_seqscan = off; SET synchronous_commit = off")
+        self._notes: deque[tuple[datetime, int]] = deque()  # times, and the first transaction that began later
+        self._range = FIRST_RANGE
+        self._save_at = self._tidy_at = 0.0
+        # The last event that was exported, or the end of a range that was.
+        self._position: tuple[datetime, UUID, int]
+        if row := link.execute("SELECT at FROM tracing_position").fetchone():
+            self._go_to(row[0])
+        else:
+            self._go_to(self._note()[0])
+            self._save()
+
+    @property
+    def position(self) -> datetime:
+        """All events before this time were exported."""
+        return self._position[0]
+
+    def run(self, stop: threading.Event) -> None:
+        """Export until stopped, and then once more. Raises psycopg.Error."""
+        is_last, patience = False, Patience(first_seconds=1.0, last_seconds=30.0)
+        while not is_last:
+            is_last, began = stop.is_set(), time.monotonic()
+            outcome, is_all = self.export()
+            spent = time.monotonic() - began
+            if outcome is Outcome.AWAY:
+                stop.wait(patience.seconds())
+                continue
+            patience.reset()
+            if not is_last:
+                stop.wait(max(POLL_SECONDS, spent * REST) if is_all else spent * SHORT_REST)
+        self._save()
+
+    def export(self) -> tuple[Outcome, bool]:
+        """Export the next batch that is complete. Return whether the collector took it, and whether it was all.
+        Raises psycopg.Error."""
+        until = self._complete()
+        at, run, seq = self._position
+        end = min(until, at + self._range)
+        if end <= at:
+            return Outcome.TAKEN, True
+        told = {"at": at, "run": run, "seq": seq, "until": end, "kinds": _KINDS, "limit": MAX_EVENTS}
+        rows = self.link.execute(_READ, told, binary=True).fetchall()
+        if (made := self._spans(rows)) and (outcome := self._send(made)) is Outcome.AWAY:
+            return outcome, False
+        if is_full := len(rows) == MAX_EVENTS:
+            self._position, self._range = rows[-1][:3], max((rows[-1][0] - at) * 2, FIRST_RANGE)
+        else:
+            self._go_to(end)
+            self._range = min(self._range * 2, MAX_RANGE)
+        if time.monotonic() >= (self._save_at if rows else self._tidy_at):
+            self._save()
+        return Outcome.TAKEN, not is_full and end == until
+
+    # --- which events are complete ---
+
+    def _note(self) -> tuple[datetime, int]:
+        """Note the time and the open transactions. Return the time, and the oldest open transaction."""
+        row = self.link.execute(_NOTE).fetchone()
+        assert row is not None
+        now, oldest, following = row
+        self._notes.append((now - _MARGIN, following))
+        return now, oldest
+
+    def _complete(self) -> datetime:
+        """Return a time before which no event appears any more."""
+        now, oldest = self._note()
+        while len(self._notes) > 1 and (self._notes[1][1] <= oldest or self._notes[0][0] < now - MAX_WAIT):
+            self._notes.popleft()
+        if now < self.position:
+            log.warning("tracing: the clock was set back by %s; some spans are sent twice", self.position - now)
+            self._go_to(now - FIRST_RANGE)
+        if self.position < now - MAX_BEHIND:
+            log.warning("tracing: spans from %s to %s are not sent: too late", self.position, now - MAX_BEHIND)
+            self._go_to(now - MAX_BEHIND)
+        at, following = self._notes[0]
+        return at if following <= oldest else now - MAX_WAIT
+
+    def _go_to(self, at: datetime) -> None:
+        self._position = (at, _LOWEST, 0)
+
+    def _save(self) -> None:
+        """Keep the position for the next process, and forget origins that were exported."""
+        at, now = self.position, time.monotonic()
+        self.link.execute(_SAVE, [at])
+        self._save_at = now + SAVE_SECONDS
+        if now >= self._tidy_at:
+            self._tidy_at = now + TIDY_SECONDS
+            # Ids of runs that requests start begin with the time in milliseconds (version 7).
+            milliseconds = round((at - KEPT_ORIGINS).timestamp() * 1000)
+            self.link.execute("DELETE FROM tracing_origin WHERE run_id < %s", [UUID(int=milliseconds << 80)])
+
+    # --- their spans ---
+
+    def _spans(self, rows: Sequence[Any]) -> list[Span]:
+        """Return the spans of events. A damaged event has none, and is logged."""
+        recorded, places, ends = [], {}, []
+        for row in rows:
+            if (one := self._recorded(*row)) is None:
+                continue
+            recorded.append(one)
+            if type(one.event) in spans.BEGINNINGS:
+                places[one.place] = Begun(one.at, one.event)
+            elif type(one.event) in spans.LEAVING:
+                ends.append(one)
+        wanted = [place for one in recorded for place in spans.beginnings_of(one) if place not in places]
+        if wanted:
+            columns = [list(column) for column in zip(*wanted, strict=True)]
+            for run_id, slot, attempt, fact, at, clear in self.link.execute(_BEGINNINGS, columns, binary=True):
+                if (event := _decoded(run_id, slot, attempt, clear)) is not None:
+                    places[(run_id, slot, attempt, fact)] = Begun(_nanoseconds(at), event)
+        claims = {}
+        if ends:
+            of = [[one.run_id for one in ends], [one.seq for one in ends], _TURNS]
+            claims = {(run, seq): _nanoseconds(at) for run, seq, at in self.link.execute(_CLAIMS, of, binary=True)}
+        return [span for one in recorded for span in _made(one, places, claims.get((one.run_id, one.seq)))]
+
+    def _recorded(
+        self,
+        at: datetime,
+        run_id: UUID,
+        seq: int,
+        epoch: int,
+        slot: str | None,
+        attempt: int,
+        clear: bytes,
+        trace_id: str | None,
+        agent: str,
+        created_at: datetime,
+        above: UUID | None,
+        origin: str | None,
+    ) -> Recorded | None:
+        """Return an event of a run that is exported. None also if the run's row has gone."""
+        if not (trace_id and is_sampled(trace_id, self._ratio) and (event := _decoded(run_id, slot, attempt, clear))):
+            return None
+        parent = span_id(str(above)) if above else origin or ""
+        times = _nanoseconds(at), _nanoseconds(created_at)
+        return Recorded(run_id, seq, epoch, *times, event, trace_id, agent, parent)
+
+
+def _decoded(run_id: UUID, slot: str | None, attempt: int, clear: bytes) -> e.Event | None:
+    """Return the event; None, logged, if it is damaged."""
+    try:
+        event = e.decode(clear)
+        if (event.slot, event.attempt) != (slot, attempt):
+            raise ValueError("it is not of its row")
+    except (KeyError, TypeError, ValueError) as error:
+        log.warning("tracing: an event of run %s can't be read (%r) and has no span", run_id, error)
+        return None
+    return event
+
+
+def _made(one: Recorded, places: Mapping[Place, Begun], claimed_at: int | None) -> list[Span]:
+    try:
+        return spans.of(one, places, claimed_at)
+    except (AttributeError, TypeError, ValueError) as error:
+        log.warning("tracing: event %s of run %s is damaged (%r) and has no span", one.seq, one.run_id, error)
+        return []
+
+
+def _nanoseconds(at: datetime) -> int:
+    return round(at.timestamp() * 1e6) * 1000
