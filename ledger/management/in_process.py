@@ -23,7 +23,7 @@ from ledger.web import problems
 from ledger.web.roles import STRENGTH
 from ledger.web.seeing.viewers import asking
 
-# Exit codes of the commands that use this (docs/operations.md, Without a browser).
+# Exit codes of the commands that use this (docs/reference/cli.md).
 INVALID, NOT_ALLOWED, NOT_FOUND, CONFLICT, UNAVAILABLE = 2, 3, 4, 5, 6
 _CODES = {401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND, 409: CONFLICT, 410: CONFLICT, 412: CONFLICT}
 _TOO_MANY = 429

@@ -15,7 +15,7 @@ _FIELDS = (*_COLUMNS, "tool", "plan", "plan_hash")
 
 
 class Command(ApiCommand):
-    help = "List, show and decide approvals as an account (--as). Exit codes: docs/operations.md, Without a browser."
+    help = "List, show and decide approvals as an account (--as). Exit codes: docs/reference/cli.md."
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
