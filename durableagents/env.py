@@ -83,7 +83,7 @@ def _providers(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError:
-        raise ValueError("not JSON: a list of providers (docs/operations.md, Signing in)") from None
+        raise ValueError("not JSON: a list of providers (docs/how-to/single-sign-on-and-accounts.md)") from None
 
 
 def _each_once(value: list[OidcProvider]) -> list[OidcProvider]:

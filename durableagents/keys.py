@@ -54,7 +54,7 @@ def refusal() -> str | None:
 def _refused(path: Path) -> str:
     return (
         f"the master key in {path} is not the one that this database was used with: restore the file from your backup,"
-        " or copy it from the host that has it (docs/operations.md, Backups)"
+        " or copy it from the host that has it (docs/how-to/back-up-and-restore.md)"
     )
 
 

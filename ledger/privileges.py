@@ -26,7 +26,10 @@ _RECORD = [
     "ledger_accountrecord",
     "ledger_register",
 ]
-_FIX = "give DATABASE_URL a role that owns nothing and keep the owner for migrate (docs/operations.md, The database)"
+_FIX = (
+    "give DATABASE_URL a role that owns nothing and keep the owner for migrate "
+    "(docs/how-to/postgresql-and-pgbouncer.md)"
+)
 
 
 def problem_of(ask: Callable[[str, Sequence[Any]], tuple[str, bool, str]]) -> str | None:

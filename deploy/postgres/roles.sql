@@ -1,4 +1,4 @@
--- The two roles and the database: see "The database" in docs/operations.md. Run once by a superuser with psql, which reads
+-- The two roles and the database: see docs/how-to/postgresql-and-pgbouncer.md. Run once by a superuser with psql, which reads
 -- the passwords from files; in compose.yaml the image of PostgreSQL does it at its first start.
 \set ON_ERROR_STOP on
 \set owner_password `cat "${SECRETS:-/run/secrets}/owner_password"`

@@ -15,7 +15,7 @@ from runs.connections import dsn
 _NOT_FOR_POOLERS = "unsupported startup parameter"
 _WHERE = "SELECT pg_backend_pid(), current_database(), pg_postmaster_start_time()"
 _LIMITS = ("lock_timeout", "idle_in_transaction_session_timeout")
-_SEE = "(docs/operations.md, Behind a pooler)"
+_SEE = "(docs/how-to/postgresql-and-pgbouncer.md)"
 _DIRECT = f"DATABASE_DIRECT_URL points to a pooler: it must name the server itself {_SEE}"
 
 

@@ -74,7 +74,7 @@ def site() -> Site:
         if environment.is_production:
             raise PasskeysUnavailable(
                 "Passkeys are bound to the address of this installation, and it was told none: set "
-                "DURABLEAGENTS_BASE_URL to its https address (docs/operations.md, Passkeys)."
+                "DURABLEAGENTS_BASE_URL to its https address (docs/how-to/single-sign-on-and-accounts.md)."
             )
         return Site("localhost", f"http://localhost:{environment.port}")
     url = urlsplit(environment.public_url)

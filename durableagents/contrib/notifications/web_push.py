@@ -92,7 +92,7 @@ def read_key() -> VapidKey:
     except FileNotFoundError:
         raise PushUnavailable(
             "This installation has no key for push services. Create one with `manage.py push_key` "
-            "(docs/notifications.md, Phones)."
+            "(docs/how-to/notifications.md)."
         ) from None
     except (OSError, ValueError, TypeError):
         raise PushUnavailable(

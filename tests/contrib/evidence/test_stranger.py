@@ -1,4 +1,4 @@
-"""A stranger with the page docs/evidence.md, Python, and the bundle of a refund of the demo."""
+"""A stranger with the page docs/how-to/evidence-and-audit.md, Python, and the bundle of a refund of the demo."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from tests.system.sandbox.harness import Sandbox
 
 __all__ = ["_process", "sandbox"]
 pytestmark = pytest.mark.django_db
-PAGE = Path(__file__).parents[3] / "docs" / "evidence.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "evidence-and-audit.md"
+# The receiver's part of the page.
+SECTION = PAGE.read_text().partition("## Check an evidence bundle\n")[2].partition("\n## ")[0]
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def test_the_page_leads_a_stranger_to_who_approved_and_what_was_sent(refunded: R
     python = shutil.which("python3")
     assert python is not None
     said = ""
-    for command in re.findall(r"^\$ (.*)$", PAGE.read_text(), re.MULTILINE):
+    for command in re.findall(r"^\$ (.*)$", SECTION, re.MULTILINE):
         done = subprocess.run(
             ["/bin/sh", "-c", command],
             cwd=tmp_path,
@@ -60,7 +62,7 @@ def test_the_page_leads_a_stranger_to_who_approved_and_what_was_sent(refunded: R
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         said += done.stdout
     assert "approved by user:finance as approver_finance" in said
-    (sample,) = re.findall(r"```text\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (sample,) = re.findall(r"```text\n(.*?)```", SECTION, re.DOTALL)
     printed = {_shape(line) for line in said.splitlines()}
     assert [line for line in sample.splitlines() if _shape(line) not in printed] == [], said
 

@@ -79,13 +79,13 @@ def _expressions(dashboard: dict[str, Any]) -> list[str]:
 
 def test_each_alert_names_a_section_of_the_runbook() -> None:
     rules = yaml.safe_load((PROMETHEUS / "alerts.yml").read_text())
-    headings = re.findall(r"^## (.+)$", (ROOT / "docs/runbook.md").read_text(), re.M)
+    headings = re.findall(r"^## (.+)$", (ROOT / "docs/how-to/runbook.md").read_text(), re.M)
     anchors = {re.sub(r"[^a-z0-9 -]", "", each.lower()).replace(" ", "-") for each in headings}
     alerts = [rule for group in rules["groups"] for rule in group["rules"] if "alert" in rule]
     wrong = [
         alert["alert"]
         for alert in alerts
-        if alert["annotations"]["runbook_url"].removeprefix("docs/runbook.md#") not in anchors
+        if alert["annotations"]["runbook_url"].removeprefix("docs/how-to/runbook.md#") not in anchors
         or alert["labels"]["severity"] not in ("P1", "P2", "P3")
     ]
     assert len(alerts) > 15 and not wrong

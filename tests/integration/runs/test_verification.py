@@ -49,7 +49,7 @@ DROPS = """
     WHERE i.indrelid = %s::regclass AND i.indisunique"""
 # A thousand under `pytest --long`, in parts that fit a busy machine.
 SEEDS, MUTATIONS = range(many(20, 1)), 50
-# No other row depends on these, so their changes can't be found: docs/operations.md, *Verifying the record*, names
+# No other row depends on these, so their changes can't be found: docs/explanation/record-and-verification.md names
 # them.
 UNTOLD = {
     "ledger_head": {"lease", "is_on_hold"},

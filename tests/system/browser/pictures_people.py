@@ -45,7 +45,7 @@ def take_approvers(site: Site, browser: Browser, cases: list[str]) -> None:
     finance.fill("#justification", "The machine is worth that much less.")
     picture(finance, "approver-changes", is_live=False)
 
-    phone = signed_in(site, browser, "approver_finance", PHONE, color_scheme="dark")
+    phone = signed_in(site, browser, "approver_finance", PHONE)
     phone.goto(f"/inbox/{bistro}")
     read_all(phone)
     phone.evaluate("scrollTo(0, 0)")
@@ -56,8 +56,6 @@ def take_operators(site: Site, browser: Browser) -> None:
     operator = signed_in(site, browser, "operator")
     operator.goto("/")
     picture(operator, "operator-overview")
-    operator.goto("/fleet")
-    picture(operator, "operator-fleet", is_live=False)
     operator.goto(f"/runs?state=waiting_human&agent={agent.name}")
     operator.locator("#to-new_batch").click()
     operator.locator("#b-pause").check()

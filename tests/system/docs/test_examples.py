@@ -23,6 +23,9 @@ PASTED = {
     ROOT / "docs" / "releases.md": 3,
     ROOT / "docs" / "screening.md": 1,
     ROOT / "docs" / "undo.md": 2,
+    ROOT / "docs" / "how-to" / "evidence-and-audit.md": 2,
+    ROOT / "docs" / "how-to" / "policies-and-standing-approvals.md": 1,
+    ROOT / "docs" / "how-to" / "stop-everything.md": 5,
 }  # the minimum number of blocks
 ANSWERS = ("json", "text")
 _END = "\x1e"

@@ -43,7 +43,7 @@ def test_whoever_may_become_the_owner_of_the_journal_may_not(admin: psycopg.Conn
     admin.execute("ALTER TABLE ledger_event OWNER TO landlord")
     admin.execute("SET LOCAL ROLE landlord" if how == "as the owner" else "SET LOCAL ROLE lodger")
     told = str(asked(admin))
-    assert "owns ledger_event" in told and "docs/operations.md" in told and "\n" not in told
+    assert "owns ledger_event" in told and "docs/how-to/postgresql-and-pgbouncer.md" in told and "\n" not in told
 
 
 def production(env: Mapping[str, str], url: str) -> dict[str, str]:
