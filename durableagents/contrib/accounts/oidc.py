@@ -11,7 +11,6 @@ import hmac
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -38,8 +37,6 @@ LEEWAY_SECONDS = 60
 MAX_SUBJECT_LENGTH = 191
 _MAX_BYTES = 512 * 1024
 _CONNECT_SECONDS, _READ_SECONDS = 3.0, 7.0
-_KNOWN_SECONDS = 300.0
-_known: dict[str, tuple[float, dict[str, Any]]] = {}
 
 
 class ProviderTrouble(DurableAgentsError):
@@ -168,10 +165,6 @@ class Wire(DefaultSocialAccountAdapter):  # type: ignore[misc]
     def get_requests_session(self) -> requests.Session:
         return _Session()
 
-    def list_apps(self, request: HttpRequest, provider: Any = None, client_id: Any = None) -> list[SocialApp]:
-        """Return no providers from the database."""
-        return []
-
 
 class _Session(requests.Session):
     def request(self, method: Any, url: Any, *args: Any, **given: Any) -> requests.Response:  # type: ignore[override]
@@ -205,7 +198,8 @@ class _Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
     def get_access_token_data(self, request: HttpRequest, app: Any, client: Any, pkce_code_verifier: Any = None) -> Any:
         """Exchange the code and verify the ID token that comes for it. Raises NotBelieved."""
         token = super().get_access_token_data(request, app, client, pkce_code_verifier)
-        keys = _json(self.openid_config["jwks_uri"]) if token.get("id_token") else {}
+        with _Session() as session:
+            keys = session.get(self.openid_config["jwks_uri"]).json()
         self.claims = believed(self._of, token.get("id_token"), keys, _nonce(pkce_code_verifier))
         return token
 
@@ -217,11 +211,14 @@ class _Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
 
     @property
     def openid_config(self) -> dict[str, Any]:
-        at, found = _known.get(self._of.id, (0.0, {}))
-        if not found or found.get("issuer") != self._of.issuer or monotonic() - at > _KNOWN_SECONDS:
-            found = _json(self.get_provider().server_url)
-            _check_discovered(self._of, found)
-            _known[self._of.id] = monotonic(), found
+        """Return the issuer's document. Raises ValueError if it is another's, or has no https for codes and secrets."""
+        found: dict[str, Any] = super().openid_config
+        if found.get("issuer") != self._of.issuer:
+            raise ValueError("it calls itself another issuer")
+        is_plain = urlsplit(self._of.issuer).scheme == "http"
+        for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+            if urlsplit(str(found.get(name, ""))).scheme not in (("http", "https") if is_plain else ("https",)):
+                raise ValueError(f"its {name} is none")
         return found
 
     def get_callback_url(self, request: HttpRequest, app: SocialApp) -> str:
@@ -258,25 +255,3 @@ class _Provider(OpenIDConnectProvider):  # type: ignore[misc]
 
 def _nonce(verifier: str) -> str:
     return hashlib.sha256(f"nonce of {verifier}".encode()).hexdigest()
-
-
-def _json(url: str) -> dict[str, Any]:
-    with _Session() as session:
-        response = session.get(url)
-        response.raise_for_status()
-        if response.status_code != 200:
-            raise ValueError("not an answer")
-        found = response.json()
-    if not isinstance(found, dict):
-        raise ValueError("not an object")
-    return found
-
-
-def _check_discovered(provider: OidcProvider, found: dict[str, Any]) -> None:
-    """Check that the document is this issuer's and uses https for codes and secrets. Raises ValueError."""
-    if found.get("issuer") != provider.issuer:
-        raise ValueError("it calls itself another issuer")
-    is_plain = urlsplit(provider.issuer).scheme == "http"
-    for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
-        if urlsplit(str(found.get(name, ""))).scheme not in (("http", "https") if is_plain else ("https",)):
-            raise ValueError(f"its {name} is none")

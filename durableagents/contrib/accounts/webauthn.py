@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime
 from ipaddress import ip_address
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -27,6 +27,9 @@ from durableagents.contrib.accounts.assertions import (
 from durableagents.identity import throttle
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError
+
+if TYPE_CHECKING:
+    from fido2.webauthn import AuthenticationResponse
 
 NAME = "Durable Agents"
 MAX_TOKEN, MAX_ANSWER = 4096, 32_768  # characters
@@ -153,6 +156,16 @@ def answer_in(text: str) -> dict[str, Any]:
     if not isinstance(found, dict) or not isinstance(found.get("response"), dict):
         raise WrongPasskey("what the browser sent of it can't be read")
     return found
+
+
+def assertion_in(text: str) -> AuthenticationResponse:
+    """Parse a browser's answer to a request to use a passkey. Raises WrongPasskey."""
+    from fido2.webauthn import AuthenticationResponse
+
+    try:
+        return AuthenticationResponse.from_dict(answer_in(text))
+    except UNREADABLE as error:
+        raise WrongPasskey("what the browser sent of it can't be read") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from durableagents.contrib.accounts import factors, oidc
+from durableagents.contrib.accounts import factors
 from durableagents.contrib.accounts.sealing import Adapter, sealed_for
 from durableagents.env import OidcProvider
 from durableagents.identity.sessions import PROVED
@@ -161,6 +161,5 @@ def configure(tmp_path: Path, idp: Idp) -> Iterator[Callable[..., OidcProvider]]
 
 @pytest.fixture
 def idp(_server: Idp) -> Idp:
-    oidc._known.clear()
-    _server.lies, _server.claims, _server.asked = {}, {"sub": "248289761001"}, []
+    _server.lies, _server.claims = {}, {"sub": "248289761001"}
     return _server
