@@ -10,7 +10,6 @@ import hashlib
 import hmac
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -57,15 +56,6 @@ class NotBelieved(DurableAgentsError):
         super().__init__(f"You are not signed in by {provider.name}: {problem}. Begin again on the sign-in page.")
 
 
-@dataclass(frozen=True, slots=True)
-class Came:
-    """A verified sign-in: its `claims`, where to continue (`next`), and the account to link (`linking`), if any."""
-
-    claims: dict[str, Any]
-    next: str
-    linking: int | None
-
-
 def begin(request: HttpRequest, provider: OidcProvider, *, next_: str, linking: int | None = None) -> HttpResponse:
     """Redirect the browser to the provider. Raises ProviderTrouble."""
     with _asking(request, provider):
@@ -74,12 +64,14 @@ def begin(request: HttpRequest, provider: OidcProvider, *, next_: str, linking: 
     return answer
 
 
-def finish(request: HttpRequest, provider: OidcProvider) -> Came:
-    """Verify the browser's answer, once. Raises NotBelieved, ProviderTrouble."""
+def finish(request: HttpRequest, provider: OidcProvider) -> tuple[dict[str, Any], str, int | None]:
+    """Verify the browser's answer, once; return its claims, where to continue, and the account to link, if any. Raises
+    NotBelieved, ProviderTrouble."""
     adapter = _Adapter(request, provider)
     with _asking(request, provider):
         OAuth2CallbackView.adapter_view(adapter)(request)
-    return Came(adapter.claims, **adapter.login.state["data"])
+    ours = adapter.login.state["data"]
+    return adapter.claims, ours["next"], ours["linking"]
 
 
 @contextmanager

@@ -111,18 +111,19 @@ def set_up(user: User, token: str, answer: str, name: str, *, by: Actor) -> list
     PasskeysUnavailable, PasskeyTooLate, WrongPasskey, TooManyPasskeys, InvalidInput."""
     where, name = webauthn.site(), _name(name)
     given = webauthn.answer_in(answer)
-    made = webauthn.verify_registration(given, webauthn.take(token, things(MAKE, user.pk)), where)
+    terms = webauthn.take(token, things(MAKE, user.pk))
+    credential, public_key, counter = webauthn.verify_registration(given, terms, where)
     with acting(by), sealed_for(user):
         User.objects.select_for_update().get(pk=user.pk)
         if Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.WEBAUTHN).count() >= MOST:
             raise TooManyPasskeys
         is_first = not factors.has_factor(user)
-        told = {"id": text_of(made.credential), "key": made.public_key.hex(), "rp_id": where.rp_id}
+        told = {"id": text_of(credential), "key": public_key.hex(), "rp_id": where.rp_id}
         data = {
             "name": name,
             "id": _digest(told["id"]),
-            "key": key_digest(made.public_key),
-            "sign_count": made.counter,
+            "key": key_digest(public_key),
+            "sign_count": counter,
             "sealed": Adapter().encrypt(json.dumps(told)),
         }
         try:

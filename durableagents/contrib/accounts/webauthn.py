@@ -168,17 +168,8 @@ def assertion_in(text: str) -> AuthenticationResponse:
         raise WrongPasskey("what the browser sent of it can't be read") from error
 
 
-@dataclass(frozen=True, slots=True)
-class NewPasskey:
-    """A new passkey."""
-
-    credential: bytes
-    public_key: bytes
-    counter: int
-
-
-def verify_registration(answer: dict[str, Any], terms: dict[str, Any], where: Site) -> NewPasskey:
-    """Verify a registration (§ 7.1). Raises WrongPasskey."""
+def verify_registration(answer: dict[str, Any], terms: dict[str, Any], where: Site) -> tuple[bytes, bytes, int]:
+    """Verify a registration (§ 7.1); return the passkey's id, public key and signature counter. Raises WrongPasskey."""
     from fido2 import cbor
     from fido2.server import Fido2Server
     from fido2.webauthn import PublicKeyCredentialRpEntity, UserVerificationRequirement
@@ -190,6 +181,6 @@ def verify_registration(answer: dict[str, Any], terms: dict[str, Any], where: Si
         found = data.credential_data
         if found is None or found.public_key.get(3) not in ALGORITHMS:
             raise ValueError("its kind of key is not taken")
-        return NewPasskey(bytes(found.credential_id), cbor.encode(dict(found.public_key)), data.counter)
+        return bytes(found.credential_id), cbor.encode(dict(found.public_key)), data.counter
     except UNREADABLE as error:
         raise WrongPasskey(f"{error}"[:200].rstrip(".") or "it can't be read") from None
