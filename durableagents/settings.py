@@ -50,7 +50,7 @@ INSTALLED_APPS = [
     "ledger",
     "runs",
     "approvals",
-    # Of django-allauth only tables and parts; no URLs, pages or middleware.
+    # Of django-allauth tables and parts; no URLs, pages or middleware. See durableagents/contrib/accounts/README.md.
     "durableagents.contrib.accounts.apps.AccountParts",
     "durableagents.contrib.accounts.apps.FactorParts",
     "durableagents.contrib.accounts.apps.ProviderParts",

@@ -1,20 +1,21 @@
 """Second factors: TOTP codes (RFC 6238) and ten one-time recovery codes. Passkeys are in passkeys.py."""
 
-# django-allauth provides arithmetic, table and recovery codes. The last used step is stored with the factor and
-# advanced in one statement: its own cache is per process and may forget a code that is still valid.
+# django-allauth provides the table and the recovery codes, cryptography the arithmetic of TOTP. The last used step is
+# stored with the factor and advanced in one statement: allauth remembers a used code for 30 of the 90 seconds in which
+# it is valid.
 
 from __future__ import annotations
 
 import base64
 import hmac
+import secrets
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from allauth.mfa.models import Authenticator
-from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
-from allauth.mfa.totp.internal.auth import format_hotp_value, generate_totp_secret, hotp_value
 from django.contrib.auth.models import User
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, connection
 
 from durableagents.contrib.accounts.sealing import Adapter, FactorUnreadable, counted, data_of, sealed_for
 from durableagents.identity import throttle
@@ -95,7 +96,7 @@ def draft(user: User, sealed: str = "") -> Draft:
     """Return a new secret, or the session's earlier one. Raises FactorUnreadable."""
     adapter = Adapter()
     with sealed_for(user):
-        secret = adapter.decrypt(sealed) if sealed else generate_totp_secret()
+        secret = adapter.decrypt(sealed) if sealed else base64.b32encode(secrets.token_bytes(20)).decode()
         sealed = sealed or adapter.encrypt(secret)
         svg = adapter.build_totp_svg(adapter.build_totp_url(user, secret))
     return Draft(secret, sealed, "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode())
@@ -225,20 +226,24 @@ def _use_recovery_code(user: User, code: str, by: Actor) -> bool:
             return False  # removed meanwhile
 
 
-def _readable(row: Authenticator) -> RecoveryCodes:
+def _readable(row: Authenticator) -> Any:
     """Return a row's recovery codes for django-allauth, which doesn't validate them. Raises FactorUnreadable."""
     data = data_of(row)
     counted(data, "used_mask")
     if "seed" not in data or "migrated_codes" in data:
         raise FactorUnreadable
-    return RecoveryCodes(row)
+    return row.wrap()
 
 
 def _step_of(secret: str, code: str) -> int | None:
     """Return the step of a code, at most one off the clock's; None if invalid."""
+    from cryptography.hazmat.primitives.hashes import SHA1
+    from cryptography.hazmat.primitives.twofactor.hotp import HOTP
+
+    device = HOTP(base64.b32decode(secret), DIGITS, SHA1())
     now, found = int(now_seconds()) // STEP_SECONDS, None
     for step in range(now - AROUND, now + AROUND + 1):
-        if hmac.compare_digest(format_hotp_value(hotp_value(secret, step)).encode(), code.encode("utf-8", "replace")):
+        if hmac.compare_digest(device.generate(step), code.encode("utf-8", "replace")):
             found = step
     return found
 
@@ -251,5 +256,5 @@ def now_seconds() -> float:
 def new_codes(user: User) -> list[str]:
     """Replace the recovery codes. Called in the act's transaction, inside `of`."""
     Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.RECOVERY_CODES).delete()
-    with transaction.atomic():
-        return list(RecoveryCodes.activate(user).generate_codes())
+    codes = Authenticator(type=Authenticator.Type.RECOVERY_CODES).wrap()
+    return list(codes.activate(user).generate_codes())

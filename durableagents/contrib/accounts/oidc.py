@@ -1,25 +1,26 @@
 """OpenID Connect: authorization code flow with PKCE. Imported only when used: workers don't need the libraries."""
 
-# django-allauth provides discovery, one-time state, PKCE and the code exchange. Added here: the nonce, the token's
-# signature under the issuer's published keys with named algorithms, and that the issuer is the configured one, not what
-# its document claims.
+# django-allauth's view and adapter provide discovery, one-time state, PKCE and the code exchange. Added here: the
+# nonce, the token's signature under the issuer's published keys with named algorithms, and that the issuer is the
+# configured one, not what its document claims. Its part ends before it would look for an account (provider_links.py).
 
 from __future__ import annotations
 
+import hashlib
 import hmac
-import secrets
-from dataclasses import dataclass
-from time import monotonic
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 import jwt
 import requests
 from allauth.core.context import request_context
+from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
-from allauth.socialaccount.internal import statekit
-from allauth.socialaccount.models import SocialApp
+from allauth.socialaccount.models import SocialApp, SocialLogin, SocialToken
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
 from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
 from django.conf import settings
@@ -35,8 +36,6 @@ LEEWAY_SECONDS = 60
 MAX_SUBJECT_LENGTH = 191
 _MAX_BYTES = 512 * 1024
 _CONNECT_SECONDS, _READ_SECONDS = 3.0, 7.0
-_KNOWN_SECONDS = 300.0
-_known: dict[str, tuple[float, dict[str, Any]]] = {}
 
 
 class ProviderTrouble(DurableAgentsError):
@@ -57,54 +56,32 @@ class NotBelieved(DurableAgentsError):
         super().__init__(f"You are not signed in by {provider.name}: {problem}. Begin again on the sign-in page.")
 
 
-@dataclass(frozen=True, slots=True)
-class Came:
-    """A verified sign-in: its `claims`, where to continue (`next`), and the account to link (`linking`), if any."""
-
-    claims: dict[str, Any]
-    next: str
-    linking: int | None
-
-    @property
-    def subject(self) -> str:
-        return str(self.claims["sub"])
-
-
 def begin(request: HttpRequest, provider: OidcProvider, *, next_: str, linking: int | None = None) -> HttpResponse:
     """Redirect the browser to the provider. Raises ProviderTrouble."""
-    nonce = secrets.token_urlsafe(24)
-    ours = {"nonce": nonce, "next": next_, "linking": linking}
-    with request_context(request):
-        try:
-            answer: HttpResponse = _Provider(request, provider).redirect(
-                request, "login", data=ours, auth_params={"nonce": nonce}
-            )
-        except (OAuth2Error, requests.RequestException, KeyError, TypeError, ValueError, OSError) as error:
-            raise ProviderTrouble(provider, _cause(error)) from error
+    with _asking(request, provider):
+        ours = {"next": next_, "linking": linking}
+        answer: HttpResponse = _Provider(request, provider).redirect(request, "login", data=ours)
     return answer
 
 
-def finish(request: HttpRequest, provider: OidcProvider) -> Came:
-    """Verify the browser's answer, once. Raises NotBelieved, ProviderTrouble."""
+def finish(request: HttpRequest, provider: OidcProvider) -> tuple[dict[str, Any], str, int | None]:
+    """Verify the browser's answer, once; return its claims, where to continue, and the account to link, if any. Raises
+    NotBelieved, ProviderTrouble."""
+    adapter = _Adapter(request, provider)
+    with _asking(request, provider):
+        OAuth2CallbackView.adapter_view(adapter)(request)
+    ours = adapter.login.state["data"]
+    return adapter.claims, ours["next"], ours["linking"]
+
+
+@contextmanager
+def _asking(request: HttpRequest, provider: OidcProvider) -> Iterator[None]:
+    """Tell of a provider's failure. Raises ProviderTrouble."""
     with request_context(request):
-        state = statekit.unstash_state(
-            request, provider_id=provider.id, state_id=request.GET.get("state", "").replace("\x00", "")
-        )
-        if state is None:
-            raise NotBelieved(provider, "this answer belongs to no sign-in that was begun here, or was used already")
-        if request.GET.get("error") or not request.GET.get("code"):
-            raise NotBelieved(provider, "it was cancelled or refused there")
-        adapter = _Adapter(request, provider)
-        ours = state["data"]
         try:
-            client = adapter.get_client(request, adapter.get_provider().app)
-            token = client.get_access_token(request.GET["code"], pkce_code_verifier=state["pkce_code_verifier"])
-            keys = _json(adapter.openid_config["jwks_uri"]) if token.get("id_token") else {}
-        except OAuth2Error as error:
-            raise NotBelieved(provider, "it did not take the code that you came with") from error
-        except (requests.RequestException, KeyError, TypeError, ValueError, OSError) as error:
+            yield
+        except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:  # a RequestException is an OSError
             raise ProviderTrouble(provider, _cause(error)) from error
-    return Came(believed(provider, token.get("id_token"), keys, ours["nonce"]), ours["next"], ours["linking"])
 
 
 def believed(provider: OidcProvider, token: Any, keys: Any, nonce: str) -> dict[str, Any]:
@@ -165,12 +142,20 @@ def _cause(error: Exception) -> str:
 class Wire(DefaultSocialAccountAdapter):  # type: ignore[misc]
     """HTTP to providers: with timeouts, without redirects, of bounded size. Providers come from the environment."""
 
+    def on_authentication_error(
+        self, request: HttpRequest, provider: Any, error: Any = None, exception: Any = None, extra_context: Any = None
+    ) -> None:
+        """Replace django-allauth's page. Raises NotBelieved, ProviderTrouble."""
+        if isinstance(exception, OAuth2Error):
+            raise NotBelieved(provider.of, "it did not take the code that you came with") from exception
+        if exception is not None:
+            raise ProviderTrouble(provider.of, _cause(exception)) from exception
+        if "state" in extra_context:
+            raise NotBelieved(provider.of, "it was cancelled or refused there")
+        raise NotBelieved(provider.of, "this answer belongs to no sign-in that was begun here, or was used already")
+
     def get_requests_session(self) -> requests.Session:
         return _Session()
-
-    def list_apps(self, request: HttpRequest, provider: Any = None, client_id: Any = None) -> list[SocialApp]:
-        """Return no providers from the database."""
-        return []
 
 
 class _Session(requests.Session):
@@ -184,23 +169,48 @@ class _Session(requests.Session):
         return response
 
 
+class _Login(SocialLogin):  # type: ignore[misc]
+    def lookup(self) -> None:
+        """End django-allauth's part: it would find accounts by a provider's name, and write to them."""
+        raise ImmediateHttpResponse(HttpResponse())
+
+
 class _Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
     """django-allauth's adapter for a provider of the environment."""
 
+    claims: dict[str, Any]
+
     def __init__(self, request: HttpRequest, provider: OidcProvider) -> None:
         super().__init__(request, provider.id)
-        self._of = provider
+        self._of, self.login = provider, _Login()
 
     def get_provider(self) -> _Provider:
         return _Provider(self.request, self._of)
 
+    def get_access_token_data(self, request: HttpRequest, app: Any, client: Any, pkce_code_verifier: Any = None) -> Any:
+        """Exchange the code and verify the ID token that comes for it. Raises NotBelieved."""
+        token = super().get_access_token_data(request, app, client, pkce_code_verifier)
+        with _Session() as session:
+            keys = session.get(self.openid_config["jwks_uri"]).json()
+        self.claims = believed(self._of, token.get("id_token"), keys, _nonce(pkce_code_verifier))
+        return token
+
+    def parse_token(self, data: Any) -> SocialToken:
+        return SocialToken()  # nothing is asked with it
+
+    def complete_login(self, request: HttpRequest, app: Any, token: Any, **kwargs: Any) -> _Login:
+        return self.login
+
     @property
     def openid_config(self) -> dict[str, Any]:
-        at, found = _known.get(self._of.id, (0.0, {}))
-        if not found or found.get("issuer") != self._of.issuer or monotonic() - at > _KNOWN_SECONDS:
-            found = _json(self.get_provider().server_url)
-            _check_discovered(self._of, found)
-            _known[self._of.id] = monotonic(), found
+        """Return the issuer's document. Raises ValueError if it is another's, or has no https for codes and secrets."""
+        found: dict[str, Any] = super().openid_config
+        if found.get("issuer") != self._of.issuer:
+            raise ValueError("it calls itself another issuer")
+        is_plain = urlsplit(self._of.issuer).scheme == "http"
+        for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+            if urlsplit(str(found.get(name, ""))).scheme not in (("http", "https") if is_plain else ("https",)):
+                raise ValueError(f"its {name} is none")
         return found
 
     def get_callback_url(self, request: HttpRequest, app: SocialApp) -> str:
@@ -210,7 +220,7 @@ class _Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
 
 class _Provider(OpenIDConnectProvider):  # type: ignore[misc]
     def __init__(self, request: HttpRequest, provider: OidcProvider) -> None:
-        self._of = provider
+        self.of = provider
         how = {
             "server_url": provider.issuer.rstrip("/"),
             "oauth_pkce_enabled": True,
@@ -227,26 +237,13 @@ class _Provider(OpenIDConnectProvider):  # type: ignore[misc]
         super().__init__(request, app=app)
 
     def get_oauth2_adapter(self, request: HttpRequest) -> _Adapter:
-        return _Adapter(request, self._of)
+        return _Adapter(request, self.of)
+
+    def get_pkce_params(self) -> dict[str, Any]:
+        """Return what goes with the request: the nonce follows from the secret that django-allauth keeps for PKCE."""
+        made = super().get_pkce_params()
+        return {**made, "nonce": _nonce(made["code_verifier"])}
 
 
-def _json(url: str) -> dict[str, Any]:
-    with _Session() as session:
-        response = session.get(url)
-        response.raise_for_status()
-        if response.status_code != 200:
-            raise ValueError("not an answer")
-        found = response.json()
-    if not isinstance(found, dict):
-        raise ValueError("not an object")
-    return found
-
-
-def _check_discovered(provider: OidcProvider, found: dict[str, Any]) -> None:
-    """Check that the document is this issuer's and uses https for codes and secrets. Raises ValueError."""
-    if found.get("issuer") != provider.issuer:
-        raise ValueError("it calls itself another issuer")
-    is_plain = urlsplit(provider.issuer).scheme == "http"
-    for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
-        if urlsplit(str(found.get(name, ""))).scheme not in (("http", "https") if is_plain else ("https",)):
-            raise ValueError(f"its {name} is none")
+def _nonce(verifier: str) -> str:
+    return hashlib.sha256(f"nonce of {verifier}".encode()).hexdigest()

@@ -113,18 +113,19 @@ def set_up(user: User, token: str, answer: str, name: str, *, by: Actor) -> list
     PasskeysUnavailable, PasskeyTooLate, WrongPasskey, TooManyPasskeys, InvalidInput."""
     where, name = webauthn.site(), _name(name)
     given = webauthn.answer_in(answer)
-    made = webauthn.verify_registration(given, webauthn.take(token, things(MAKE, user.pk)), where)
+    terms = webauthn.take(token, things(MAKE, user.pk))
+    credential, public_key, counter = webauthn.verify_registration(given, terms, where)
     with acting(by), sealed_for(user):
         User.objects.select_for_update().get(pk=user.pk)
         if Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.WEBAUTHN).count() >= MOST:
             raise TooManyPasskeys
         is_first = not factors.has_factor(user)
-        told = {"id": text_of(made.credential), "key": made.public_key.hex(), "rp_id": where.rp_id}
+        told = {"id": text_of(credential), "key": public_key.hex(), "rp_id": where.rp_id}
         data = {
             "name": name,
             "id": _digest(told["id"]),
-            "key": key_digest(made.public_key),
-            "sign_count": made.counter,
+            "key": key_digest(public_key),
+            "sign_count": counter,
             "sealed": Adapter().encrypt(json.dumps(told)),
         }
         try:
@@ -199,12 +200,21 @@ def is_usable(user: User) -> bool:
 
 def check(user: User, token: str, answer: str, what: dict[str, Any]) -> Signed:
     """Return the verified signature of an own passkey. Raises PasskeysUnavailable, PasskeyTooLate, WrongPasskey."""
-    where, given = webauthn.site(), webauthn.answer_in(answer)
+    where, given = webauthn.site(), webauthn.assertion_in(answer)
     terms = webauthn.take(token, what)
-    passkey = next((one for one in _good_here(user, where.rp_id) if one.credential == given.get("id")), None)
+    passkey = next((one for one in _good_here(user, where.rp_id) if one.credential == given.id), None)
     if passkey is None:
         raise WrongPasskey("it is none of this account's")
-    signed = _signed(given["response"], terms, passkey, where)
+    signed = Signed(
+        terms=terms,
+        rp_id=where.rp_id,
+        origin=where.origin,
+        credential=passkey.credential,
+        public_key=passkey.public_key,
+        authenticator_data=bytes(given.response.authenticator_data),
+        client_data=bytes(given.response.client_data),
+        signature=given.response.signature,
+    )
     if problem := signed.problem():
         raise WrongPasskey(problem)
     with connection.cursor() as cursor:
@@ -214,45 +224,19 @@ def check(user: User, token: str, answer: str, what: dict[str, Any]) -> Signed:
     return signed
 
 
-def _signed(response: dict[str, Any], terms: dict[str, Any], passkey: Passkey, where: webauthn.Site) -> Signed:
-    """Parse an answer. Raises WrongPasskey."""
-    parts = {name: _bytes(response.get(name)) for name in ("authenticatorData", "clientDataJSON", "signature")}
-    if None in parts.values():
-        raise WrongPasskey("what the browser sent of it can't be read")
-    return Signed(
-        terms=terms,
-        rp_id=where.rp_id,
-        origin=where.origin,
-        credential=passkey.credential,
-        public_key=passkey.public_key,
-        authenticator_data=parts["authenticatorData"] or b"",
-        client_data=parts["clientDataJSON"] or b"",
-        signature=parts["signature"] or b"",
-    )
-
-
-def _bytes(text: Any) -> bytes | None:
-    from fido2.utils import websafe_decode
-
-    try:
-        return websafe_decode(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-
-
 def who_signs_in(answer: str) -> User:
     """Return the account of an answer's passkey, unverified. Raises WrongPasskey."""
-    given = webauthn.answer_in(answer)
+    given = webauthn.assertion_in(answer)
     row = (
         Authenticator.objects.select_related("user")
-        .filter(type=Authenticator.Type.WEBAUTHN, data__id=_digest(str(given.get("id", ""))), user__is_active=True)
+        .filter(type=Authenticator.Type.WEBAUTHN, data__id=_digest(given.id), user__is_active=True)
         .first()
     )
     if row is None:
         raise WrongPasskey("no account here has it")
     user: User = row.user
-    handle = given["response"].get("userHandle")
-    if handle and not hmac.compare_digest(str(handle).encode(), _handle(user).encode()):
+    handle = given.response.user_handle
+    if handle and not hmac.compare_digest(text_of(handle), _handle(user)):
         raise WrongPasskey("it was made for another account")
     return user
 

@@ -189,13 +189,13 @@ class Callback(Sso):
         from durableagents.contrib.accounts import oidc
 
         one = named(provider)
-        came = oidc.finish(request, one)
-        if came.linking is not None:
-            return self._link(request, one, came.claims, came.linking)
+        claims, next_, linking = oidc.finish(request, one)
+        if linking is not None:
+            return self._link(request, one, claims, linking)
         address = request.META.get("REMOTE_ADDR", "")
-        user = links.signed_in_by(one, came.claims, address=address, strength=door.SSO)
+        user = links.signed_in_by(one, claims, address=address, strength=door.SSO)
         return redirect(
-            sign_in.proceed(request, user, next_=came.next, strength=door.SSO, has_second_factor=one.has_second_factor)
+            sign_in.proceed(request, user, next_=next_, strength=door.SSO, has_second_factor=one.has_second_factor)
         )
 
     def _link(self, request: HttpRequest, provider: OidcProvider, claims: dict[str, Any], asked: int) -> HttpResponse:

@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime
 from ipaddress import ip_address
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -27,6 +27,9 @@ from durableagents.contrib.accounts.assertions import (
 from durableagents.identity import throttle
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError
+
+if TYPE_CHECKING:
+    from fido2.webauthn import AuthenticationResponse
 
 NAME = "Durable Agents"
 MAX_TOKEN, MAX_ANSWER = 4096, 32_768  # characters
@@ -155,17 +158,18 @@ def answer_in(text: str) -> dict[str, Any]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class NewPasskey:
-    """A new passkey."""
+def assertion_in(text: str) -> AuthenticationResponse:
+    """Parse a browser's answer to a request to use a passkey. Raises WrongPasskey."""
+    from fido2.webauthn import AuthenticationResponse
 
-    credential: bytes
-    public_key: bytes
-    counter: int
+    try:
+        return AuthenticationResponse.from_dict(answer_in(text))
+    except UNREADABLE as error:
+        raise WrongPasskey("what the browser sent of it can't be read") from error
 
 
-def verify_registration(answer: dict[str, Any], terms: dict[str, Any], where: Site) -> NewPasskey:
-    """Verify a registration (§ 7.1). Raises WrongPasskey."""
+def verify_registration(answer: dict[str, Any], terms: dict[str, Any], where: Site) -> tuple[bytes, bytes, int]:
+    """Verify a registration (§ 7.1); return the passkey's id, public key and signature counter. Raises WrongPasskey."""
     from fido2 import cbor
     from fido2.server import Fido2Server
     from fido2.webauthn import PublicKeyCredentialRpEntity, UserVerificationRequirement
@@ -177,6 +181,6 @@ def verify_registration(answer: dict[str, Any], terms: dict[str, Any], where: Si
         found = data.credential_data
         if found is None or found.public_key.get(3) not in ALGORITHMS:
             raise ValueError("its kind of key is not taken")
-        return NewPasskey(bytes(found.credential_id), cbor.encode(dict(found.public_key)), data.counter)
+        return bytes(found.credential_id), cbor.encode(dict(found.public_key)), data.counter
     except UNREADABLE as error:
         raise WrongPasskey(f"{error}"[:200].rstrip(".") or "it can't be read") from None

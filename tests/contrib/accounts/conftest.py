@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,12 +11,13 @@ from typing import Any
 
 import pytest
 from allauth.mfa.models import Authenticator
-from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
+from cryptography.hazmat.primitives.hashes import SHA1
+from cryptography.hazmat.primitives.twofactor.totp import TOTP
 from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from durableagents.contrib.accounts import factors, oidc
+from durableagents.contrib.accounts import factors
 from durableagents.contrib.accounts.sealing import Adapter, sealed_for
 from durableagents.env import OidcProvider
 from durableagents.identity.sessions import PROVED
@@ -44,7 +46,7 @@ class Someone:
 
     def code(self, skew: int = 0) -> str:
         """Return the device's code; `skew` is its clock's difference in steps."""
-        return format_hotp_value(hotp_value(self.secret, int(self.clock.seconds) // 30 + skew))
+        return code_of(self.secret, self.clock.seconds + 30 * skew)
 
     def sign_in(self, password: str = PASSWORD, **more: str) -> Any:
         return self.client.post("/login", {"username": self.user.username, "password": password, **more})
@@ -64,6 +66,11 @@ class Someone:
 
     def elsewhere(self) -> Someone:
         return Someone(self.user, self.clock, secret=self.secret)
+
+
+def code_of(secret: str, seconds: float) -> str:
+    """Return the code that a device with this secret shows at a time."""
+    return TOTP(base64.b32decode(secret), 6, SHA1(), 30).generate(int(seconds)).decode()
 
 
 def secret_on(page: Any) -> str:
@@ -154,6 +161,5 @@ def configure(tmp_path: Path, idp: Idp) -> Iterator[Callable[..., OidcProvider]]
 
 @pytest.fixture
 def idp(_server: Idp) -> Idp:
-    oidc._known.clear()
-    _server.lies, _server.claims, _server.asked = {}, {"sub": "248289761001"}, []
+    _server.lies, _server.claims = {}, {"sub": "248289761001"}
     return _server

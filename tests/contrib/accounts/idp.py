@@ -33,13 +33,11 @@ class Idp:
     claims: dict[str, Any] = field(default_factory=lambda: {"sub": "248289761001"})
     lies: dict[str, Any] = field(default_factory=dict)
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
     key: Any = field(default_factory=lambda: rsa.generate_private_key(65537, 2048))
     other_key: Any = field(default_factory=lambda: rsa.generate_private_key(65537, 2048))
     curve: Any = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
 
     def configuration(self, request: Request) -> Response:
-        self.asked.append("configuration")
         if "configuration" in self.lies:
             return self.lies["configuration"]()  # type: ignore[no-any-return]
         return JSONResponse(

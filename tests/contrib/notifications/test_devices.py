@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.test import Client
@@ -25,7 +24,7 @@ from ledger.actors import Actor
 from ledger.errors import InvalidInput
 from ledger.models import ActRecord
 from ledger.verification.registers import verify_registers
-from tests.contrib.accounts.conftest import PASSWORD, secret_on
+from tests.contrib.accounts.conftest import PASSWORD, code_of, secret_on
 from tests.contrib.notifications.mail_server import allow
 from tests.contrib.notifications.push_service import Browser, Service, claims_of, push_service
 from tests.contrib.notifications.test_notices import soon
@@ -338,7 +337,7 @@ def test_what_ends_the_other_sessions_ends_other_devices(page: Client, service: 
         page.post("/account/password", {"old_password": PASSWORD, "new_password1": new, "new_password2": new})
     else:
         secret = secret_on(page.get("/account/second-factor"))
-        code = format_hotp_value(hotp_value(secret, int(factors.now_seconds()) // 30))
+        code = code_of(secret, factors.now_seconds())
         assert page.post("/account/second-factor", {"code": code}).status_code == 200
     live = Device.objects.filter(ended_at__isnull=True).values_list("name", flat=True)
     assert sorted(live) == ["Chrome on Android", "Safari on iPhone"]

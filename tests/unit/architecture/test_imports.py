@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,3 +54,11 @@ def test_what_an_integrator_imports_is_complete_and_has_docstrings() -> None:
         "NotSent TransportError BusinessFailure"
     )
     assert set(promised.split()) <= set(durableagents.__all__)
+
+
+def test_nothing_imports_internal_modules_of_allauth() -> None:
+    """They change without notice."""
+    internal = re.compile(r"^\s*(?:from|import) allauth\.(?:\w+\.)*internal\b", re.MULTILINE)
+    for top in ("durableagents", "runs", "approvals", "ledger", "tests"):
+        found = [path for path in (CHECKOUT / top).rglob("*.py") if internal.search(path.read_text())]
+        assert not found, found
