@@ -71,6 +71,8 @@ class Idp:
             or challenge.rstrip(b"=").decode() != asked["code_challenge"]
         ):
             return JSONResponse({"error": "invalid_grant"}, status_code=400)
+        if "token" in self.lies:
+            return self.lies["token"]()  # type: ignore[no-any-return]
         answer = {"access_token": "opaque", "token_type": "Bearer", "id_token": self.id_token(asked["nonce"])}
         return JSONResponse({**answer, **self.lies.get("answer", {})})
 
@@ -82,6 +84,8 @@ class Idp:
         return jwt.encode(said, **how)
 
     def keys(self, request: Request) -> Response:
+        if "keys" in self.lies:
+            return self.lies["keys"]()  # type: ignore[no-any-return]
         jwk = jwt.algorithms.RSAAlgorithm.to_jwk(self.key.public_key(), as_dict=True)
         curve = jwt.algorithms.ECAlgorithm.to_jwk(self.curve.public_key(), as_dict=True)
         return JSONResponse(

@@ -158,6 +158,24 @@ def test_a_provider_in_trouble_is_told_and_the_password_still_works(olga: Someon
     assert olga.sign_in().status_code == 302 and olga.is_in()
 
 
+def test_nonsense_instead_of_a_token_or_of_keys_signs_nobody_in(olga: Someone, idp: Idp) -> None:
+    known(olga, idp)
+    idp.lies = {"answer": {"expires_in": "soon", "refresh_token": 7}}  # not read
+    assert sign_in(olga.client).status_code == 302
+    for lies, status in (
+        ({"token": lambda: JSONResponse("access_token")}, 502),
+        ({"token": lambda: JSONResponse([])}, 403),
+        ({"token": lambda: PlainTextResponse("no", status_code=500)}, 403),
+        ({"keys": lambda: PlainTextResponse("no", status_code=500)}, 502),
+        ({"keys": lambda: RedirectResponse("http://127.0.0.1:1/")}, 502),
+        ({"keys": lambda: JSONResponse([])}, 403),
+        ({"keys": lambda: JSONResponse({"keys": []})}, 403),
+    ):
+        stranger = Someone(olga.user, olga.clock)
+        idp.lies = lies
+        assert sign_in(stranger.client).status_code == status and not stranger.is_in()
+
+
 def test_a_provider_that_calls_itself_another_is_not_asked(olga: Someone, idp: Idp) -> None:
     idp.lies = {"its_name": "https://evil.example"}
     assert olga.client.get("/login/sso/corp").status_code == 502
