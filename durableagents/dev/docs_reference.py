@@ -310,7 +310,8 @@ def python_testing() -> str:
 def _documented(name: str, value: Any) -> str:
     lines = [f"### {name}"]
     if isinstance(value, type) or callable(value):
-        lines.append(f"```\n{_signature(name, value)}\n```")
+        if (signature := _signature(name, value)) != name:
+            lines.append(f"```\n{signature}\n```")
         lines.append(_prose(inspect.getdoc(value) if value.__doc__ else ""))
     if isinstance(value, type):
         lines += [_members(value)]
@@ -318,30 +319,25 @@ def _documented(name: str, value: Any) -> str:
 
 
 def _signature(name: str, value: Any) -> str:
-    try:
-        found = inspect.signature(value)
-    except (TypeError, ValueError):
-        return name
     if isinstance(value, type) and (value is Context or issubclass(value, BaseException)):
         return name
+    found = inspect.signature(value)
     # Without the constraints that pydantic keeps beside a type.
     hints = get_type_hints(value) if isinstance(value, type) and issubclass(value, BaseModel) else {}
     parameters = [
-        _parameter(each.replace(annotation=hints.get(name, each.annotation)))
-        for name, each in found.parameters.items()
-        if not name.startswith("_")
+        each.replace(annotation=hints.get(each.name, each.annotation))
+        for each in found.parameters.values()
+        if not each.name.startswith("_") and each.name != "self"
     ]
-    if found.parameters and all(each.kind is each.KEYWORD_ONLY for each in found.parameters.values()):
-        parameters.insert(0, "*")
-    returned = (
-        "" if isinstance(value, type) or found.return_annotation is found.empty else _type(found.return_annotation)
-    )
-    one = f"{name}({', '.join(parameters)})" + (f" -> {returned}" if returned else "")
-    if len(one) <= 100:
-        return one
-    return (
-        f"{name}(\n" + "".join(f"    {each},\n" for each in parameters) + ")" + (f" -> {returned}" if returned else "")
-    )
+    shown = [_parameter(each) for each in parameters]
+    first = next((n for n, each in enumerate(parameters) if each.kind is each.KEYWORD_ONLY), None)
+    if first is not None and not any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        shown.insert(first, "*")
+    given = None if isinstance(value, type) else found.return_annotation
+    returned = "" if given in (None, "None", found.empty) else f" -> {_type(given)}"
+    start = f"async {name}" if inspect.iscoroutinefunction(value) else name
+    line = f"{start}({', '.join(shown)}){returned}"
+    return line if len(line) <= 100 else f"{start}(\n" + "".join(f"    {each},\n" for each in shown) + f"){returned}"
 
 
 def _parameter(each: inspect.Parameter) -> str:
@@ -377,24 +373,11 @@ def _members(value: type) -> str:
         ):
             continue
         function: Any = member.fget if isinstance(member, property) else inspect.unwrap(member)
-        text = _prose(inspect.getdoc(function))
-        if not text:
-            continue
-        shown = name if isinstance(member, property) else _method(name, function)
-        parts.append(f"**`{value.__name__}.{shown}`**\n\n{text}")
+        if text := _prose(inspect.getdoc(function)):
+            parts.append(f"#### {value.__name__}.{name}")
+            parts += [] if isinstance(member, property) else [f"```\n{_signature(name, function)}\n```"]
+            parts.append(text)
     return "\n\n".join(parts)
-
-
-def _method(name: str, function: Callable[..., Any]) -> str:
-    parameters = list(inspect.signature(function).parameters.values())[1:]
-    shown = [_parameter(each) for each in parameters]
-    first = next((n for n, each in enumerate(parameters) if each.kind is each.KEYWORD_ONLY), None)
-    if first is not None and not any(each.kind is each.VAR_POSITIONAL for each in parameters):
-        shown.insert(first, "*")
-    returned = inspect.signature(function).return_annotation
-    return f"{name}({', '.join(shown)})" + (
-        "" if returned in ("None", None, inspect.Signature.empty) else f" -> {_type(returned)}"
-    )
 
 
 PARTS: Mapping[str, Callable[[], str]] = {
