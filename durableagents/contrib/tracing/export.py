@@ -9,7 +9,6 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from enum import Enum, auto
 from typing import Any
 
@@ -116,15 +115,13 @@ class Requests:
 
 
 def merged(sent: Sequence[Span]) -> Sequence[Span]:
-    """Return the spans, with each beginning and its end in one where both are among them."""
+    """Return the spans, with each beginning and its end in one, which is changed, where both are among them."""
     begun: dict[str, Span] = {}
     for span in sent:
         if span.is_end and (begin := begun.get(span.parent)) is not None:
-            told = begin.attributes | span.attributes
-            begin = replace(span, id=begin.id, parent=begin.parent, start=begin.start, attributes=told, is_end=False)
-            begun[begin.id] = begin
-        else:
-            begun[span.id] = span
+            span.id, span.parent, span.start, span.is_end = begin.id, begin.parent, begin.start, False
+            span.attributes = begin.attributes | span.attributes
+        begun[span.id] = span
     return [*begun.values()]
 
 
