@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Any
 
-from opentelemetry.exporter.otlp.proto.http import trace_exporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
@@ -56,7 +55,6 @@ class OTLPSender(OTLPSpanExporter):
         """`endpoint` is the base address of the collector; None: as the OTEL_* variables say."""
         address = f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None
         super().__init__(endpoint=address, timeout=TIMEOUT_SECONDS)
-        logging.getLogger(trace_exporter.__name__).setLevel(logging.CRITICAL)  # it logs each failed try
         self._resource = _resource()
         self._is_away = False
 
