@@ -28,7 +28,8 @@ _PLACES = BoundedSemaphore(16)
 # While a value is decoded it takes several times its size of memory.
 _DECODING = BoundedSemaphore(2)
 _DECODING_WAITS_SECONDS = 10.0
-_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+# One range (RFC 9110 §14.1): the unit in any case, and empty elements of the list.
+_RANGE = re.compile(r"bytes=[\t ,]*(\d{0,99})-(\d{0,99})[\t ,]*", re.IGNORECASE | re.ASCII)
 
 
 class FileInPieces(StreamingHttpResponse):

@@ -9,11 +9,9 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from enum import Enum, auto
 from typing import Any
 
-from opentelemetry.exporter.otlp.proto.http import trace_exporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
@@ -57,7 +55,6 @@ class OTLPSender(OTLPSpanExporter):
         """`endpoint` is the base address of the collector; None: as the OTEL_* variables say."""
         address = f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None
         super().__init__(endpoint=address, timeout=TIMEOUT_SECONDS)
-        logging.getLogger(trace_exporter.__name__).setLevel(logging.CRITICAL)  # it logs each failed try
         self._resource = _resource()
         self._is_away = False
 
@@ -116,15 +113,13 @@ class Requests:
 
 
 def merged(sent: Sequence[Span]) -> Sequence[Span]:
-    """Return the spans, with each beginning and its end in one where both are among them."""
+    """Return the spans, with each beginning and its end in one, which is changed, where both are among them."""
     begun: dict[str, Span] = {}
     for span in sent:
         if span.is_end and (begin := begun.get(span.parent)) is not None:
-            told = begin.attributes | span.attributes
-            begin = replace(span, id=begin.id, parent=begin.parent, start=begin.start, attributes=told, is_end=False)
-            begun[begin.id] = begin
-        else:
-            begun[span.id] = span
+            span.id, span.parent, span.start, span.is_end = begin.id, begin.parent, begin.start, False
+            span.attributes = begin.attributes | span.attributes
+        begun[span.id] = span
     return [*begun.values()]
 
 

@@ -20,12 +20,12 @@ import psutil
 import pytest
 from django.contrib.auth.models import Group
 
-from durableagents.identity.auth import digest, revoke
+from durableagents.identity.auth import digest, issue_key, revoke
 from durableagents.models import ApiKey
 from ledger.acting import acting
 from ledger.actors import Actor
 from runs.engine.agents import registry
-from tests.integration.api.conftest import Api
+from tests.integration.api.conftest import Api, person
 from tests.integration.api.worker import working
 from tests.system.api import agents
 from tests.system.api.web import Web, serving
@@ -192,6 +192,23 @@ def test_a_stream_ends_with_its_key_and_streams_per_key_are_bounded(
         for stream in (events, output):
             assert [event["data"] for event in stream][-1] == {"reason": "forbidden"}
         assert time.monotonic() - began < 10
+
+
+def test_streams_of_an_erased_run_show_no_content_and_end_with_the_reason(web: Web, begun: str, operator: Api) -> None:
+    admin = Api(issue_key(person("anna", "operator", is_superuser=True, is_staff=True), "test"))
+    with streaming(web, admin, f"{begun}/events") as events, streaming(web, admin, f"{begun}/live") as output:
+        next(events)
+        assert act(web, operator, begun, "cancel").status_code == 200
+        assert act(web, admin, begun, "erase").status_code == 200
+        for stream in (events, output):  # whichever they hear of first
+            assert list(stream)[-1]["data"]["reason"] in ("run-ended", "erased")
+    with streaming(web, admin, f"{begun}/events") as events:
+        *told, end = events
+        assert told and all(event["data"]["payload"] is None for event in told)
+        assert any(event["data"]["erased"] for event in told)
+        assert end == {"event": "end", "data": {"reason": "erased"}}
+    refused = web.client.get(f"/api/v1/runs/{begun}/live", headers={**admin.headers, "Accept": "text/event-stream"})
+    assert (refused.status_code, refused.json()["code"]) == (410, "erased")
 
 
 def test_streams_and_polls_end_when_the_server_stops(web: Web, begun: str, operator: Api) -> None:
