@@ -1,4 +1,4 @@
-"""The agent of docs/versions.md, and its ten changes there."""
+"""The agent of docs/how-to/release-and-migrate-versions.md, and its ten changes there."""
 
 from __future__ import annotations
 
