@@ -22,6 +22,7 @@ USED_OTHERWISE = {
     "flask": "runs the test server of moto",
     "flask-cors": "runs the test server of moto",
     "import-linter": "make lint",
+    "mkdocs-material": "make docs",
     "mypy": "make lint",
     "openapi-python-client": "generates a client in a test",
     "pytest-asyncio": "a plugin of pytest",
