@@ -26,7 +26,7 @@ LOCKED := $(shell command -v flock >/dev/null 2>&1 && echo flock .venv.lock)
 # Every test process compiles every test, unless what came of it last time was kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help up test test-unit test-system lint rules types crash mutants bench bench-scale clean-data install lock
+.PHONY: help up test test-unit test-system lint rules types crash mutants bench bench-scale docs clean-data install lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ bench: install ## every figure of docs/performance.md, next to the floor (BENCH_
 
 bench-scale: install ## what pages, lists and open consoles cost at a million runs (BENCH_ARGS="--runs 100000 --json FILE")
 	@exec $(PY) -m tests.system.bench.scale $(BENCH_ARGS)
+
+docs: install ## build the documentation into site/, with search; a broken link fails
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 clean-data: install ## remove what `make up` created (asks nothing; refuses while it runs)
 	@exec $(PY) manage.py clean_data

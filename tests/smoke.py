@@ -32,7 +32,7 @@ SMOKE = (
     "sandbox/test_keys.py::test_kill_9_loses_no_acknowledged_effect_and_doubles_none",
     "sandbox/test_oracle.py::test_a_complete_run_has_five_executed_effects",
     # what the documentation shows
-    "docs/test_examples.py::test_examples_do_what_the_page_says[tutorials/agent.md]",
+    "docs/test_examples.py::test_examples_do_what_the_page_says[tutorials/first-agent.md]",
     "docs/test_examples.py::test_the_test_of_the_first_agent_passes",
 )
 

@@ -394,8 +394,8 @@ def tool(
     Several calls of one model turn are made at once, unless one of them is of a `sequential` tool. `rate_limit`: how
     often the other side may be called by all workers together; an operator may override it, so it is not part of a
     version. `cache`: for how long other calls with the same input may take a pure tool's answer from the cache, of the
-    same agent, or with `shared` of any. `undo`: how its effect is undone when the run
-    fails or is cancelled. `risk` is *low*, *medium* or *high*, for policies.
+    same agent, or with `shared` of any; never if it depends on anything but the input. `undo`: how its effect is undone
+    when the run fails or is cancelled (docs/how-to/undo.md). `risk` is *low*, *medium* or *high*, for policies.
     `link(args)`: the call's web address upstream. `secrets` names the secrets whose values the function gets from
     `call.secret(name)`; they are read before each call, which is not sent without them. `redact` names fields of
     arguments and results, by the ends of their paths, such as iban or customer.name: pages, the API and exports leave

@@ -1,4 +1,4 @@
-"""The receiver of docs/webhooks.md, as it is printed there."""
+"""The receiver of docs/how-to/webhooks.md, as it is printed there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.integration.runs.stage import Stage, calling
 from tests.waiting import eventually
 from tests.world import Toolbox
 
-PAGE = Path(__file__).parents[3] / "docs" / "webhooks.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "webhooks.md"
 
 
 def test_the_receiver_of_the_docs_works(stage: Stage, tools: Toolbox, settings: Any, tmp_path: Path) -> None:

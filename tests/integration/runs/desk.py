@@ -1,4 +1,4 @@
-"""The agent of docs/versions.md, and its ten changes there."""
+"""An agent, and ten changes of it."""
 
 from __future__ import annotations
 

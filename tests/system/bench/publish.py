@@ -44,18 +44,9 @@ def headline(rows: list[dict[str, Any]]) -> str:
 
     lines = [
         ("durable 1 KB steps, one commit each, 1 run", share(of("W1 one commit a step (pure), 1 run"))),
-        ("the same, 32 runs in one process", share(of("W1 one commit a step (pure), 32 run"))),
         ("keyed steps, two commits each, 32 runs", share(of("W1 two commits a step (keyed), 32 run"))),
-        ("step end → durable", _p(of("W2"), "p50", "p95")),
         ("decision committed → next step begins, across processes", _p(of("W4"), "p50", "p99")),
         ("`kill -9` of a worker → next step begins", f"{_p(of('W5 kill'), 'p50', 'p99')}; {of('W5 effects')['note']}"),
-        ("resume with 5,000 steps behind", _p(of("W7 resume, 5,000 steps behind in visits"), "p50")),
-        ("1,000 runs × one model call of 2 s, two worker processes", of("1,000 runs")["note"]),
-        ("event committed → sent to the open page", _p(of("event committed"), "p50", "p95")),
-        (
-            "a conversation of 200 messages of 4 KB, stored",
-            of("stored for 200 messages of 4 KB, prose")["note"] + " (prose)",
-        ),
     ]
     return "\n".join(["| | |", "|---|---|", *(f"| {what} | {said} |" for what, said in lines)])
 

@@ -6,27 +6,33 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conftest import plain_env
 from tests.system.infra.installation import Installation
-from tests.unit.docs.pages import ROOT, Block, blocks, misfit
+from tests.unit.docs.pages import ROOT, Block, blocks, misfit, run_python
 
 PASTED = {
-    ROOT / "docs" / "tutorials" / "api.md": 8,
-    ROOT / "docs" / "tutorials" / "agent.md": 3,
+    ROOT / "docs" / "tutorials" / "first-agent.md": 3,
     ROOT / "docs" / "reference" / "http-api.md": 7,
-    ROOT / "docs" / "budgets.md": 4,
-    ROOT / "docs" / "certification.md": 2,
-    ROOT / "docs" / "models.md": 4,
-    ROOT / "docs" / "releases.md": 3,
-    ROOT / "docs" / "screening.md": 1,
-    ROOT / "docs" / "undo.md": 2,
+    ROOT / "docs" / "how-to" / "certify-a-tool.md": 1,
     ROOT / "docs" / "how-to" / "evidence-and-audit.md": 2,
     ROOT / "docs" / "how-to" / "policies-and-standing-approvals.md": 1,
     ROOT / "docs" / "how-to" / "stop-everything.md": 5,
 }  # the minimum number of blocks
+TUTORIAL = ROOT / "docs" / "tutorials" / "api-from-python.md"
+# These continue the tutorial: they use its `client` and `wait`.
+CONTINUED = [
+    ROOT / "docs" / "how-to" / f"{name}.md"
+    for name in (
+        "budgets-and-limits",
+        "real-models",
+        "release-and-migrate-versions",
+        "schedules-and-business-keys",
+    )
+]
 ANSWERS = ("json", "text")
 _END = "\x1e"
 # A busy machine takes a minute to start an installation; a quiet one needs half of that for everything here.
@@ -43,6 +49,24 @@ def test_examples_do_what_the_page_says(page: Path, installation: Installation) 
         if following and following[0].language in ANSWERS:
             problem = _compare(following[0], output)
             assert problem is None, f"{page.name}:{block.line}: {problem}\n{output}"
+
+
+@pytest.mark.parametrize("page", [TUTORIAL, *CONTINUED], ids=lambda page: page.stem)
+def test_python_examples_do_what_the_page_says(
+    page: Path, installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DURABLEAGENTS_DATA", str(installation.data))
+    assert run_python(page, {} if page == TUTORIAL else _helpers()) == []
+
+
+def _helpers() -> dict[str, Any]:
+    """Return what the tutorial's blocks define for other pages."""
+    code = [block.text for block in blocks(TUTORIAL) if block.language == "python"]
+    wait = next(text for text in code if "def wait(" in text)
+    names: dict[str, Any] = {}
+    exec(code[0].partition("\n\nme = ")[0], names)
+    exec(wait.partition("\n\nrun = ")[0], names)
+    return names
 
 
 def _paste(script: list[Block], installation: Installation) -> list[str]:
@@ -73,7 +97,10 @@ def _compare(shown: Block, output: str) -> str | None:
 
 def test_the_test_of_the_first_agent_passes(tmp_path: Path) -> None:
     """As in the tutorial: both files in a separate folder, without a database or settings."""
-    for name, page in (("refund_desk", ROOT / "README.md"), ("test_refund_desk", ROOT / "docs/tutorials/agent.md")):
+    for name, page in (
+        ("refund_desk", ROOT / "README.md"),
+        ("test_refund_desk", ROOT / "docs/tutorials/first-agent.md"),
+    ):
         (code,) = (block.text for block in blocks(page) if block.language == "python")
         (tmp_path / f"{name}.py").write_text(code)
     command = [

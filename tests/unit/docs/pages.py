@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import linecache
 import re
+import sys
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -62,3 +67,24 @@ def misfit(shown: Any, real: Any, path: str = "") -> str | None:
         pairs = zip(shown, real, strict=False)
         return next((said for i, (a, b) in enumerate(pairs) if (said := misfit(a, b, f"{path}.{i}"))), None)
     return None if type(shown) is type(real) else f"{path}: {shown!r} in the page, {real!r} in the answer"
+
+
+def run_python(page: Path, names: dict[str, Any] | None = None) -> list[str]:
+    """Run a page's Python blocks from top to bottom, and return what a `text` block after one shows wrongly."""
+    module = ModuleType(f"guide_{page.stem}".replace("-", "_"))
+    module.__dict__.update(names or {})
+    linecache.cache[str(page)] = (1, None, page.read_text().splitlines(True), str(page))
+    sys.modules[module.__name__] = module
+    found, wrong = blocks(page), []
+    try:
+        for block, following in zip(found, [*found[1:], None], strict=True):
+            if block.language != "python":
+                continue
+            with redirect_stdout(StringIO()) as printed:
+                exec(compile("\n" * block.line + block.text, str(page), "exec", dont_inherit=True), module.__dict__)
+            shown = following.text if following and following.language == "text" else ""
+            if shown.strip() != printed.getvalue().strip():
+                wrong.append(f"{page.name}:{block.line} prints\n{printed.getvalue()}")
+    finally:
+        del sys.modules[module.__name__], linecache.cache[str(page)]
+    return wrong
