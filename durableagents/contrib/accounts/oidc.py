@@ -40,7 +40,7 @@ _known: dict[str, tuple[float, dict[str, Any]]] = {}
 
 
 class ProviderTrouble(DurableAgentsError):
-    """The provider is unreachable or answers nonsense."""
+    """The provider is unreachable, or its answer is invalid."""
 
     status, code, title = 502, "sign-in-provider", "Sign-in isn't possible there now"
 
