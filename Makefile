@@ -70,7 +70,7 @@ crash: install ## randomised crash schedules, 500 unless told otherwise (CRASH_A
 mutants: install ## mutations of the heart, each of which a test must notice (MUTANTS_ARGS="gate" or "--sample 60 --seed 7")
 	@exec $(PY) -m tests.mutants $(MUTANTS_ARGS)
 
-bench: install ## every figure of docs/performance.md, next to the floor (BENCH_ARGS="--only W1 --json FILE")
+bench: install ## every figure of docs/explanation/performance.md, next to the floor (BENCH_ARGS="--only W1 --json FILE")
 	@exec $(PY) -m tests.system.bench $(BENCH_ARGS)
 
 bench-scale: install ## what pages, lists and open consoles cost at a million runs (BENCH_ARGS="--runs 100000 --json FILE")

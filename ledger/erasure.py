@@ -26,7 +26,9 @@ class Erasure:
 
 
 class Erased(DurableAgentsError, ValueError):
-    """The run's content was erased. A ValueError too, as all that `ledger.codec.unpack` raises."""
+    """The run's content was erased.
+
+    A ValueError too, as all that `ledger.codec.unpack` raises."""
 
     status, code, title = 410, "erased", "Erased"
 

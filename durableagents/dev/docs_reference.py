@@ -11,8 +11,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from django.apps import apps
 from django.core.management import get_commands, load_command_class
 from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils.module_loading import module_has_submodule
 from pydantic import BaseModel
 from rest_framework.permissions import AllowAny, IsAuthenticated
 
@@ -192,7 +194,7 @@ def errors() -> str:
     known: Mapping[Any, str] = problems._CODES
     for error, code in known.items():
         at = error.status_code, code
-        found[at] = found.get(at) or problems._HINTS.get(error, str(error.default_detail))
+        found[at] = found.get(at) or problems._HINTS.get(error, "") or titles.get(at, str(error.default_detail))
     rows = ([str(at[0]), f"`{at[1]}`", (found[at] or titles.get(at, "")).rstrip(".") + "."] for at in sorted(found))
     return _table(("status", "`code`", "when"), rows)
 
@@ -287,10 +289,16 @@ def run_states() -> str:
 
 
 def metrics() -> str:
-    """Return the metrics of the metrics app."""
-    catalogue = import_module("durableagents.contrib.metrics.catalogue")
+    """Return the metrics of apps with a module `catalogue`, which counts them."""
+    catalogues = (
+        import_module(f"{config.name}.catalogue")
+        for config in apps.get_app_configs()
+        if module_has_submodule(config.module, "catalogue")
+    )
     rows = (
-        [f"`{each.exposed_name}`", each.type, _code(each.labels), each.help] for each in catalogue.FAMILIES.values()
+        [f"`{each.exposed_name}`", each.type, _code(each.labels), each.help]
+        for catalogue in catalogues
+        for each in getattr(catalogue, "FAMILIES", {}).values()
     )
     return _table(("metric", "type", "labels", "meaning"), rows)
 

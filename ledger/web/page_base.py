@@ -29,6 +29,8 @@ EVERYONE = frozenset(EVERY)
 
 
 class OnlySent(DurableAgentsError):
+    """The address does not support this method."""
+
     status, code, title = 405, "method-not-allowed", "Page not found"
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ _CONNECT_SECONDS, _READ_SECONDS = 3.0, 7.0
 
 
 class ProviderTrouble(DurableAgentsError):
-    """The provider is unreachable or answers nonsense."""
+    """The provider is unreachable, or its answer is invalid."""
 
     status, code, title = 502, "sign-in-provider", "Sign-in isn't possible there now"
 

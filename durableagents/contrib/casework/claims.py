@@ -37,7 +37,7 @@ class ClaimBody(Strict):
 
 
 class Claimed(DurableAgentsError):
-    """All places on the approval are taken."""
+    """All claims on the approval are taken; `claims` and `detail` say by whom and until when."""
 
     status, code, title = 409, "claimed", "Already claimed"
 

@@ -50,7 +50,7 @@ declare_family(FAMILY, "erasing the content of runs")
 
 
 class NotErasable(DurableAgentsError):
-    """The run's content must or can't be erased now. Nothing was changed."""
+    """The run's content must not or can't be erased now. Nothing was changed."""
 
     status, code, title = 409, "not-erasable", "The content can't be erased now"
 

@@ -39,7 +39,7 @@ MAX_PROBLEMS = 100
 
 
 class Stays(DurableAgentsError):
-    """The run stays where it is, for this reason."""
+    """The run can't be archived or deleted now, for the reason given."""
 
     status, code, title = 409, "run-stays", "The run stays"
 

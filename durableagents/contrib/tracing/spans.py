@@ -98,7 +98,7 @@ LEAVING: dict[type[e.Event], str] = {
 }
 BEGINNINGS = frozenset({e.ToolInvoked, e.ModelRequested, e.WaitOpened, e.ApprovalRequested})
 _OTHERS = (e.RunCreated, e.RunClaimed, e.ModelResponded, e.ModelFailed, e.ToolRead, e.EffectUndone)
-EXPORTED = frozenset({*_ENDING, *_NOTES, *LEAVING, *WAITS, *BEGINNINGS, *_OTHERS})
+EXPORTED: frozenset[type[e.Event]] = frozenset({*_ENDING, *_NOTES, *LEAVING, *WAITS, *BEGINNINGS, *_OTHERS})
 
 
 def is_sampled(trace_id: str, ratio: float) -> bool:

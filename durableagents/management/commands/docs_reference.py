@@ -20,6 +20,8 @@ class Command(BaseCommand):
         # Loads the API's schema and the test kit, which no other command needs.
         from durableagents.dev import docs_reference
 
+        if not docs_reference.PAGES.is_dir():
+            raise CommandError(f"{docs_reference.PAGES} does not exist: run this in a checkout")
         pages = docs_reference.stale() if options["check"] else docs_reference.write()
         for page in pages:
             self.stdout.write(f"{page.name}")
