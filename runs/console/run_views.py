@@ -93,7 +93,9 @@ def panel_of(dossier: Dossier, person: int | None) -> Panel | None:
     is_own = known.said is not None and known.said.person == person
     link = link_of(dossier.run, wait) if dossier.is_read else None
     is_able = known.said is not None and counts(known.said)
-    return Panel(known, dossier.is_for_two, is_own, is_able, has_hook(dossier.run, wait), dossier.is_read, link)
+    return Panel(
+        known, dossier.facts.related.is_for_two, is_own, is_able, has_hook(dossier.run, wait), dossier.is_read, link
+    )
 
 
 TABS = {
