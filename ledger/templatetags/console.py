@@ -21,6 +21,7 @@ from ledger.codec import Cut
 from ledger.errors import Moved
 from ledger.web import navigation as around
 from ledger.web import text_safety as seen
+from ledger.web.page_base import may_open
 from ledger.web.page_forms import Refused
 from ledger.web.roles import name_of, ordered
 from ledger.web.seeing.payloads import ERASED, WHO_GIVES, Hidden
@@ -32,6 +33,12 @@ register.filter(lapse)
 # Longer texts, and values with more leaves, are shown by their head.
 MAX_SHOWN, MAX_LEAVES = 16_000, 400
 HEAD_SHOWN, HEAD_LEAVES = 2_000, 50
+
+
+@register.simple_tag(takes_context=True)
+def leads_to(context: template.Context, name: str, *args: object) -> bool:
+    """Return whether the reader may open the page of this name."""
+    return may_open(name, args, context["held"], context.get("request"))
 
 
 @register.filter
