@@ -25,6 +25,7 @@ from approvals.trail import ACCOUNTS, ACTS, DECISIONS, OVERRIDES, PAGE, Filters,
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.verification.pages import VerifyAllPage
 from ledger.web.cursors import opened
+from ledger.web.page_acts import FormPage
 from ledger.web.page_base import Page, SharedPage
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import APPROVER, READS_AUDIT, actor, own_cases, role_in, roles, stand_ins
@@ -74,15 +75,14 @@ class CasePage(Page):
         return reverse("approval", args=[kwargs["approval_id"]])
 
 
-class InboxPage(CasePage):
+class InboxPage(CasePage, FormPage):
     """The list, with one question open next to it."""
 
     template = "approvals/inbox.html"
 
-    def get(self, request: HttpRequest, approval_id: UUID | None = None) -> HttpResponse:
-        return self.tell(request, approval_id)
-
-    def tell(self, request: HttpRequest, approval_id: UUID | None, refused: Refused | None = None) -> HttpResponse:
+    def tell(
+        self, request: HttpRequest, refused: Refused | None = None, *, approval_id: UUID | None = None
+    ) -> HttpResponse:
         held, is_decision = roles(request.user), refused is None or refused.act == "decide"
         wanted = Wanted.of(request.GET, request.user.pk)
         tally = Tally(held)
@@ -206,9 +206,9 @@ class Decisions(Deciding, InboxPage):
             try:
                 return step_up.ask(request, what, asked, needed.wanted)
             except DurableAgentsError as refusal:
-                return self.tell(request, approval_id, Refused("decide", refusal, form.kept))
+                return self.tell(request, Refused("decide", refusal, form.kept), approval_id=approval_id)
         except DurableAgentsError as error:
-            return self.tell(request, approval_id, Refused("decide", _by_form_fields(error), form.kept))
+            return self.tell(request, Refused("decide", _by_form_fields(error), form.kept), approval_id=approval_id)
         messages.success(request, _decision_message(body.verdict, decided, opened), extra_tags="ok")
         place = Wanted.of(request.GET, request.user.pk).here
         return redirect(f"{reverse('approval', args=[approval_id])}{place}")

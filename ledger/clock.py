@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from django.db import connection
@@ -24,6 +24,28 @@ def database_now() -> datetime:
         cursor.execute("SELECT clock_timestamp()")
         at: datetime = cursor.fetchone()[0]
         return at
+
+
+def lapse(seconds: float | timedelta | None) -> str:
+    """Return a duration in its two largest units: `0.4 s`, `38 s`, `2 h 14 m`, `3 d 4 h`."""
+    if seconds is None:
+        return ""
+    total = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
+    total = max(total, 0.0)
+    if total < 0.95:
+        return f"{round(total * 1000)} ms"
+    if total < 9.95:
+        return f"{total:.1f} s"
+    if total < 60:
+        return f"{round(total)} s"
+    minutes, rest = divmod(round(total), 60)
+    if minutes < 60:
+        return f"{minutes} m {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes:02d} m"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h"
 
 
 class ReadableTime(TimestamptzLoader):

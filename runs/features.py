@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from runs.queries.actions import Offer, Reader
     from runs.queries.run_facts import RunFacts
     from runs.queries.searching import AttributePages, AttributeQuery
+    from runs.queries.sentences import Sentence
     from runs.queries.shown_attributes import ShownAttribute
     from runs.queries.status import FeatureReason
     from runs.services.version_choice import Key
@@ -277,7 +278,9 @@ class Feature:
 
     # Reasons for the status of active runs, instead of the core's: the first that is not None. They make no query.
     status_reasons: Sequence[Callable[[RunFacts], FeatureReason | None]] = ()
-    # Further actions about what a run waits for, and further sentences ("" for none).
+    # Further sentences about the status of active runs, on pages, in lists and in `why`. They make no query either.
+    status_notes: Sequence[Callable[[RunFacts], Sentence | None]] = ()
+    # Further actions about what a run waits for, and further sentences of `why` ("" for none).
     offers: Sequence[Callable[[RunFacts, Reader], list[Offer]]] = ()
     remarks: Sequence[Callable[[RunFacts], str]] = ()
     # Called after an account's sessions were ended: all of them or, with a request, all but the one that sent it.

@@ -84,28 +84,6 @@ class BoundsRow(Shape):
     )
 
 
-class QueueRow(Shape):
-    """A queue: who decides there, their limits, and open approvals."""
-
-    name: str = Field(description="Name of the queue.")
-    title: str = Field(description="Title for people.")
-    role: str = Field(description="Role whose holders decide there.")
-    state: Queue.State = Field(description="open or closed.")
-    currency: str = Field(description="Currency of its limits, an ISO 4217 code.")
-    needs_amount: bool = Field(description="Whether people with a limit can't approve calls without an amount.")
-    open: int = Field(description="Number of open approvals, counted up to 1,000.")
-    members: list[MemberRow] = Field(description="People who decide there.")
-    limits: list[LimitRow] = Field(description="Limits of people and of the role.")
-    deputies: list[DeputyRow] = Field(description="Current and future deputies.")
-    proof: ProofRow | None = Field(description="Proof required to approve here; null: none.")
-    reasons: list[str] = Field(description="Short reasons to choose from; any other text is accepted too.")
-    grants: BoundsRow | None = Field(description="Limits of standing approvals; null: none may be given.")
-    set_by: ActorName
-    made_at: datetime = Field(description="Time when it was created.")
-    changed_at: datetime = Field(description="Time of its last change.")
-    is_authentic: IsAuthentic
-
-
 class QueueName(Shape):
     """A queue in the list."""
 
@@ -116,6 +94,21 @@ class QueueName(Shape):
     currency: str = Field(description="Currency of its limits, an ISO 4217 code.")
     needs_amount: bool = Field(description="Whether people with a limit can't approve calls without an amount.")
     is_authentic: IsAuthentic
+
+
+class QueueRow(QueueName):
+    """A queue: who decides there, their limits, and open approvals."""
+
+    open: int = Field(description="Number of open approvals, counted up to 1,000.")
+    members: list[MemberRow] = Field(description="People who decide there.")
+    limits: list[LimitRow] = Field(description="Limits of people and of the role.")
+    deputies: list[DeputyRow] = Field(description="Current and future deputies.")
+    proof: ProofRow | None = Field(description="Proof required to approve here; null: none.")
+    reasons: list[str] = Field(description="Short reasons to choose from; any other text is accepted too.")
+    grants: BoundsRow | None = Field(description="Limits of standing approvals; null: none may be given.")
+    set_by: ActorName
+    made_at: datetime = Field(description="Time when it was created.")
+    changed_at: datetime = Field(description="Time of its last change.")
 
 
 class QueuePage(Page):

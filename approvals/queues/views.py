@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, ClassVar
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from pydantic import BaseModel
 
 from approvals.queues import acts, listed
-from approvals.queues.acts import LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody, ReasonsBody
+from approvals.queues.acts import QueueBody, ReasonsBody
 from approvals.queues.who import ADMIN, is_admin
 from ledger.actors import Actor
-from ledger.errors import DurableAgentsError
-from ledger.web.page_base import Page
+from ledger.web.page_acts import Act, FormPage, is_on
 from ledger.web.page_forms import Refused, Sent, told_of
 from ledger.web.roles import AUDITOR, actor, ordered, roles
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import Tally
 from runs import features
-from runs.services.bodies import SteerBody
 
 _GROUPED = re.compile(r"[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?", re.ASCII)  # 50,000.00
 
 
-class QueuePage(Page):
+class QueuePage(FormPage):
     """For everybody with a role, and for administrators."""
 
     section = "queues"
@@ -56,23 +52,18 @@ class QueuesPage(QueuePage):
 
     template = "approvals/queues.html"
 
-    def get(self, request: HttpRequest) -> HttpResponse:
-        return self.tell(request)
-
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
         """Show the page, with a refused form."""
         known = self.context(request, refused)
-        queues = listed.overview(known["tally"])
-        me = request.user.pk
         shown = {
-            "queues": queues,
+            "queues": listed.overview(known["tally"]),
             "panels": list(features.parts_of_all(lambda each: each.queue_list_templates)),
             "links": list(features.parts_of_all(lambda each: each.queue_list_links)),
             **known,
         }
         for panel in features.parts_of_all(lambda each: each.queue_list_panels):
-            shown |= panel(me)
-        return self.show(request, shown, status=refused.error.status if refused else 200)
+            shown |= panel(request.user.pk)
+        return self.show_forms(request, shown, refused)
 
 
 class OneQueuePage(QueuePage):
@@ -80,174 +71,62 @@ class OneQueuePage(QueuePage):
 
     template = "approvals/queue.html"
 
-    def get(self, request: HttpRequest, queue: str) -> HttpResponse:
-        return self.tell(request, queue)
-
-    def tell(self, request: HttpRequest, name: str, refused: Refused | None = None) -> HttpResponse:
+    def tell(self, request: HttpRequest, refused: Refused | None = None, *, queue: str) -> HttpResponse:
         """Show the page, with a refused form."""
-        known = self.context(request, refused)
-        queue = acts.find(name)
+        known, found = self.context(request, refused), acts.find(queue)
         panels = list(features.parts_of_all(lambda each: each.queue_templates))
-        shown = {"q": listed.load_queue(queue, known["tally"]), "panels": panels, **known}
+        shown = {"q": listed.load_queue(found, known["tally"]), "panels": panels, **known}
         for panel in features.parts_of_all(lambda each: each.queue_panels):
-            shown |= panel(queue)
-        return self.show(request, shown, status=refused.error.status if refused else 200)
+            shown |= panel(found)
+        return self.show_forms(request, shown, refused)
 
 
-class ForAdmins(Page):
+class PersonalAct(Act):
+    """An act of a person who may be an administrator; the service checks that."""
+
+    @property
+    def by(self) -> Actor:
+        user = self.request.user
+        return actor(self.request, ADMIN if is_admin(user) else (ordered(roles(user)) or [""])[0])
+
+
+class ForAdmins(FormPage):
     """An act for administrators; the service checks it again under its locks."""
 
     http_method_names = ["post"]
+    needed: ClassVar[tuple[str, ...]] = ("Administrator",)
 
     def may_open(self, held: frozenset[str]) -> bool:
         """Return whether they are an administrator, whatever their roles. GET passes, for its own answer."""
         return self.request.method != "POST" or is_admin(self.request.user)
 
-    def refuse(self, request: HttpRequest) -> HttpResponse:
-        """Show 403 with the role that is allowed."""
-        return self.show(request, {"needed": ["Administrator"]}, template="errors/403.html", status=403)
+
+class NewQueue(ForAdmins, PersonalAct, QueuesPage):
+    act, done, page = "add_queue", "Queue added.", "queues"
+    service, body, reads = staticmethod(acts.create), QueueBody, {"needs_amount": is_on}
 
 
-class Adding(ForAdmins, QueuesPage):
-    """Add a queue."""
+class QueueAct(ForAdmins, PersonalAct, OneQueuePage):
+    """An act on a queue; its page shows a refused form."""
 
-    def post(self, request: HttpRequest) -> HttpResponse:
-        def act(form: Sent, by: Actor) -> None:
-            acts.create(form.read(QueueBody, needs_amount=is_on), by=by)
-
-        return perform_act(request, "add_queue", act, "Queue added.", self.tell) or redirect("queues")
-
-
-class QueueAct(ForAdmins, OneQueuePage):
-    """One act on a queue; its page shows a refused form."""
-
-    words = ""
-
-    def post(self, request: HttpRequest, queue: str) -> HttpResponse:
-        def act(form: Sent, by: Actor) -> None:
-            self.act(form, queue, by)
-
-        def tell(request: HttpRequest, refused: Refused) -> HttpResponse:
-            return self.tell(request, queue, refused)
-
-        return perform_act(request, type(self).__name__, act, self.words, tell) or self.after(queue)
-
-    def act(self, form: Sent, name: str, by: Actor) -> None:
-        """Call the page's one service."""
-        raise NotImplementedError
-
-    def after(self, name: str) -> HttpResponse:
-        return redirect("queue", queue=name)
-
-
-class QueueChanges(QueueAct):
-    """Set title, role, currency, and whether amounts are needed."""
-
-    words = "Queue saved."
-
-    def act(self, form: Sent, name: str, by: Actor) -> None:
-        seen = form.aside("seen")
-        form.texts.setdefault("needs_amount", "off")  # an unticked box sends nothing
-        acts.change(name, form.read(QueueChangeBody, needs_amount=is_on), seen=seen, by=by)
-
-
-class QueueClosings(QueueAct):
-    """Close a queue."""
-
-    words = "Queue closed."
-
-    def act(self, form: Sent, name: str, by: Actor) -> None:
-        acts.close(name, by=by, justification=form.read(SteerBody).justification)
-
-
-class QueueOpenings(QueueAct):
-    """Open a queue."""
-
-    words = "Queue opened."
-
-    def act(self, form: Sent, name: str, by: Actor) -> None:
-        acts.open_again(name, by=by, justification=form.read(SteerBody).justification)
+    page, has_own_page = "queue", True
 
 
 class QueueRemovals(QueueAct):
-    """Remove a queue."""
-
-    words = "Queue removed."
-
-    def act(self, form: Sent, name: str, by: Actor) -> None:
-        acts.remove(name, by=by, justification=form.read(SteerBody).justification)
-
-    def after(self, name: str) -> HttpResponse:
-        return redirect("queues")
-
-
-class QueueLimits(QueueAct):
-    """Set a limit; empty means unlimited."""
-
-    words = "Limit saved."
-
-    def act(self, form: Sent, name: str, by: Actor) -> None:
-        seen = form.aside("seen")
-        form.texts["most"] = form.texts.get("most") or "none"
-        acts.limit(name, form.read(LimitBody, most=parse_sum), seen=seen, by=by)
-
-
-class QueueLifts(QueueAct):
-    """Lift a limit."""
-
-    words = "Limit removed."
-
-    def act(self, form: Sent, name: str, by: Actor) -> None:
-        seen = form.aside("seen")
-        acts.lift(name, form.read(LiftBody), seen=seen, by=by)
-
-
-class QueueProofs(QueueAct):
-    """Set what an approval must prove, and its threshold."""
-
-    words = "Extra verification saved."
-
-    def act(self, form: Sent, name: str, by: Actor) -> None:
-        seen = form.aside("seen")
-        form.texts["above"] = form.texts.get("above") or "none"
-        boxes = dict.fromkeys(("second_factor", "type_amount", "type_target"), is_on)
-        acts.prove(name, form.read(ProofBody, above=parse_sum, **boxes), seen=seen, by=by)
+    act, done, service = "QueueRemovals", "Queue removed.", staticmethod(acts.remove)
+    page, has_own_page = "queues", False
 
 
 class QueueReasons(QueueAct):
-    """Set the offered reasons, one per line."""
+    act, done, service, body = "QueueReasons", "Reasons saved.", staticmethod(acts.offer), ReasonsBody
+    aside, defaults = ("seen",), {"reasons": "\n"}  # an emptied field means none; it was not left out
 
-    words = "Reasons saved."
-
-    def act(self, form: Sent, name: str, by: Actor) -> None:
-        seen = form.aside("seen")
-        form.texts["reasons"] = form.texts.get("reasons") or "\n"  # an emptied field means none; it was not left out
-        lines = _lines(form.texts["reasons"])
+    def read(self, form: Sent, **address: Any) -> BaseModel:
+        """Return the reasons, one per line."""
+        lines = _lines(form.texts.get("reasons", ""))
+        self.reads = {"reasons": lambda text: [*lines.values()]}
         with told_of({f"reasons.{place}": ("reasons", f"line {n}") for place, n in enumerate(lines)}):
-            body = form.read(ReasonsBody, reasons=lambda text: [*lines.values()])
-        acts.offer(name, body, seen=seen, by=by)
-
-
-def perform_act(
-    request: HttpRequest,
-    name: str,
-    act: Callable[[Sent, Actor], None],
-    words: str,
-    tell: Callable[[HttpRequest, Refused], HttpResponse],
-) -> HttpResponse | None:
-    """Perform the act; return the page again if it is refused."""
-    form = Sent(request)
-    role = ADMIN if is_admin(request.user) else (ordered(roles(request.user)) or [""])[0]
-    try:
-        act(form, actor(request, role))
-    except DurableAgentsError as error:
-        return tell(request, Refused(name, error, form.kept))
-    messages.success(request, words, extra_tags="ok")
-    return None
-
-
-def is_on(text: str) -> Any:
-    return {"on": True, "off": False}.get(text, text)
+            return super().read(form, **address)
 
 
 def parse_sum(text: str) -> Any:

@@ -16,20 +16,29 @@ from django.template.defaultfilters import filesizeformat
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from ledger.clock import lapse
 from ledger.codec import Cut
 from ledger.errors import Moved
 from ledger.web import navigation as around
 from ledger.web import text_safety as seen
+from ledger.web.page_base import may_open
 from ledger.web.page_forms import Refused
 from ledger.web.roles import name_of, ordered
 from ledger.web.seeing.payloads import ERASED, WHO_GIVES, Hidden
 
 register = template.Library()
+register.filter(lapse)
 
 
 # Longer texts, and values with more leaves, are shown by their head.
 MAX_SHOWN, MAX_LEAVES = 16_000, 400
 HEAD_SHOWN, HEAD_LEAVES = 2_000, 50
+
+
+@register.simple_tag(takes_context=True)
+def leads_to(context: template.Context, name: str, *args: object) -> bool:
+    """Return whether the reader may open the page of this name."""
+    return may_open(name, args, context["held"], context.get("request"))
 
 
 @register.filter
@@ -198,29 +207,6 @@ def as_json(value: object) -> str:
 def pretty(value: object) -> str:
     """Return indented JSON for reading, in the original order. Not for hashing."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
-
-
-@register.filter
-def lapse(seconds: float | timedelta | None) -> str:
-    """Return a duration in its two largest units: `0.4 s`, `38 s`, `2 h 14 m`, `3 d 4 h`."""
-    if seconds is None:
-        return ""
-    total = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
-    total = max(total, 0.0)
-    if total < 0.95:
-        return f"{round(total * 1000)} ms"
-    if total < 9.95:
-        return f"{total:.1f} s"
-    if total < 60:
-        return f"{round(total)} s"
-    minutes, rest = divmod(round(total), 60)
-    if minutes < 60:
-        return f"{minutes} m {rest:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 24:
-        return f"{hours} h {minutes:02d} m"
-    days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h"
 
 
 # A row may lack a moment, and a missing template variable resolves to empty text: neither shows a time.

@@ -42,7 +42,7 @@ class FormPage(Page):
 
 class Act(FormPage):
     """An act of a form on another page; a base class before that page. Addresses give the attributes, so that each is
-    one act: `service` is called with the values of the address, and with `body` or its justification alone."""
+    one act: `service` is called with the values of the address, and with `body` or its fields."""
 
     http_method_names = ["post"]
     act: str = ""  # names the form when it is shown again
@@ -52,6 +52,9 @@ class Act(FormPage):
     service: Any = None
     body: type[BaseModel] = Justified
     reads: Mapping[str, Callable[[str], Any]] = {}  # by field: what converts its text
+    defaults: Mapping[str, str] = {}  # by field: the text of an empty one, which would count as not sent
+    takes_fields: bool = False  # the service takes the body's fields by name
+    aside: tuple[str, ...] = ()  # fields beside the body, which the service takes by name
 
     def post(self, request: HttpRequest, **address: Any) -> HttpResponse:
         form = Sent(request)
@@ -67,10 +70,16 @@ class Act(FormPage):
 
     def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
         """Call the service. Raises DurableAgentsError."""
-        given = form.read(self.body, **self.reads)
-        if isinstance(given, Justified) and self.body is Justified:
-            return self.service(*address.values(), by=by, justification=given.justification)
-        return self.service(*address.values(), given, by=by)
+        more = {name: form.aside(name) for name in self.aside}
+        given = self.read(form, **address)
+        if self.takes_fields or self.body is Justified:
+            return self.service(*address.values(), by=by, **dict(given), **more)
+        return self.service(*address.values(), given, by=by, **more)
+
+    def read(self, form: Sent, **address: Any) -> BaseModel:
+        """Return the body. Raises InvalidInput, TooLarge."""
+        form.texts |= {name: text for name, text in self.defaults.items() if not form.texts.get(name)}
+        return form.read(self.body, **self.reads)
 
     def name_form(self, form: Sent, **address: Any) -> str:
         return self.act
@@ -93,6 +102,10 @@ def decimal(text: str) -> Any:
         return Decimal(text.strip())
     except InvalidOperation:
         return text
+
+
+def is_on(text: str) -> Any:
+    return {"on": True, "off": False}.get(text, text)
 
 
 def ticked(text: str) -> Any:

@@ -13,7 +13,7 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
-from django.urls import Resolver404, resolve
+from django.urls import Resolver404, resolve, reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views import View
 
@@ -26,6 +26,20 @@ from ledger.web.shared_rendering import renderings
 from ledger.web.tally import Tally
 
 EVERYONE = frozenset(EVERY)
+
+
+def may_open(name: str, args: Iterable[Any], held: frozenset[str], request: HttpRequest | None) -> bool:
+    """Return whether a link to a page leads its reader to it, and not to a refusal. Parts of pages that all readers of
+    some roles share have no request."""
+    found = resolve(reverse(name, args=list(args)))
+    view = getattr(found.func, "view_class", None)
+    if view is None or not issubclass(view, Page):
+        return True
+    if request is None:
+        return role_in(view.allowed, held) is not None
+    page = view(**getattr(found.func, "view_initkwargs", {}))
+    page.request = request
+    return bool(page.may_open(held))
 
 
 class OnlySent(DurableAgentsError):

@@ -19,12 +19,11 @@ from ledger.web.bodies import does_not_fit, fit, unstorable
 from ledger.web.page_forms import Refused, Sent, in_words
 from runs.console.forms.fields import Value
 from runs.console.forms.form import Bound, ExtraField, PartForm
-from runs.console.tables.waits import amount_of, amounts_of
 from runs.engine.agents import Agent
 from runs.engine.budget import A_MILLION, NOTHING_USED, UNLIMITED, Call, Usage, usd_of
 from runs.models import ENDED, TIME_TO_LIVE, Run, Wait
 from runs.queries import spending
-from runs.queries.spending import Exceeded, Share, under_way
+from runs.queries.spending import Exceeded, Share, amount_of, amounts_of, under_way
 from runs.services import authority
 from runs.services.bodies import BudgetBody
 from runs.services.budgets.asked import budget_of, caps_of

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 from uuid import UUID
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from pydantic import Field
 
-from ledger.errors import DurableAgentsError
-from ledger.web.page_base import Page
-from ledger.web.page_forms import Refused, Sent
+from ledger.actors import Actor
+from ledger.web.page_acts import Act, FormPage
+from ledger.web.page_forms import Refused
 from ledger.web.roles import OPERATOR
 from runs.models import Process
 from runs.services import fleet
@@ -26,15 +24,12 @@ class _DrainForm(SteerBody):
     process: Annotated[UUID, Field(strict=False)]
 
 
-class FleetActsPage(Page):
+class FleetActsPage(FormPage):
     """The workers that can be drained, and the hosts that can be declared dead."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     template = "fleet/acts.html"
     section = "fleet"
-
-    def get(self, request: HttpRequest) -> HttpResponse:
-        return self.tell(request)
 
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
         workers = Process.objects.filter(kind="worker", ended_at=None, drain_asked_at=None).order_by("host", "pid")
@@ -42,37 +37,24 @@ class FleetActsPage(Page):
         context: dict[str, Any] = {
             "workers": workers[:200],
             "hosts": list(named[:200]),
-            "refused": refused,
-            "typed": dict(refused.typed) if refused is not None else {},
         }
-        return self.show(request, context, status=refused.error.status if refused else 200)
+        return self.show_forms(request, context, refused)
 
 
-class Drains(FleetActsPage):
-    http_method_names = ["post"]
+class Drains(Act, FleetActsPage):
+    act, page, done = "drain", "fleet", "Draining: the worker hands over its runs and exits."
+    body, takes_fields = _DrainForm, True
 
-    def post(self, request: HttpRequest) -> HttpResponse:
-        form = Sent(request)
-        try:
-            body = form.read(_DrainForm)
-            fleet.drain(body.process, by=self.acting(request, prefer=(OPERATOR,)), justification=body.justification)
-        except DurableAgentsError as error:
-            return self.tell(request, Refused("drain", error, form.kept))
-        messages.success(request, "Draining: the worker hands over its runs and exits.", extra_tags="ok")
-        return redirect("fleet")
+    def service(self, *, process: UUID, by: Actor, justification: str) -> None:
+        """Drain the worker. Raises DurableAgentsError."""
+        fleet.drain(process, by=by, justification=justification)
 
 
-class Deaths(FleetActsPage):
-    http_method_names = ["post"]
+class Deaths(Act, FleetActsPage):
+    act, page, service, body, takes_fields = "declare_dead", "fleet", staticmethod(fleet.declare_dead), DeadBody, True
 
-    def post(self, request: HttpRequest) -> HttpResponse:
-        form = Sent(request)
-        try:
-            body = form.read(DeadBody)
-            by = self.acting(request, prefer=(OPERATOR,))
-            count = fleet.declare_dead(body.host, by=by, justification=body.justification)
-        except DurableAgentsError as error:
-            return self.tell(request, Refused("declare_dead", error, form.kept))
-        words = f"{count} process{'' if count == 1 else 'es'} recorded as ended. Their runs continue on other workers."
-        messages.success(request, words, extra_tags="ok")
-        return redirect("fleet")
+    def after(self, request: HttpRequest, result: int, **address: Any) -> HttpResponse:
+        """Say how many processes were recorded as ended."""
+        count = f"{result} process{'' if result == 1 else 'es'}"
+        self.done = f"{count} recorded as ended. Their runs continue on other workers."
+        return super().after(request, result, **address)

@@ -25,8 +25,7 @@ from ledger.templatetags.console import (
     words,
 )
 from ledger.templatetags.console import said as without_class
-from runs.console.tables.event_words import belied, phrase, witness
-from runs.console.tables.waits import to_approval
+from runs.console.tables.event_words import belied, link_to, phrase, witness
 from runs.models import Run
 from runs.queries.tool_cards import ToolCard
 from runs.story import Effect, EventLine, findings
@@ -147,7 +146,7 @@ def _times(number: int) -> str:
 
 
 def _plan(e: Effect) -> str:
-    return to_approval(e.approval_id, f"<code>{escape(short(e.plan_hash))}</code>")
+    return link_to(f"<code>{escape(short(e.plan_hash))}</code>", "approval", e.approval_id)
 
 
 def event(line: EventLine, downloads: Downloads = _nowhere) -> SafeString:

@@ -30,13 +30,11 @@ from runs.models import ENDED, Checkpoint, Run, Wait
 from runs.queries import families, run_list
 from runs.queries.code_here import agent_here, titles_of
 from runs.queries.display import case_of, detail_text, stood_at
-from runs.queries.halts import Halted, halt_of
 from runs.queries.run_facts import RunFacts, facts_of
 from runs.queries.run_list import GROUPS, Card
 from runs.queries.shown_attributes import ShownAttribute, of_head
 from runs.queries.status import Reason, reason_by_state, reason_of
 from runs.queries.tool_cards import ToolCard, cards_of
-from runs.services.settling import agreeing
 from runs.story import Effect, EventLine, Fact, Gate, Story, Talk, Want, folded
 from runs.story.folded import Drawn
 from runs.story.scale import Scale, place
@@ -222,10 +220,6 @@ class Dossier:
     def output_url(self) -> str:
         return self.payload_url(self.story.events[1])
 
-    @property
-    def halted(self) -> Halted | None:
-        return halt_of(self.head)
-
     @cached_property
     def reason(self) -> Reason:
         return reason_of(self.facts)
@@ -238,10 +232,6 @@ class Dossier:
     @property
     def wait(self) -> Wait | None:
         return self.facts.wait
-
-    @cached_property
-    def is_for_two(self) -> bool:
-        return agreeing.is_for_two()
 
     @property
     def about(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 from urllib.parse import urlencode
@@ -13,10 +12,12 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 
+from ledger.actors import Actor
 from ledger.api.present import masked
 from ledger.errors import DurableAgentsError, InvalidInput, TooLarge
 from ledger.web.bodies import does_not_fit, fit, unstorable
 from ledger.web.cursors import opened, placed, placed_at
+from ledger.web.page_acts import Act, FormPage
 from ledger.web.page_base import EVERYONE, Page, SharedPage, is_fragment
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, actor, role_in, roles
@@ -28,7 +29,7 @@ from runs.console.questions import Wrong, answer_of, open_questions
 from runs.console.run_page import Dossier, PageScope, gather
 from runs.console.talk import SENDERS, NotSent, request_of, talk_of
 from runs.engine.agents import registry
-from runs.models import Run, Wait
+from runs.models import Wait
 from runs.queries import run_list, spending
 from runs.queries.actions import Reader, steering
 from runs.queries.doubts import Link, link_of
@@ -37,10 +38,8 @@ from runs.queries.progress import ProgressPanel, size_of
 from runs.queries.searching import BadSearch
 from runs.queries.status import what_follows
 from runs.services import authority, lifecycle, questions, thinking
-from runs.services.authority import REQUEUE
-from runs.services.bodies import AnswerBody, CancelForm, MessageBody, ModelsBody, SteerBody
+from runs.services.bodies import AnswerBody, MessageBody, ModelsBody
 from runs.services.budgets import raising
-from runs.services.fleet import requeue
 from runs.services.messages import reading, sending
 from runs.services.messages.sending import agent_of
 from runs.services.settling import agreeing
@@ -93,7 +92,9 @@ def panel_of(dossier: Dossier, person: int | None) -> Panel | None:
     is_own = known.said is not None and known.said.person == person
     link = link_of(dossier.run, wait) if dossier.is_read else None
     is_able = known.said is not None and counts(known.said)
-    return Panel(known, dossier.is_for_two, is_own, is_able, has_hook(dossier.run, wait), dossier.is_read, link)
+    return Panel(
+        known, dossier.facts.related.is_for_two, is_own, is_able, has_hook(dossier.run, wait), dossier.is_read, link
+    )
 
 
 TABS = {
@@ -143,20 +144,18 @@ def _number(request: HttpRequest, name: str) -> int | None:
     return int(given) if given.isascii() and given.isdigit() and len(given) < 16 else None
 
 
-class RunPage(Page):
+class RunPage(FormPage):
     """One run: current activity, history, and available actions."""
 
     template = "runs/run.html"
     section = "runs"
 
-    def get(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
-        return self.tell(request, run_id)
-
     def tell(
         self,
         request: HttpRequest,
-        run_id: UUID,
         refused: Refused | None = None,
+        *,
+        run_id: UUID,
         wrong: Wrong | None = None,
         unsent: NotSent | None = None,
     ) -> HttpResponse:
@@ -216,102 +215,55 @@ def sight_of(request: HttpRequest) -> PageScope:
     )
 
 
-class Act(RunPage):
-    """An action on a run: `verb` is the service's name, `done` the message afterwards; `authority` decides who may."""
+class RunAct(Act, RunPage):
+    """An act of an operator on a run, by a form of its page."""
 
-    allowed: ClassVar[frozenset[str]] = frozenset(authority.STOPPERS)
-    http_method_names = ["post"]
-    verb: ClassVar[str] = ""
-    done: ClassVar[str] = ""
-
-    def said(self, form: Sent) -> dict[str, Any]:
-        return {"justification": form.read(SteerBody).justification}
-
-    def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
-        form = Sent(request)
-        service: Callable[..., Run] = requeue if self.verb == REQUEUE else getattr(lifecycle, self.verb)
-        try:
-            role = authority.role_to(
-                self.verb, lifecycle.find(run_id), held=roles(request.user), person=request.user.pk
-            )
-            service(run_id, by=actor(request, role), **self.said(form))
-        except DurableAgentsError as error:
-            return self.tell(request, run_id, Refused(self.verb, error, form.kept))
-        messages.success(request, self.done, extra_tags="ok")
-        return redirect("run", run_id=run_id)
-
-
-class Pauses(Act):
-    verb, done = "pause", "Pause requested."
-
-
-class Resumptions(Act):
-    verb, done = "resume", "Resumed."
-
-
-class Cancellations(Act):
-    verb, done = "cancel", "Cancellation requested."
-
-    def said(self, form: Sent) -> dict[str, Any]:
-        body = form.read(CancelForm)
-        return {"justification": body.justification, "effects": body.effects}
-
-
-class Retries(Act):
-    allowed = frozenset({OPERATOR})
-    verb, done = "retry", "Retrying from the failed step."
-
-
-class Requeues(Act):
-    allowed = frozenset({OPERATOR})
-    verb, done = "requeue", "Requeued for another worker."
-
-
-class Budgets(RunPage):
-    """Setting a run's budget. Authorization comes before errors of the form."""
-
-    allowed: ClassVar[frozenset[str]] = frozenset(authority.RAISERS)
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
-        form = Sent(request)
-        try:
-            run = lifecycle.find(run_id)
-            role = authority.role_to(authority.BUDGET, run, held=roles(request.user), person=request.user.pk)
-            body = budgets.sent(form)
-            raising.set_budget(
-                run_id, body.budget, by=actor(request, role), justification=body.justification, seen=body.if_caps
-            )
-        except DurableAgentsError as error:
-            return self.tell(request, run_id, Refused(authority.BUDGET, error, form.kept))
-        waits = run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True)
-        if (asked := spending.exceeded(waits)) is None:
-            messages.success(request, "Budget saved.", extra_tags="ok")
-        else:
-            words = f"Budget saved, but it isn't enough. {budgets.enough_words(asked)}"
-            messages.warning(request, words, extra_tags="hold")
-        return redirect("run", run_id=run_id)
-
-
-class Models(RunPage):
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
-    http_method_names = ["post"]
+    page, has_own_page = "run", True
 
-    def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
-        form = Sent(request)
-        try:
-            body = form.read(ModelsBody, models=str.split)
-            thinking.move(
-                run_id,
-                body.models,
-                assistant=body.assistant,
-                by=self.acting(request),
-                justification=body.justification,
-            )
-        except DurableAgentsError as error:
-            return self.tell(request, run_id, Refused(authority.MODELS, error, form.kept))
-        messages.success(request, "Models changed. They apply from the next request on.", extra_tags="ok")
-        return redirect(f"{reverse('run', args=[run_id])}?tab=transcript")
+
+class Steering(RunAct):
+    """An act for those whom the run's authority names, which is checked before the form."""
+
+    @property
+    def by(self) -> Actor:
+        user, run = self.request.user, lifecycle.find(self.kwargs["run_id"])
+        return actor(self.request, authority.role_to(self.act, run, held=roles(user), person=user.pk))
+
+
+class Stopping(Steering):
+    allowed = frozenset(authority.STOPPERS)
+
+
+class Budgets(Steering):
+    """Setting a run's budget."""
+
+    allowed = frozenset(authority.RAISERS)
+    act, done = authority.BUDGET, "Budget saved."
+
+    def perform(self, form: Sent, by: Actor, **address: Any) -> Any:
+        """Set the caps. Raises DurableAgentsError."""
+        body = budgets.sent(form)
+        raising.set_budget(address["run_id"], body.budget, by=by, justification=body.justification, seen=body.if_caps)
+
+    def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
+        """Say also if the run still needs more."""
+        waits = Wait.objects.filter(run=address["run_id"], kind=Wait.Kind.BUDGET, resolved_at__isnull=True)
+        if (asked := spending.exceeded(waits)) is None:
+            return super().after(request, result, **address)
+        words = f"Budget saved, but it isn't enough. {budgets.enough_words(asked)}"
+        messages.warning(request, words, extra_tags="hold")
+        return redirect("run", **address)
+
+
+class Models(RunAct):
+    act, done = authority.MODELS, "Models changed. They apply from the next request on."
+    service, body, reads, takes_fields = staticmethod(thinking.move), ModelsBody, {"models": str.split}, True
+
+    def after(self, request: HttpRequest, result: Any, **address: Any) -> HttpResponse:
+        """Show the tab with the form."""
+        messages.success(request, self.done, extra_tags="ok")
+        return redirect(f"{reverse('run', kwargs=address)}?tab=transcript")
 
 
 class Answers(RunPage):
@@ -329,10 +281,10 @@ class Answers(RunPage):
             questions.answer(run_id, wait_id, body.answer, by=by, justification=body.justification)
         except (InvalidInput, TooLarge) as error:
             return self.tell(
-                request, run_id, wrong=Wrong(wait_id, request.POST, form.kept.get("justification", ""), error)
+                request, run_id=run_id, wrong=Wrong(wait_id, request.POST, form.kept.get("justification", ""), error)
             )
         except DurableAgentsError as error:
-            return self.tell(request, run_id, Refused("answer", error, form.kept))
+            return self.tell(request, Refused("answer", error, form.kept), run_id=run_id)
         messages.success(request, f"Answered. {what_follows(run_id)}", extra_tags="ok")
         return redirect("run", run_id=run_id)
 
@@ -358,7 +310,7 @@ class Messages(RunPage):
             run = lifecycle.find(run_id)
             declared = sending.declared_of(run, name)
         except DurableAgentsError as error:
-            return self.tell(request, run_id, Refused("message", error, form.kept))
+            return self.tell(request, Refused("message", error, form.kept), run_id=run_id)
         try:
             form.check(request.POST)
             found = {"body": request_of(declared, request.POST), "id": form.texts.get("sent_id") or None}
@@ -368,7 +320,7 @@ class Messages(RunPage):
             role = next(role for role in SENDERS if role in roles(request.user))
             sending.send(run_id, name, body.body, by=actor(request, role), sender_id=body.id)
         except DurableAgentsError as error:
-            return self.tell(request, run_id, unsent=NotSent(name, request.POST, error))
+            return self.tell(request, run_id=run_id, unsent=NotSent(name, request.POST, error))
         messages.success(request, "Sent. The answer will appear below.", extra_tags="ok")
         return redirect("run", run_id=run_id)
 

@@ -8,10 +8,11 @@ from html import escape
 
 from django.utils.safestring import SafeString
 
-from ledger.templatetags.console import clock, lapse, plainly, since, title_of, visible, visible_code, words
+from ledger.clock import lapse
+from ledger.templatetags.console import clock, plainly, since, title_of, visible, visible_code, words
 from runs.console import pieces
 from runs.console.run_page import Dossier
-from runs.console.tables.waits import to_run
+from runs.console.tables.event_words import link_to
 from runs.story.rows import Row, RowKind
 from runs.story.scale import Placed
 
@@ -63,7 +64,7 @@ def _wait(row: Row, d: Dossier) -> str:
 
 def _child(row: Row, d: Dossier) -> str:
     attempt = f'<span class="nowrap">&nbsp;· attempt {row.count + 1}</span>' if row.count else ""
-    return f'<span class="name"><span class="cut">└ {to_run(row.run, _label(row, d))}</span>{attempt}</span>'
+    return f'<span class="name"><span class="cut">└ {link_to(_label(row, d), "run", row.run)}</span>{attempt}</span>'
 
 
 # --- ends -------------------------------------------------------------------------------------------------------------

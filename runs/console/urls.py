@@ -11,16 +11,32 @@ from runs.console import (
     settling,
     start_views,
 )
+from runs.services import lifecycle
+from runs.services.bodies import CancelForm, DoubtBody
+from runs.services.fleet import requeue
+from runs.services.settling import agreeing, senders
+
+_STOP, _ACT, _DOUBT = run_views.Stopping.as_view, run_views.Steering.as_view, {"body": DoubtBody, "takes_fields": True}
+_CANCEL = {"body": CancelForm, "takes_fields": True}
+_STEERING = {
+    "pauses": _STOP(act="pause", service=lifecycle.pause, done="Pause requested."),
+    "resumptions": _STOP(act="resume", service=lifecycle.resume, done="Resumed."),
+    "cancellations": _STOP(act="cancel", service=lifecycle.cancel, done="Cancellation requested.", **_CANCEL),
+    "retries": _ACT(act="retry", service=lifecycle.retry, done="Retrying from the failed step."),
+    "requeues": _ACT(act="requeue", service=requeue, done="Requeued for another worker."),
+}
+_WITHDRAW = run_views.RunAct.as_view(
+    act=settling.TAKE_BACK, service=agreeing.take_back, done="Proposal withdrawn.", **_DOUBT
+)
+_ASK = run_views.RunAct.as_view(
+    act=settling.ASK, service=senders.ask, done="Check requested. The answer will appear here.", **_DOUBT
+)
 
 urlpatterns = [
     path("runs", run_views.RunsPage.as_view(), name="runs"),
     path("runs/new", start_views.StartPage.as_view(), name="start"),
     path("runs/<uuid:run_id>", run_views.RunPage.as_view(), name="run"),
-    path("runs/<uuid:run_id>/pauses", run_views.Pauses.as_view(), name="pauses"),
-    path("runs/<uuid:run_id>/resumptions", run_views.Resumptions.as_view(), name="resumptions"),
-    path("runs/<uuid:run_id>/cancellations", run_views.Cancellations.as_view(), name="cancellations"),
-    path("runs/<uuid:run_id>/retries", run_views.Retries.as_view(), name="retries"),
-    path("runs/<uuid:run_id>/requeues", run_views.Requeues.as_view(), name="requeues"),
+    *(path(f"runs/<uuid:run_id>/{noun}", act, name=noun) for noun, act in _STEERING.items()),
     path("runs/<uuid:run_id>/context", injecting.ContextPage.as_view(), name="context"),
     path("runs/<uuid:run_id>/context/looks", injecting.ContextLooks.as_view(), name="context_looks"),
     path(
@@ -30,13 +46,9 @@ urlpatterns = [
     ),
     path("runs/<uuid:run_id>/context/retries", injecting.ContextActs.as_view(action="retry"), name="context_retries"),
     path("runs/<uuid:run_id>/reconciliations", settling.Reconciliations.as_view(), name="reconciliations"),
-    path(
-        "runs/<uuid:run_id>/reconciliations/withdrawals",
-        settling.TakenBack.as_view(),
-        name="reconciliation_withdrawals",
-    ),
+    path("runs/<uuid:run_id>/reconciliations/withdrawals", _WITHDRAW, name="reconciliation_withdrawals"),
     path("runs/<uuid:run_id>/reconciliations/similar", settling.SimilarPage.as_view(), name="similar_outcomes"),
-    path("runs/<uuid:run_id>/reconciliations/askings", settling.Askings.as_view(), name="reconciliation_askings"),
+    path("runs/<uuid:run_id>/reconciliations/askings", _ASK, name="reconciliation_askings"),
     path("runs/<uuid:run_id>/budgets", run_views.Budgets.as_view(), name="budgets"),
     path("runs/<uuid:run_id>/models", run_views.Models.as_view(), name="models"),
     path("runs/<uuid:run_id>/answers/<uuid:wait_id>", run_views.Answers.as_view(), name="answers"),

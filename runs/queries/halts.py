@@ -30,9 +30,6 @@ class Halted(Shape):
     def what(self) -> str:
         return scope_name(self.kind, self.scope, self.key)
 
-    def __str__(self) -> str:
-        return f"halted: {self.what}, by {self.by}, since {self.since:%Y-%m-%d %H:%M} UTC: {self.why}"
-
 
 def scope_name(kind: str, scope: str, key: str) -> str:
     """Return what a halt covers, in words."""

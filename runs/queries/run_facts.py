@@ -16,7 +16,7 @@ from runs.queries import families, progress
 from runs.queries.display import main_wait
 from runs.services import authority
 from runs.services.allowed import Stand, stand_of
-from runs.services.command import holders
+from runs.services.command import cancellers, holders
 from runs.services.settling import agreeing
 from runs.services.settling.agreeing import Heard, Proposal, heard
 
@@ -39,6 +39,15 @@ class Related:
         return holders([each.run.pk for each in self.facts if each.may_be_paused])
 
     @cached_property
+    def cancelled_by(self) -> dict[UUID, str]:
+        return cancellers([each.run.pk for each in self.facts if each.run.state == State.CANCELLED])
+
+    @cached_property
+    def is_for_two(self) -> bool:
+        """Return whether two people settle unknown outcomes."""
+        return agreeing.is_for_two()
+
+    @cached_property
     def heard(self) -> dict[UUID, Heard]:
         return heard(wait for each in self.facts for wait in each.waits)
 
@@ -46,7 +55,7 @@ class Related:
     def proposals(self) -> dict[UUID, Proposal]:
         """Return, by wait, the first verdicts that a second person may confirm; one check for each who gave some."""
         given = {pk: said for pk, each in self.heard.items() if (said := each.said) is not None and said.is_open}
-        if not given or not agreeing.is_for_two():
+        if not given or not self.is_for_two:
             return {}
         people = {said.person: said for said in given.values()}
         counting = {person for person, said in people.items() if agreeing.counts(said)}
@@ -105,6 +114,11 @@ class RunFacts:
     def paused_by(self) -> str | None:
         """Return who paused it or asked for it; None if only its budget holds it."""
         return self.related.paused_by.get(self.run.pk) if self.may_be_paused else None
+
+    @property
+    def cancelled_by(self) -> str | None:
+        """Return who cancelled it; None if it isn't cancelled."""
+        return self.related.cancelled_by.get(self.run.pk)
 
     @cached_property
     def stand(self) -> Stand:

@@ -27,7 +27,6 @@ from runs import features, seen
 from runs.models import ENDED, Run, State, Wait
 from runs.queries import families, payloads
 from runs.queries.expressions import Misread
-from runs.queries.halts import Halted, halt_of
 from runs.queries.run_facts import RunFacts, facts_of
 from runs.queries.searching import AttributePages, AttributeQuery, BadSearch, Match, SearchResult, run_search
 from runs.queries.shown_attributes import ShownAttribute
@@ -247,10 +246,6 @@ class Card:
     @property
     def about(self) -> str:
         return self.run.about
-
-    @property
-    def halted(self) -> Halted | None:
-        return halt_of(self.head)
 
     @property
     def is_overdue(self) -> bool:

@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db import connection
 
 from ledger import events as e
+from ledger.clock import lapse
 from ledger.models import Head
 from runs.engine.budget import NOTHING_USED, RESOURCES, Call, Usage, begun_by, usd_of
 from runs.models import ENDED, Run, Wait
@@ -192,3 +193,30 @@ def _text(wait: Wait, name: str) -> str:
 
 def _is_number(found: Any) -> bool:
     return isinstance(found, int) and not isinstance(found, bool)
+
+
+def spent(asked: Exceeded) -> str:
+    """Return how much of a cap is used and needed."""
+    if asked.resource == "wall_seconds" or asked.wanted is None:
+        used, most = amounts_of(asked.resource, asked.used, asked.at_most)
+        return f"{used} of {most} used"
+    wanted, left, most, aside = amounts_of(asked.resource, asked.wanted, asked.left, asked.at_most, asked.reserved)
+    return f"needs {wanted}, {left} of {most} left{f', {aside} reserved' if asked.reserved else ''}"
+
+
+def amounts_of(resource: str, *numbers: int | None) -> list[str]:
+    """Format amounts with equal decimal places, a dash for missing ones."""
+    if resource != "usd":
+        return [amount_of(resource, number) for number in numbers]
+    texts = [None if number is None else usd_of(number) for number in numbers]
+    places = max((len(text.partition(".")[2]) for text in texts if text), default=2)
+    return ["–" if text is None else "$" + text + "0" * (places - len(text.partition(".")[2])) for text in texts]
+
+
+def amount_of(resource: str, number: int | None) -> str:
+    """Format an amount; a dash if it is missing."""
+    if number is None:
+        return "–"
+    if resource == "usd":
+        return f"${usd_of(number)}"
+    return lapse(number) if resource == "wall_seconds" else f"{number:,}"

@@ -22,7 +22,7 @@ from runs.queries import progress
 from runs.queries.display import detail_text, name_of
 from runs.queries.halts import halt_of
 from runs.queries.run_facts import RunFacts, read_facts
-from runs.queries.sentences import SENTENCES
+from runs.queries.sentences import SENTENCES, Sentence, unserved
 from runs.services import authority, questions
 from runs.services.allowed import why_not
 from runs.services.messages.sending import agent_of
@@ -67,6 +67,8 @@ Reason = Literal[
 REASONS: tuple[str, ...] = get_args(Reason)
 # In the order in which they are offered.
 ACTIONS = ("pause", "resume", "cancel", "retry", "reconcile", "budget", "models", "priority", "requeue")
+# Those of open waits, after them.
+_OF_OPEN: Mapping[str, str] = {Wait.Kind.INPUT: "answer", Wait.Kind.SIGNAL: "signal", Wait.Kind.MESSAGE: "message"}
 DAMAGED_JOURNAL = "damaged_journal"
 
 
@@ -116,7 +118,7 @@ class FeatureReason:
     """A reason that a feature gives, instead of the core's."""
 
     reason: Reason
-    sentence: str
+    sentence: Sentence
     who: Who
     since: datetime | None = None
     until: datetime | None = None
@@ -128,19 +130,21 @@ def status_of(facts: RunFacts) -> RunStatus:
     if found is None:
         reason = own_reason(facts)
         since, until = _times(reason, facts)
-        found = FeatureReason(
-            reason=reason, sentence=SENTENCES[reason](facts), who=_who(reason, facts), since=since, until=until
-        )
+        sentence = SENTENCES[reason](facts)
+        found = FeatureReason(reason=reason, sentence=sentence, who=_who(reason, facts), since=since, until=until)
     is_halted = halt_of(facts.head) is not None and facts.run.state not in ENDED  # then deadlines are deferred
     return RunStatus.of(
         None,
         state=facts.run.state,
         reason=found.reason,
-        sentence=found.sentence,
+        sentence=str(found.sentence),
         since=found.since,
         until=None if is_halted else found.until,
         who=found.who,
-        actions=[each for each in ACTIONS if _is_possible(each, facts)],
+        actions=[
+            *(each for each in ACTIONS if _is_possible(each, facts)),
+            *dict.fromkeys(_OF_OPEN[each.kind] for each in facts.waits if each.kind in _OF_OPEN),
+        ],
     )
 
 
@@ -148,6 +152,18 @@ def reason_of(facts: RunFacts) -> Reason:
     """Return the status's reason alone, which costs no query."""
     found = _by_feature(facts)
     return own_reason(facts) if found is None else found.reason
+
+
+def sentence_of(facts: RunFacts) -> Sentence:
+    """Return the status's sentence alone."""
+    found = _by_feature(facts)
+    return SENTENCES[own_reason(facts)](facts) if found is None else found.sentence
+
+
+def notes_of(facts: RunFacts) -> list[Sentence]:
+    """Return further sentences about the status."""
+    notes = (unserved, *features.parts_of_all(lambda f: f.status_notes))
+    return [] if facts.run.state in ENDED else [said for note in notes if (said := note(facts)) is not None]
 
 
 def group_of(state: str) -> Group:

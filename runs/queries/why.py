@@ -16,9 +16,8 @@ from runs import features
 from runs.models import ENDED, Wait
 from runs.queries.actions import Offer, Reader, how_many_more, offers_of
 from runs.queries.display import name_of
-from runs.queries.halts import halt_of
 from runs.queries.run_facts import RunFacts
-from runs.queries.status import RunStatus, status_of
+from runs.queries.status import RunStatus, notes_of, status_of
 from runs.services.continuation import newest
 
 _MAX_WAITS = 20
@@ -62,9 +61,7 @@ class Why(Shape):
 
 def why(facts: RunFacts, reader: Reader) -> Why:
     status = status_of(facts)
-    halt = None if facts.run.state in ENDED or status.reason == "halted" else halt_of(facts.head)
-    also = [f"No running worker has {facts.run.graph_id}."] if facts.is_unserved else []
-    also += [f"It is {str(halt).removesuffix('.')}. Its deadlines are suspended."] if halt is not None else []
+    also = [str(note) for note in notes_of(facts)]
     also += [text for remark in (how_many_more, *features.parts_of_all(lambda f: f.remarks)) if (text := remark(facts))]
     more = [one for offers in features.parts_of_all(lambda f: f.offers) for one in offers(facts, reader)]
     return Why.of(

@@ -227,7 +227,8 @@ def held_by(run: Run) -> str | None:
 
 
 _PAUSES = (e.PauseRequested.KIND, e.RunPaused.KIND, e.RunResumed.KIND, e.RunRetried.KIND)
-_LAST_PAUSES = """
+_CANCELS = (e.CancelRequested.KIND, e.RunCancelled.KIND)
+_LAST = """
     SELECT asked.id, last.clear FROM unnest(%s::uuid[]) AS asked(id) CROSS JOIN LATERAL (
         SELECT seq, clear FROM ledger_event WHERE run_id = asked.id AND kind = ANY(%s) ORDER BY seq DESC LIMIT 8
     ) AS last
@@ -236,11 +237,8 @@ _LAST_PAUSES = """
 
 def holders(run_ids: Iterable[UUID]) -> dict[UUID, str]:
     """Return who holds each of these runs; runs that nobody holds are left out."""
-    with connection.cursor() as cursor:
-        cursor.execute(_LAST_PAUSES, [list(run_ids), list(_PAUSES)])
-        rows: list[tuple[UUID, bytes]] = cursor.fetchall()
     found: dict[UUID, str | None] = {}
-    for run_id, clear in rows:
+    for run_id, clear in _last(run_ids, _PAUSES):
         if run_id in found:
             continue
         event = e.decode(clear)
@@ -249,6 +247,30 @@ def holders(run_ids: Iterable[UUID]) -> dict[UUID, str]:
         elif isinstance(event, e.PauseRequested) or (isinstance(event, e.RunPaused) and ":" in event.by):
             found[run_id] = event.by
     return {run_id: by for run_id, by in found.items() if by is not None}
+
+
+def cancellers(run_ids: Iterable[UUID]) -> dict[UUID, str]:
+    """Return who cancelled each of these runs: the request names the person, its end perhaps only the role."""
+    found: dict[UUID, str] = {}
+    for run_id, clear in _last(run_ids, _CANCELS):
+        try:
+            event = e.decode(clear)
+        except (ValueError, KeyError, TypeError):  # reported by `verify`
+            continue
+        if isinstance(event, (e.CancelRequested, e.RunCancelled)) and ":" in event.by:
+            found.setdefault(run_id, event.by)
+    return found
+
+
+def _last(run_ids: Iterable[UUID], kinds: Sequence[str]) -> list[tuple[UUID, bytes]]:
+    """Return the content of each run's last events of these kinds, newest first."""
+    ids = list(run_ids)
+    if not ids:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(_LAST, [ids, list(kinds)])
+        rows: list[tuple[UUID, bytes]] = cursor.fetchall()
+    return rows
 
 
 def resolved(wait: Wait, resolution: str, *, by: str) -> e.WaitResolved:

@@ -48,20 +48,8 @@ def hand_in(late: LateAnswer, by: Actor) -> bool:
         else:
             _settle(run, late, attempt, attempt.intent, by)
         return True
-    n = sum(isinstance(event, e.ToolAnsweredLate) for event in on_record)
     outcome, payload = _testimony(late)
-    contradicts = attempt.finding.belied_by(outcome)
-    event = e.ToolAnsweredLate(
-        slot=late.slot,
-        attempt=late.attempt,
-        tool=late.tool,
-        by=by.ref,
-        outcome=outcome,
-        contradicts=contradicts,
-        n=n,
-        payload=payload,
-    )
-    journal(run.id, event, by=by)
+    contradicts = _note(run, late, on_record, outcome, payload, by)
     level = logging.ERROR if contradicts else logging.WARNING
     consequence = f"; recorded was {contradicts!r}" if contradicts else "; recorded, without effect"
     log.log(
@@ -81,8 +69,12 @@ def note_unrecorded(late: LateAnswer, by: Actor, problem: str) -> None:
     """Record that a result came that can't be recorded itself, and why, so that people know where to look."""
     _, run = locked(UUID(late.run_id), under=by)
     on_record = _on_record(run, late)
-    n = sum(isinstance(event, e.ToolAnsweredLate) for event in on_record)
-    outcome, _ = _testimony(late)
+    payload = {"problem": problem, "external_id": late.external_id}
+    _note(run, late, on_record, _testimony(late)[0], payload, by)
+
+
+def _note(run: Run, late: LateAnswer, on_record: list[e.Event], outcome: str, payload: Any, by: Actor) -> str:
+    """Record a late result without effect. Returns the recorded outcome that it contradicts; "" for none."""
     contradicts = Tape(on_record).slot(late.slot).at(late.attempt).finding.belied_by(outcome)
     event = e.ToolAnsweredLate(
         slot=late.slot,
@@ -91,10 +83,11 @@ def note_unrecorded(late: LateAnswer, by: Actor, problem: str) -> None:
         by=by.ref,
         outcome=outcome,
         contradicts=contradicts,
-        n=n,
-        payload={"problem": problem, "external_id": late.external_id},
+        n=sum(isinstance(each, e.ToolAnsweredLate) for each in on_record),
+        payload=payload,
     )
     journal(run.id, event, by=by)
+    return contradicts
 
 
 def _testimony(late: LateAnswer) -> tuple[str, Any]:

@@ -154,7 +154,7 @@ def chip(reason: Reason) -> SafeString:
 
 @register.filter
 def label(reason: Reason) -> str:
-    return statuses.STATUSES[reason].label
+    return statuses.CHIPS[reason][0]
 
 
 @register.simple_tag
@@ -165,7 +165,7 @@ def row_words(card: Card) -> SafeString:
 @register.simple_tag(takes_context=True)
 def why(context: template.Context) -> SafeString:
     """Return why the page's run does not move, or what moves it."""
-    return statuses.sentence_of(context["d"])
+    return statuses.why(context["d"])
 
 
 @register.filter

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.urls import reverse
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from approvals.queues.acts import Name
-from approvals.queues.views import ForAdmins, QueueAct, QueuePage, QueuesPage, is_on, moment, perform_act
-from durableagents.contrib.calendars import absences, deputies, queries, services
+from approvals.queues.views import ForAdmins, PersonalAct, QueueAct, QueuePage, QueuesPage
+from durableagents.contrib.calendars import queries, services
 from durableagents.contrib.calendars.hours import DAYS
-from durableagents.contrib.calendars.services import AbsenceBody, CalendarBody, DeputyBody, Text, TimingBody
+from durableagents.contrib.calendars.services import CalendarBody, Text, TimingBody
 from ledger.actors import Actor
 from ledger.append import mark_of
 from ledger.web.bodies import Body, fit
+from ledger.web.page_acts import Act, is_on
 from ledger.web.page_forms import Refused, Sent, told_of
 from runs.engine.gating.timing import MAX_WORK
 from runs.services.bodies import SteerBody
@@ -112,15 +113,12 @@ class CalendarsPage(QueuePage):
 
     template = "calendars/calendars.html"
 
-    def get(self, request: HttpRequest) -> HttpResponse:
-        return self.tell(request)
-
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
         """Show the page, with a refused form."""
         known = self.context(request, refused)
         days = [(day, known["typed"].get(day, "09:00-17:00" if day not in ("sat", "sun") else "")) for day in DAYS]
         shown = {"calendars": queries.overview(), "days": days, "act": reverse("new_calendar"), **known}
-        return self.show(request, shown, status=refused.error.status if refused else 200)
+        return self.show_forms(request, shown, refused)
 
 
 class OneCalendarPage(QueuePage):
@@ -128,15 +126,12 @@ class OneCalendarPage(QueuePage):
 
     template = "calendars/calendar.html"
 
-    def get(self, request: HttpRequest, calendar: str) -> HttpResponse:
-        return self.tell(request, calendar)
-
-    def tell(self, request: HttpRequest, name: str, refused: Refused | None = None) -> HttpResponse:
+    def tell(self, request: HttpRequest, refused: Refused | None = None, *, calendar: str) -> HttpResponse:
         """Show the page, with a refused form."""
         known = self.context(request, refused)
         asked = request.GET.get("hours", "").strip().replace("\x00", "")[:20]
         hours = _hours(asked or f"{queries.HOURS:g}")
-        row = services.find_calendar(name)
+        row = services.find_calendar(calendar)
         shown = queries.calendar_row(row, hours or queries.HOURS)
         days = [(day, known["typed"].get(day, text)) for day, text in shown.week.items()]
         context = {
@@ -144,13 +139,13 @@ class OneCalendarPage(QueuePage):
             "mark": mark_of(services.form_values(row)),
             "hours": hours or queries.HOURS,
             "days": days,
-            "act": reverse("calendar_changes", args=[name]),
+            "act": reverse("calendar_changes", args=[calendar]),
             "is_no_hours": hours is None,
             "asked": asked if hours is None else f"{hours:g}",
             "most_hours": _MAX_HOURS,
             **known,
         }
-        return self.show(request, context, status=refused.error.status if refused else 200)
+        return self.show_forms(request, context, refused)
 
 
 def _hours(text: str) -> float | None:
@@ -162,120 +157,56 @@ def _hours(text: str) -> float | None:
     return hours if 0 < hours <= _MAX_HOURS else None  # NaN fails both comparisons
 
 
-class CalendarPosts(ForAdmins, CalendarsPage):
-    """Add a calendar."""
+class _Read(Act):
+    """An act whose form is made into the service's body."""
 
-    def post(self, request: HttpRequest) -> HttpResponse:
-        def act(form: Sent, by: Actor) -> None:
-            services.set_calendar(form.read(CalendarForm).as_body(), is_new=True, by=by)
-
-        return perform_act(request, "add_calendar", act, "Calendar added.", self.tell) or redirect("calendars")
-
-
-class _CalendarAct(ForAdmins, OneCalendarPage):
-    words = ""
-
-    def post(self, request: HttpRequest, calendar: str) -> HttpResponse:
-        services.find_calendar(calendar)
-
-        def act(form: Sent, by: Actor) -> None:
-            self.act(form, calendar, by)
-
-        def tell(request: HttpRequest, refused: Refused) -> HttpResponse:
-            return self.tell(request, calendar, refused)
-
-        return perform_act(request, type(self).__name__, act, self.words, tell) or self.after(calendar)
-
-    def act(self, form: Sent, name: str, by: Actor) -> None:
-        raise NotImplementedError
-
-    def after(self, name: str) -> HttpResponse:
-        return redirect("calendar", calendar=name)
+    def read(self, form: Sent, **address: Any) -> BaseModel:
+        """Return the body. Raises InvalidInput, TooLarge."""
+        given: Any = super().read(form, **address)
+        return given.as_body()  # type: ignore[no-any-return]
 
 
-class CalendarChanges(_CalendarAct):
-    """Add a version of a calendar."""
-
-    words = "Calendar saved. Open cases keep the earlier version."
-
-    def act(self, form: Sent, name: str, by: Actor) -> None:
-        seen = form.aside("seen")
-        form.texts["name"] = name
-        services.set_calendar(form.read(CalendarForm).as_body(), seen=seen, by=by)
+class NewCalendar(_Read, ForAdmins, PersonalAct, CalendarsPage):
+    act, done, page = "add_calendar", "Calendar added.", "calendars"
+    service, body = staticmethod(partial(services.set_calendar, is_new=True)), CalendarForm
 
 
-class CalendarRemovals(_CalendarAct):
-    """Remove a calendar."""
-
-    words = "Calendar removed."
-
-    def act(self, form: Sent, name: str, by: Actor) -> None:
-        services.remove_calendar(name, by=by, justification=form.read(SteerBody).justification)
-
-    def after(self, name: str) -> HttpResponse:
-        return redirect("calendars")
+class CalendarAct(ForAdmins, PersonalAct, OneCalendarPage):
+    def post(self, request: HttpRequest, **address: Any) -> HttpResponse:
+        """Do it to a calendar that exists. Raises NotFound."""
+        services.find_calendar(address["calendar"])
+        return super().post(request, **address)
 
 
-class QueueTimings(QueueAct):
-    """Set a queue's timing."""
+class CalendarChanges(_Read, CalendarAct):
+    act, done = "CalendarChanges", "Calendar saved. Open cases keep the earlier version."
+    page, has_own_page, body, aside = "calendar", True, CalendarForm, ("seen",)
 
-    words = "Deadlines saved. Open cases keep theirs."
+    def read(self, form: Sent, **address: Any) -> BaseModel:
+        """Return the body, with the name in the address. Raises InvalidInput, TooLarge."""
+        form.texts["name"] = address["calendar"]
+        return super().read(form, **address)
 
-    def act(self, form: Sent, name: str, by: Actor) -> None:
-        seen = form.aside("seen")
-        form.texts.setdefault("at_once_if_away", "off")  # an unticked box sends nothing
-        services.set_timing(name, form.read(TimingForm, at_once_if_away=is_on).as_body(), seen=seen, by=by)
+    def service(self, name: str, body: CalendarBody, *, seen: str | None, by: Actor) -> None:
+        """Add a version of the calendar, whose name is in the body too."""
+        services.set_calendar(body, seen=seen, by=by)
 
 
-class _PersonalAct(QueuesPage):
+class QueueTimings(_Read, QueueAct):
+    act, done, service = "QueueTimings", "Deadlines saved. Open cases keep theirs.", staticmethod(services.set_timing)
+    body, reads, aside = TimingForm, {"at_once_if_away": is_on}, ("seen",)
+    defaults = {"at_once_if_away": "off"}  # an unticked box sends nothing
+
+
+class OwnAct(PersonalAct, QueuesPage):
     """An act on absences or deputies, one's own or as an administrator anybody's."""
 
-    http_method_names = ["post"]
-    form = ""
-    words = ""
+    page = "queues"
 
-    def post(self, request: HttpRequest, **which: int) -> HttpResponse:
-        def act(form: Sent, by: Actor) -> None:
-            self.act(form, by, **which)
+    def tell(self, request: HttpRequest, refused: Refused | None = None, **address: Any) -> HttpResponse:
+        """Show the page, with a refused form."""
+        return super().tell(request, refused)
 
-        name = "-".join([self.form, *map(str, which.values())])
-        return perform_act(request, name, act, self.words, self.tell) or redirect("queues")
-
-    def act(self, form: Sent, by: Actor, **which: int) -> None:
-        raise NotImplementedError
-
-
-class AbsencePosts(_PersonalAct):
-    """Record an absence."""
-
-    form, words = "absence", "Absence saved."
-
-    def act(self, form: Sent, by: Actor, **which: int) -> None:
-        absences.record_absence(form.read(AbsenceBody, starts_at=moment, ends_at=moment), by=by)
-
-
-class AbsenceEndings(_PersonalAct):
-    """End an absence."""
-
-    form, words = "back", "Absence and deputyship ended."
-
-    def act(self, form: Sent, by: Actor, **which: int) -> None:
-        absences.end_absence(which["absence_id"], by=by, justification=form.read(SteerBody).justification)
-
-
-class DeputyPosts(_PersonalAct):
-    """Name a deputy."""
-
-    form, words = "deputy", "Deputy saved."
-
-    def act(self, form: Sent, by: Actor, **which: int) -> None:
-        deputies.name_deputy(form.read(DeputyBody, starts_at=moment, ends_at=moment), by=by)
-
-
-class DeputyRevocations(_PersonalAct):
-    """End a deputyship."""
-
-    form, words = "revoke", "Deputyship ended."
-
-    def act(self, form: Sent, by: Actor, **which: int) -> None:
-        deputies.end_deputyship(which["deputy_id"], by=by, justification=form.read(SteerBody).justification)
+    def name_form(self, form: Sent, **address: Any) -> str:
+        """Name the form with its absence or deputyship."""
+        return "-".join([self.act, *map(str, address.values())])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 from rest_framework.request import Request
@@ -15,7 +17,7 @@ from durableagents.contrib.casework import delegations, inquiries
 from durableagents.contrib.casework.claims import ClaimBody, claim, release
 from durableagents.contrib.casework.common import AnswerBody, DelegationBody, InquiryBody
 from ledger.web.api_base import ApiView, described, read_body
-from ledger.web.bodies import NoBody
+from ledger.web.bodies import NoBody, Strict
 from ledger.web.roles import EVERY, roles
 from runs.services.bodies import SteerBody
 
@@ -47,68 +49,60 @@ class Releases(ApiView):
         return Response(approval_rows([shown_one(approval_id, request.user)])[0])
 
 
-class Inquiries(ApiView):
-    """Ask a person about an approval."""
+def _act(
+    summary: str,
+    about: str,
+    row: type[InquiryRow | DelegationRow],
+    service: Callable[..., Any],
+    body: type[Strict] = SteerBody,
+    *,
+    is_of_decider: bool = False,
+) -> Any:
+    """Return the view of an act on an approval; one of its deciders adds a row."""
 
-    roles = {"POST": EVERY}
+    class CaseAct(ApiView):
+        __doc__ = about
+        roles = {"POST": EVERY}
 
-    @described("Ask about an approval", InquiryRow, status=201, body=InquiryBody)
-    def post(self, request: Request, approval_id: UUID) -> Response:
-        approval = shown_one(approval_id, request.user)
-        by = services.actor_for_decision(approval, self.by, roles(request.user))
-        body = read_body(request, InquiryBody)
-        row = inquiries.ask(approval_id, to=body.to, question=body.question, by=by)
-        return Response(InquiryRow.of(row, is_authentic=True), status=201)
+        @described(summary, row, status=201 if is_of_decider else 200, body=body)
+        def post(self, request: Request, approval_id: UUID, **address: int) -> Response:
+            approval, by = shown_one(approval_id, request.user), self.by
+            if is_of_decider:
+                by = services.actor_for_decision(approval, by, roles(request.user))
+            done = service(approval_id, **address, by=by, **dict(read_body(request, body)))
+            return Response(row.of(done, is_authentic=True), status=201 if is_of_decider else 200)
 
-
-class InquiryAnswer(ApiView):
-    """Answer an inquiry. Only the person asked may do so."""
-
-    roles = {"POST": EVERY}
-
-    @described("Answer an inquiry", InquiryRow, body=AnswerBody)
-    def post(self, request: Request, approval_id: UUID, n: int) -> Response:
-        shown_one(approval_id, request.user)
-        text = read_body(request, AnswerBody).answer
-        return Response(InquiryRow.of(inquiries.answer(approval_id, n, answer=text, by=self.by), is_authentic=True))
-
-
-class InquiryWithdraw(ApiView):
-    """Withdraw an inquiry. Only the person who asked may do so."""
-
-    roles = {"POST": EVERY}
-
-    @described("Withdraw an inquiry", InquiryRow, body=SteerBody)
-    def post(self, request: Request, approval_id: UUID, n: int) -> Response:
-        shown_one(approval_id, request.user)
-        why = read_body(request, SteerBody).justification
-        return Response(
-            InquiryRow.of(inquiries.withdraw(approval_id, n, justification=why, by=self.by), is_authentic=True)
-        )
+    return CaseAct.as_view()
 
 
-class Delegations(ApiView):
-    """Let another person decide an approval in the caller's place."""
-
-    roles = {"POST": EVERY}
-
-    @described("Delegate an approval", DelegationRow, status=201, body=DelegationBody)
-    def post(self, request: Request, approval_id: UUID) -> Response:
-        approval = shown_one(approval_id, request.user)
-        by = services.actor_for_decision(approval, self.by, roles(request.user))
-        body = read_body(request, DelegationBody)
-        row = delegations.delegate(approval_id, to=body.to, justification=body.justification, by=by)
-        return Response(DelegationRow.of(row, is_authentic=True), status=201)
-
-
-class DelegationEnd(ApiView):
-    """End a delegation. Either side may do so."""
-
-    roles = {"POST": EVERY}
-
-    @described("End a delegation", DelegationRow, body=SteerBody)
-    def post(self, request: Request, approval_id: UUID, n: int) -> Response:
-        shown_one(approval_id, request.user)
-        why = read_body(request, SteerBody).justification
-        row = delegations.take_back(approval_id, n, justification=why, by=self.by)
-        return Response(DelegationRow.of(row, is_authentic=True))
+_DELEGATED = "Let another person decide an approval in the caller's place."
+# By address below an approval, and its name.
+ACTS = {
+    ("inquiries", "api-inquiries"): _act(
+        "Ask about an approval",
+        "Ask a person about an approval.",
+        InquiryRow,
+        inquiries.ask,
+        InquiryBody,
+        is_of_decider=True,
+    ),
+    ("inquiries/<int:n>/answer", "api-inquiry-answer"): _act(
+        "Answer an inquiry",
+        "Answer an inquiry. Only the person asked may do so.",
+        InquiryRow,
+        inquiries.answer,
+        AnswerBody,
+    ),
+    ("inquiries/<int:n>/withdraw", "api-inquiry-withdraw"): _act(
+        "Withdraw an inquiry",
+        "Withdraw an inquiry. Only the person who asked may do so.",
+        InquiryRow,
+        inquiries.withdraw,
+    ),
+    ("delegations", "api-delegations"): _act(
+        "Delegate an approval", _DELEGATED, DelegationRow, delegations.delegate, DelegationBody, is_of_decider=True
+    ),
+    ("delegations/<int:n>/end", "api-delegation-end"): _act(
+        "End a delegation", "End a delegation. Either side may do so.", DelegationRow, delegations.take_back
+    ),
+}

@@ -1,23 +1,30 @@
-"""Addresses of this app's pages."""
+"""Addresses of this app's pages, and the acts of their forms."""
 
 from django.urls import path
 
-from durableagents.contrib.casework import views
+from durableagents.contrib.casework import delegations, inquiries, views
+from durableagents.contrib.casework.common import AnswerBody, DelegationBody, InquiryBody
+
+_ACT, _DECIDERS, _CASE = views.CaseAct.as_view, views.DecidersAct.as_view, "approvals/<uuid:approval_id>"
+_ASK = _DECIDERS(
+    act="ask", service=inquiries.ask, done="Question sent. You can still decide at any time.", body=InquiryBody
+)
+_ANSWER = _ACT(act="answer", service=inquiries.answer, done="Answer added to the case.", body=AnswerBody)
+_WITHDRAW = _ACT(act="withdraw", service=inquiries.withdraw, done="Question withdrawn.")
+_DELEGATE = _DECIDERS(
+    act="hand",
+    service=delegations.delegate,
+    done="Delegated. They were notified and can decide for you.",
+    body=DelegationBody,
+)
+_END = _ACT(act="back", service=delegations.take_back, done="Delegation ended.")
 
 urlpatterns = [
-    path("approvals/<uuid:approval_id>/claims", views.Claims.as_view(), name="claims"),
-    path("approvals/<uuid:approval_id>/releases", views.Releases.as_view(), name="releases"),
-    path("approvals/<uuid:approval_id>/inquiries", views.Inquiries.as_view(), name="inquiries"),
-    path("approvals/<uuid:approval_id>/inquiries/<int:n>/answers", views.Answers.as_view(), name="case_answers"),
-    path(
-        "approvals/<uuid:approval_id>/inquiries/<int:n>/withdrawals",
-        views.InquiryWithdrawals.as_view(),
-        name="inquiry_withdrawals",
-    ),
-    path("approvals/<uuid:approval_id>/delegations", views.Delegations.as_view(), name="delegations"),
-    path(
-        "approvals/<uuid:approval_id>/delegations/<int:n>/ends",
-        views.DelegationEnds.as_view(),
-        name="delegation_ends",
-    ),
+    path(f"{_CASE}/claims", views.Claims.as_view(), name="claims"),
+    path(f"{_CASE}/releases", views.Releases.as_view(), name="releases"),
+    path(f"{_CASE}/inquiries", _ASK, name="inquiries"),
+    path(f"{_CASE}/inquiries/<int:n>/answers", _ANSWER, name="case_answers"),
+    path(f"{_CASE}/inquiries/<int:n>/withdrawals", _WITHDRAW, name="inquiry_withdrawals"),
+    path(f"{_CASE}/delegations", _DELEGATE, name="delegations"),
+    path(f"{_CASE}/delegations/<int:n>/ends", _END, name="delegation_ends"),
 ]

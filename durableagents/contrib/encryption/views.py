@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlencode
-from uuid import UUID
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -17,13 +16,15 @@ from approvals.queues.who import ADMIN
 from durableagents.contrib.encryption import erasure
 from durableagents.contrib.encryption.bodies import EraseAllBody, EraseBody
 from durableagents.contrib.encryption.finding import LISTED, ErasableRun, find_runs
+from ledger.actors import Actor
 from ledger.change_control import is_guarded
 from ledger.errors import DurableAgentsError, Proposed
 from ledger.verification.archives import Sought
 from ledger.web.bodies import fit
 from ledger.web.cursors import closed, opened
+from ledger.web.page_acts import Act
 from ledger.web.page_base import Page
-from ledger.web.page_forms import Refused, Sent
+from ledger.web.page_forms import Refused
 from ledger.web.roles import AUDITOR, OPERATOR, actor
 from runs.console.run_views import RunPage
 from runs.models import ENDED, Run
@@ -47,35 +48,29 @@ def panel(run: Run, user: Any) -> tuple[str, Panel] | None:
     return "encryption/erasing.html", Panel(erasure.copies(run.pk)[:20], is_guarded(erasure.FAMILY))
 
 
-class Erasures(RunPage):
+class Erasures(Act, RunPage):
     """Erase the content of a run."""
 
-    http_method_names = ["post"]
+    act, page, has_own_page = erasure.ACTION, "run", True
+    needed: ClassVar[tuple[str, ...]] = ("Administrator",)
+    service, body, takes_fields = staticmethod(erasure.erase), EraseBody, True
+    reads = {"with_children": lambda text: text == "on"}
 
     def may_open(self, held: frozenset[str]) -> bool:
         """Return whether they are an administrator; others who open its address are led to the run's page. Whether
         they see the run is checked as for its page."""
-        return self.request.method != "POST" or bool(self.request.user.is_superuser)
+        return self.request.method != "POST" or _is_superuser(self.request)
 
-    def refuse(self, request: HttpRequest) -> HttpResponse:
-        """Show 403."""
-        return self.show(request, {"needed": ["Administrator"]}, template="errors/403.html", status=403)
+    @property
+    def by(self) -> Actor:
+        return actor(self.request, ADMIN)
 
-    def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
-        form = Sent(request)
-        try:
-            body = form.read(EraseBody, with_children=lambda text: text == "on")
-            done = erasure.erase(
-                run_id,
-                with_children=body.with_children,
-                by=actor(request, ADMIN),
-                justification=body.justification,
-            )
-        except DurableAgentsError as error:
-            return self.tell(request, run_id, Refused(erasure.ACTION, error, form.kept))
-        others = f" with {len(done.others)} other{'s' if len(done.others) > 1 else ''}" if done.others else ""
-        messages.success(request, f"The content of this run was erased{others}.", extra_tags="ok")
-        return redirect("run", run_id=run_id)
+    def after(self, request: HttpRequest, result: erasure.ErasureResult, **address: Any) -> HttpResponse:
+        """Say how many runs were erased."""
+        count = len(result.others)
+        others = f" with {count} other{'s' if count > 1 else ''}" if count else ""
+        self.done = f"The content of this run was erased{others}."
+        return super().after(request, result, **address)
 
 
 def _is_superuser(request: HttpRequest) -> bool:

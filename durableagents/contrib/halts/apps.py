@@ -33,7 +33,7 @@ class HaltsConfig(AppConfig):
 
     def ready(self) -> None:
         """Install this app's feature."""
-        from durableagents.contrib.halts.queries import halt_reason, start_notices
+        from durableagents.contrib.halts.queries import halt_note, halt_reason, start_notices
         from durableagents.contrib.halts.releasing import IS_DUE, release
         from durableagents.contrib.halts.verify import check_halts
         from durableagents.contrib.halts.worker import KnownHalts
@@ -45,6 +45,7 @@ class HaltsConfig(AppConfig):
                 halts=KnownHalts,
                 start_notices=(start_notices,),
                 status_reasons=(halt_reason,),
+                status_notes=(halt_note,),
                 prompt_sweeps=(features.PromptSweep(is_due=IS_DUE, act=release),),
                 record_checks=(check_halts,),
             )

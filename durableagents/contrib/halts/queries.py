@@ -26,6 +26,7 @@ from runs.engine.agents import registry
 from runs.fleet.members import FRESH_SECONDS
 from runs.queries.halts import Halted, halt_of, is_put_aside, scope_name
 from runs.queries.run_facts import RunFacts
+from runs.queries.sentences import Sentence, name, write
 from runs.queries.status import OPERATORS, FeatureReason
 from runs.services.budgets.prices import models_of
 
@@ -332,10 +333,24 @@ def halt_reason(facts: RunFacts) -> FeatureReason | None:
     halt = halt_of(facts.head)
     if not is_put_aside(facts.run) and (halt is None or not facts.run.wants_driving):
         return None
-    return FeatureReason(
-        reason="halted", sentence=_halted(halt), who=OPERATORS, since=None if halt is None else halt.since
-    )
+    then = " It goes on within seconds when that is lifted; until then it holds no worker."
+    since = None if halt is None else halt.since
+    return FeatureReason(reason="halted", sentence=_halted(halt, then), who=OPERATORS, since=since)
 
 
-def _halted(halt: Halted | None) -> str:
-    return "It was halted a moment ago." if halt is None else f"H{str(halt)[1:].removesuffix('.')}."
+def halt_note(facts: RunFacts) -> Sentence | None:
+    """Return the halt of a run that is driven or waits."""
+    halt = halt_of(facts.head)
+    if halt is None or halt_reason(facts) is not None:
+        return None
+    if facts.run.owner is not None:
+        return _halted(halt, " It stops at its next step.")
+    return _halted(halt, " What it waits for may come, its deadlines stand still, and nothing is sent.")
+
+
+def _halted(halt: Halted | None, then: str) -> Sentence:
+    if halt is None:
+        return Sentence(write("It was halted a moment ago"), write(f".{then}"))
+    lead = write("Halted: {what}", what=name(halt.what, to=("halts",)))
+    why = halt.why.removesuffix(".")
+    return Sentence(lead, write(f", by {{by}} since {{at}}: {{why}}.{then}", by=name(halt.by), at=halt.since, why=why))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runs.queries.display import detail_text, name_of
 from runs.queries.run_facts import RunFacts
-from runs.queries.sentences import wait_sentence
+from runs.queries.sentences import data, name, of_wait, write
 from runs.queries.status import OPERATORS, SYSTEM, FeatureReason, own_reason
 
 _HELD = {
@@ -23,10 +23,11 @@ def limit_reason(facts: RunFacts) -> FeatureReason | None:
         return None
     why = detail_text(wait, "why")
     is_breaker = why == "breaker"
-    text = f"“{name_of(wait)}” waits for {limit}: {_HELD.get(why, 'it is limited')}"
+    held = _HELD.get(why, "it is limited")
+    text = write("{what} waits for {limit}: {held}", what=data(name_of(wait)), limit=name(limit), held=held)
     return FeatureReason(
         reason="breaker" if is_breaker else "limit",
-        sentence=wait_sentence(facts, text),
+        sentence=of_wait(facts, wait, text, "retry {at}"),
         who=OPERATORS if is_breaker else SYSTEM,
         since=wait.opened_at,
         until=wait.deadline,

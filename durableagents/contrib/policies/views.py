@@ -6,20 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.urls import path
 
 from approvals.queues.listed import all_of_them
-from approvals.queues.views import ForAdmins, QueuePage, is_on, perform_act
+from approvals.queues.views import ForAdmins, PersonalAct, QueuePage
 from approvals.queues.who import is_admin
 from durableagents.contrib.policies import queries, services
 from durableagents.contrib.policies.models import Policy
 from durableagents.contrib.policies.services import EVERY_CALL, NewPolicyBody, PolicyBody, TryBody
 from durableagents.contrib.policies.trying import MAY_TRY, try_policy
-from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
+from ledger.web.page_acts import is_on, whole
 from ledger.web.page_forms import Refused, Sent
-from runs.services.bodies import SteerBody
 
 
 class PolicyPage(QueuePage):
@@ -44,13 +42,10 @@ class PoliciesPage(PolicyPage):
 
     template = "policies/list.html"
 
-    def get(self, request: HttpRequest) -> HttpResponse:
-        return self.tell(request)
-
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
         """Show the page, with a refused form."""
         shown = {"rules": queries.find_rules(), "retired": queries.find_retired(), **self.form(request, refused)}
-        return self.show(request, shown, status=refused.error.status if refused else 200)
+        return self.show_forms(request, shown, refused)
 
 
 class OnePolicyPage(PolicyPage):
@@ -58,46 +53,31 @@ class OnePolicyPage(PolicyPage):
 
     template = "policies/policy.html"
 
-    def get(self, request: HttpRequest, policy: str) -> HttpResponse:
-        return self.tell(request, policy)
-
-    def tell(self, request: HttpRequest, name: str, refused: Refused | None = None) -> HttpResponse:
+    def tell(self, request: HttpRequest, refused: Refused | None = None, *, policy: str) -> HttpResponse:
         """Show the page, with a refused form."""
-        newest = services.find(name)
+        newest = services.find(policy)
         shown = {
             "p": newest,
             "rule": queries.policy_rule(newest),
-            "versions": queries.find_policy(name).versions,
+            "versions": queries.find_policy(policy).versions,
             **self.form(request, refused, newest),
         }
-        return self.show(request, shown, status=refused.error.status if refused else 200)
-
-    def act(
-        self, request: HttpRequest, name: str, form: str, act: Callable[[Sent, Actor], None], done_text: str
-    ) -> HttpResponse | None:
-        """Perform an act on the policy; return the page again if it is refused."""
-        services.find(name)
-        return perform_act(request, form, act, done_text, lambda request, refused: self.tell(request, name, refused))
+        return self.show_forms(request, shown, refused)
 
 
-class PolicyAdding(ForAdmins, PoliciesPage):
-    """Put a policy in force."""
+class RulesAct(ForAdmins, PersonalAct, PoliciesPage):
+    """An act on all policies."""
 
-    def post(self, request: HttpRequest) -> HttpResponse:
-        def act(form: Sent, by: Actor) -> None:
-            services.create(form.read(NewPolicyBody, **_READ), by=by)
-
-        return perform_act(request, "add", act, "Policy published.", self.tell) or redirect("policies")
+    page = "policies"
 
 
-class PolicyRestoring(ForAdmins, PoliciesPage):
-    """Restore the policies on record after a forgery."""
+class PolicyAct(ForAdmins, PersonalAct, OnePolicyPage):
+    """An act on a policy."""
 
-    def post(self, request: HttpRequest) -> HttpResponse:
-        def act(form: Sent, by: Actor) -> None:
-            services.restore(by=by, justification=form.read(SteerBody).justification)
-
-        return perform_act(request, "restore", act, "Policies restored.", self.tell) or redirect("policies")
+    def post(self, request: HttpRequest, **address: Any) -> HttpResponse:
+        """Do it to a policy that exists. Raises NotFound."""
+        services.find(address["policy"])
+        return super().post(request, **address)
 
 
 class PolicyTrying(PolicyPage):
@@ -113,7 +93,7 @@ class PolicyTrying(PolicyPage):
     def post(self, request: HttpRequest) -> HttpResponse:
         form, refused, found = Sent(request), None, None
         try:
-            body = form.read(TryBody, **_READ, calls=_number)
+            body = form.read(TryBody, **_READ, calls=whole)
             found = try_policy(body, is_setter=is_admin(request.user))
         except DurableAgentsError as error:
             refused = Refused("try", error, form.kept)
@@ -124,34 +104,9 @@ class PolicyTrying(PolicyPage):
         return self.show(request, shown, status=refused.error.status if refused else 200)
 
 
-class PolicyChanging(ForAdmins, OnePolicyPage):
-    """Put a new version in force."""
-
-    def post(self, request: HttpRequest, policy: str) -> HttpResponse:
-        def act(form: Sent, by: Actor) -> None:
-            services.change(policy, form.read(PolicyBody, **_READ, seen=_number), by=by)
-
-        return self.act(request, policy, "change", act, "New version published.") or redirect("policy", policy=policy)
-
-
-class PolicyRetiring(ForAdmins, OnePolicyPage):
-    """Retire a policy."""
-
-    def post(self, request: HttpRequest, policy: str) -> HttpResponse:
-        def act(form: Sent, by: Actor) -> None:
-            services.retire(policy, by=by, justification=form.read(SteerBody).justification)
-
-        return self.act(request, policy, "retire", act, "Policy retired.") or redirect("policies")
-
-
-def _number(text: str) -> Any:
-    """Parse a number; other text is passed on, for the body's own rules to refuse."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
-
-
 _READ: dict[str, Callable[[str], Any]] = {
-    "within_hours": _number,
-    "proof_minutes": _number,
+    "within_hours": whole,
+    "proof_minutes": whole,
     "second_factor": is_on,
     "type_amount": is_on,
     "type_target": is_on,
@@ -165,12 +120,22 @@ def _typed(of: Policy) -> dict[str, Any]:
     return ticked | {"proof_minutes": asked.get("within", 0) // 60 or ""}
 
 
+_RULES, _POLICY = RulesAct.as_view, PolicyAct.as_view
+_NEW = _RULES(act="add", service=services.create, done="Policy published.", body=NewPolicyBody, reads=_READ)
+_CHANGE = {"body": PolicyBody, "reads": _READ | {"seen": whole}, "page": "policy", "has_own_page": True}
+_VERSION = _POLICY(act="change", service=services.change, done="New version published.", **_CHANGE)
+_RETIRE = _POLICY(act="retire", service=services.retire, done="Policy retired.", page="policies")
+
 urlpatterns = [
     path("policies", PoliciesPage.as_view(), name="policies"),
-    path("policies/new", PolicyAdding.as_view(), name="new_policy"),
+    path("policies/new", _NEW, name="new_policy"),
     path("policies/tries", PolicyTrying.as_view(), name="policy_tries"),
-    path("policies/restorations", PolicyRestoring.as_view(), name="policy_restorations"),
+    path(
+        "policies/restorations",
+        _RULES(act="restore", service=services.restore, done="Policies restored."),
+        name="policy_restorations",
+    ),
     path("policies/of/<str:policy>", OnePolicyPage.as_view(), name="policy"),
-    path("policies/of/<str:policy>/versions", PolicyChanging.as_view(), name="policy_versions"),
-    path("policies/of/<str:policy>/retirements", PolicyRetiring.as_view(), name="policy_retirements"),
+    path("policies/of/<str:policy>/versions", _VERSION, name="policy_versions"),
+    path("policies/of/<str:policy>/retirements", _RETIRE, name="policy_retirements"),
 ]

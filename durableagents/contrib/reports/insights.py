@@ -17,8 +17,7 @@ from durableagents.contrib.reports.queries.over_time import Span, over_time
 from durableagents.contrib.reports.reports import Request
 from durableagents.contrib.reports.statements import ReportTooLarge, reading
 from durableagents.contrib.reports.tables import Column
-from ledger.clock import database_now
-from ledger.templatetags.console import lapse
+from ledger.clock import database_now, lapse
 from ledger.web.page_base import Page
 
 # Label, days and number of bars, by the value of `over`.

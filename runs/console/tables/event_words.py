@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from html import escape
 from typing import Any
 
+from django.urls import NoReverseMatch, reverse
 from django.utils.safestring import SafeString
 
 from ledger.templatetags.console import datum, short, title_of, visible, words
-from runs.console.tables.waits import to_run
 from runs.engine.budget import usd_of
 from runs.engine.tape import CALLED_BACK
 from runs.story import Effect, EventLine, findings
@@ -23,8 +23,16 @@ _STOOD = {
 }
 
 
+def link_to(html: str, page: str, *args: str) -> str:
+    """Return a link, or its text where no such page is: a damaged row's id, or an app that isn't installed."""
+    try:
+        return f'<a href="{escape(reverse(page, args=args))}">{html}</a>'
+    except NoReverseMatch:
+        return html
+
+
 def _run(run_id: object) -> str:
-    return to_run(str(run_id), f"<code>{visible(short(run_id))}</code>")
+    return link_to(f"<code>{visible(short(run_id))}</code>", "run", str(run_id))
 
 
 def _at(visit: object) -> str:

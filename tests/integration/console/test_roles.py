@@ -272,6 +272,20 @@ def test_an_act_is_refused_to_every_other_role(
         assert (answer.status_code == 403) == (role not in ACT[name] or may_not), name
 
 
+def test_links_to_pages_of_apps_are_shown_to_those_who_may_open_them(
+    reader: Callable[..., Reader], paths_of: Callable[..., Callable[[str], str]]
+) -> None:
+    for role in ROLES:
+        somebody = reader(role)
+        path_of = paths_of(somebody)
+        for page, links in (("run", ("evidence", "run_report", "fork")), ("reports", ("audit",))):
+            html = somebody.get(path_of(page)).content.decode()
+            body = html.partition("<main")[2]
+            for name in links:
+                is_open = somebody.get(path_of(name)).status_code == 200
+                assert (f'href="{path_of(name)}"' in body) == is_open, (role, page, name)
+
+
 def test_strangers_must_sign_in(reader: Callable[..., Reader], paths_of: Callable[..., Callable[[str], str]]) -> None:
     stranger, path_of = reader(None), paths_of()
     for name in READ:

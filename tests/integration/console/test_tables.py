@@ -20,14 +20,14 @@ from ledger.actors import Actor
 from ledger.models import Head
 from runs.console import timeline_rows
 from runs.console.run_page import Dossier, PageScope
-from runs.console.tables import event_words, statuses, waits
+from runs.console.tables import event_words, statuses
 from runs.engine.tape import CALLED_BACK
 from runs.models import Run, State, Wait
-from runs.queries import display
+from runs.queries import display, sentences
 from runs.queries.actions import Reader, steering
-from runs.queries.run_facts import RunFacts
+from runs.queries.run_facts import Related, RunFacts
 from runs.queries.run_list import Card
-from runs.queries.sentences import SENTENCES
+from runs.queries.sentences import SENTENCES, wait_sentence
 from runs.queries.status import REASONS, reason_of, status_of
 from runs.services import authority
 from runs.services.reconciling import VERDICTS
@@ -37,7 +37,7 @@ from runs.story.rows import Row, RowKind
 from runs.story.scale import Placed
 from tests.cases import each_case
 from tests.integration.console.tape import NOON, Tape
-from tests.unit.console.test_pieces import HOSTILE, card, whole
+from tests.unit.console.test_pieces import HOSTILE, whole
 
 KINDS = [*Wait.Kind.values]
 
@@ -74,8 +74,7 @@ BY_OTHERS = {"no_worker", "no_version", "draining", "no_key", "halted", "limit",
 
 def test_every_reason_has_its_look_and_its_sentences() -> None:
     reached = {reason_of(RunFacts(run, head, some, None)) for run, head, some in situations()}
-    assert reached | BY_OTHERS | {"retry_timer"} == set(REASONS) == statuses.STATUSES.keys()
-    assert statuses.SENTENCES.keys() == set(REASONS) - {"halted"}
+    assert reached | BY_OTHERS | {"retry_timer"} == set(REASONS) == statuses.CHIPS.keys()
     assert SENTENCES.keys() == set(REASONS) - {"halted", "limit", "breaker"}
 
 
@@ -83,7 +82,9 @@ def dossier(situation: tuple[Run, Head, list[Wait]], tape: Tape) -> Dossier:
     run, head, open_waits = situation
     kept = Drawn()
     opened = Opened(uuid4(), kept)
-    facts = RunFacts(run, head, open_waits, None)
+    related = Related()
+    vars(related).update(paused_by={}, cancelled_by={}, proposals={}, is_for_two=True)  # read from the database
+    facts = RunFacts(run, head, open_waits, None, related)
     return Dossier(run, head, tape.story(), opened, kept, {}, PageScope(), facts, {}, None, NOON)
 
 
@@ -95,30 +96,31 @@ def hostile_tape() -> Tape:
 
 
 def test_a_row_of_the_list_holds_no_markup_but_ours() -> None:
-    run = Run(node=HOSTILE, error_code=HOSTILE, created_at=NOON, ended_at=NOON, ready_at=NOON, updated_at=NOON)
+    times = dict.fromkeys(("created_at", "ended_at", "ready_at", "updated_at"), NOON)
     for reason in REASONS:
         whole(statuses.chip(reason))  # type: ignore[arg-type]
-        for some in ([hostile_wait("approval"), hostile_wait("input")], []):
-            whole(statuses.row(Card(RunFacts(run, None, some, None), reason)))  # type: ignore[arg-type]
+    for state, kind in product(State.values, KINDS):
+        run = Run(state=state, node=HOSTILE, error_code=HOSTILE, **times)
+        facts = RunFacts(run, Head(), [hostile_wait(kind), hostile_wait("input")], None)
+        whole(statuses.row(Card(facts, reason_of(facts))))
 
 
 def test_the_sentence_at_the_head_of_a_page_holds_no_markup_but_ours() -> None:
     told: dict[str, str] = {}
     for (run, head, open_waits), tape in product(situations(), (Tape().created(), hostile_tape())):
         run.created_at = run.updated_at = run.ended_at = NOON
-        run.graph_id = HOSTILE
+        run.graph_id = run.node = run.error_code = HOSTILE
         d = dossier((run, head, [hostile_wait(wait.kind) for wait in open_waits]), tape)
-        d.is_for_two = True
         for halt in (None, {"kind": "halt", "scope": "agent", "key": HOSTILE, "by": HOSTILE, "why": HOSTILE}):
             d.head.halted = halt and halt | {"since": NOON.isoformat()}  # type: ignore[attr-defined]
-            told[d.reason] = told.get(d.reason, "") + whole(statuses.sentence_of(d))
-    inert = {"completed", "renewed", "handed_off", "undoing", "not_due"}
-    assert all("<img" in told[reason] for reason in told.keys() - inert)  # as text
+            told[d.reason] = told.get(d.reason, "") + whole(statuses.why(d))
+    inert = {"completed", "renewed", "handed_off", "undoing", "not_due", "damaged"}
+    assert not {reason for reason in told.keys() - inert if "<img" not in told[reason]}  # as text
 
 
 def test_a_run_in_an_unknown_state_is_shown_as_damaged() -> None:
     odd = Run(state=HOSTILE)
-    assert "<img" in whole(statuses.sentence_of(dossier((odd, Head(), []), Tape().created())))
+    assert "<img" in whole(statuses.why(dossier((odd, Head(), []), Tape().created())))
     olga = Reader(Actor("user", "olga", person=1), frozenset({"operator"}))
     offers = steering(RunFacts(odd, Head(), [], None), olga, authority.SteeringAuthority())
     assert not any(offer.allowed for offer in offers.values())
@@ -132,22 +134,32 @@ def test_every_situation_has_a_sentence_in_plain_words_and_says_whom_it_concerns
         assert status.sentence.endswith((".", "?")) and status.who.kind, status
 
 
+def facts_with(wait: Wait) -> RunFacts:
+    return RunFacts(Run(state="waiting_event"), Head(), [wait], None)
+
+
+def told_of(wait: Wait) -> str:
+    return whole(statuses.markup(wait_sentence(facts_with(wait), wait).parts))
+
+
 def test_every_kind_of_wait_has_its_sentence_and_its_place_among_the_others() -> None:
-    assert waits.WAITS.keys() == set(KINDS) == set(display.URGENCY)
+    assert set(KINDS) == set(display.URGENCY)
+    assert {*sentences.LEADS, "timer", "reconcile"} == set(KINDS)
 
 
 @each_case("kind", [*KINDS, HOSTILE])
 def test_a_wait_holds_no_markup_but_ours_whatever_is_in_its_row(kind: str) -> None:
-    assert "<img" in whole(waits.sentence(hostile_wait(kind), {HOSTILE: card()}))
+    assert "<img" in told_of(hostile_wait(kind))
     for detail in (None, [], 5, HOSTILE, {}, {"retry": 1}, {"tool": 5, "title": [HOSTILE], "approval_id": {}}):
         damaged = wait_of(kind)
         damaged.detail = detail
-        whole(waits.sentence(damaged, {}))
+        told_of(damaged)
 
 
 def test_an_approval_that_is_waited_for_is_a_link() -> None:
     number = str(uuid4())
-    assert reverse("approval", args=[number]) in waits.sentence(wait_of("approval", approval_id=number), {})
+    wait = wait_of("approval", approval_id=number)
+    assert reverse("approval", args=[number]) in statuses.markup(wait_sentence(facts_with(wait), wait).parts)
 
 
 def made_up(hint: Any) -> Any:
