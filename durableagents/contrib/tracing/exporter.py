@@ -77,7 +77,7 @@ _CLAIMS = """
         ORDER BY v.seq DESC LIMIT 1) c
     WHERE c.kind = 'RunClaimed'"""
 _KINDS = [kind.__name__ for kind in spans.EXPORTED]
-_TURNS = [kind.__name__ for kind in (e.RunClaimed, *spans.LEAVING)]
+_TURNS = ["RunClaimed", *(kind.__name__ for kind in spans.LEAVING)]
 
 Send = Callable[[Sequence[Span]], Outcome]
 
