@@ -24,15 +24,6 @@ from ledger.web.tally import Tally
 from runs.services.bodies import SteerBody
 
 
-class MemberRow(Shape):
-    """A person who decides at the queue."""
-
-    name: str = Field(description="User name.")
-    person: int = Field(description="Id of the account.")
-    limit: str = Field(description="Description of the limit; empty: none.")
-    limit_of: str = Field(description="person or role; empty: no limit.")
-
-
 class LimitRow(Shape):
     """The most that a person or a role's holder may approve alone."""
 
@@ -100,7 +91,7 @@ class QueueRow(QueueName):
     """A queue: who decides there, their limits, and open approvals."""
 
     open: int = Field(description="Number of open approvals, counted up to 1,000.")
-    members: list[MemberRow] = Field(description="People who decide there.")
+    members: list[listed.MemberRow] = Field(description="People who decide there.")
     limits: list[LimitRow] = Field(description="Limits of people and of the role.")
     deputies: list[DeputyRow] = Field(description="Current and future deputies.")
     proof: ProofRow | None = Field(description="Proof required to approve here; null: none.")
@@ -210,9 +201,7 @@ def row_of(queue: Queue) -> QueueRow:
         proof=_proof_row(shown),
         reasons=shown.reasons,
         grants=_bounds_row(queue),
-        members=[
-            MemberRow.of(None, name=m.name, person=m.person, limit=m.most, limit_of=m.whose) for m in shown.members
-        ],
+        members=list(shown.members),
         limits=[
             LimitRow.of(
                 row,

@@ -12,6 +12,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import Q
 from django.db.models.functions import Now
+from pydantic import Field
 
 from approvals.policy import Sum
 from approvals.queue_models import Deputy, Limit, Queue
@@ -19,6 +20,7 @@ from approvals.queues import acts
 from ledger.append import mark_of
 from ledger.web.cursors import Order
 from ledger.web.seeing.viewers import viewer
+from ledger.web.shapes import Shape
 from ledger.web.tally import Counted, Tally
 from runs import seen
 from runs.engine.errors import DefinitionError
@@ -31,14 +33,13 @@ OPEN = Order(
 MAX_SHOWN = 200  # members of a role, deputies
 
 
-@dataclass(frozen=True, slots=True)
-class ShownMember:
-    """A decider. `most` is their limit as text, `whose` its source: person, role, or nothing."""
+class MemberRow(Shape):
+    """A person who decides at the queue."""
 
-    name: str
-    person: int
-    most: str = ""
-    whose: str = ""
+    name: str = Field(description="User name.")
+    person: int = Field(description="Id of the account.")
+    limit: str = Field(description="Description of the limit; empty: none.")
+    limit_of: str = Field(description="person or role; empty: no limit.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class QueueRow:
 
     on: Queue
     open: int = 0
-    members: Sequence[ShownMember] = ()
+    members: Sequence[MemberRow] = ()
     more_members: bool = False
     role_limit: Limit | None = None
     limits: Sequence[Limit] = ()
@@ -163,7 +164,7 @@ def overview(tally: Tally) -> list[QueueRow]:
         QueueRow(
             queue,
             counted[f"open {queue.name}"],
-            [ShownMember(name, pk) for name, pk in members.get(queue.role, [])],
+            [MemberRow(name=name, person=pk, limit="", limit_of="") for name, pk in members.get(queue.role, [])],
             role_limit=limits.get((queue.pk, None)),
         )
         for queue in queues
@@ -179,7 +180,7 @@ def load_queue(queue: Queue, tally: Tally) -> QueueRow:
     for name, pk in members[:MAX_SHOWN]:
         own = limits.get((queue.pk, pk))
         whose = "person" if own is not None else "role" if role_limit is not None else ""
-        shown.append(ShownMember(name, pk, in_words(own or role_limit), whose))
+        shown.append(MemberRow(name=name, person=pk, limit=in_words(own or role_limit), limit_of=whose))
     deputies, names = _deputies(queue, limits)
     return QueueRow(
         queue,

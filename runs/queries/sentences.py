@@ -33,13 +33,13 @@ class Part:
     add the time since or until then. `to` is the address it leads to: its name and arguments."""
 
     text: str = ""
-    look: Literal["plain", "name", "data", "amount", "id", "since", "until"] = "plain"
+    look: Literal["plain", "name", "data", "amount", "id", "since", "until", "due"] = "plain"
     at: datetime | None = None
     to: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if self.at is not None:
-            return at(self.at)
+            return f"due {at(self.at)}" if self.look == "due" else at(self.at)
         return f"“{self.text}”" if self.look == "data" else self.text
 
 
@@ -120,7 +120,7 @@ _IN_TIME: Mapping[str, str] = {
     Wait.Kind.MESSAGE: "times out {at}",
     Wait.Kind.POOL: "cancelled if there is none by {at}",
     Wait.Kind.BUDGET: "cancelled if nobody does by {at}",
-    Wait.Kind.RECONCILE: "due {at}",
+    Wait.Kind.RECONCILE: "{due}",
     Wait.Kind.TIMER: "until {at}",
 }
 # A child's need of a person.
@@ -137,9 +137,10 @@ _NEEDS = {
 def of_wait(facts: RunFacts, wait: Wait, lead: Text, in_time: str = "") -> Sentence:
     """Complete the text about a wait by its times. A halt defers deadlines, so these are left out then."""
     rule = in_time or _IN_TIME.get(detail_text(wait, "on_timeout")) or _IN_TIME.get(str(wait.kind), "")
-    due = "" if halt_of(facts.head) is not None else rule
-    again = "; ".join(filter(None, [", since {since}", due])) + "."
-    return Sentence(lead, write(again, since=since(wait.opened_at), at=until(wait.deadline)))
+    then = "" if halt_of(facts.head) is not None else rule
+    again = "; ".join(filter(None, [", since {since}", then])) + "."
+    due = Part(look="due", at=wait.deadline)
+    return Sentence(lead, write(again, since=since(wait.opened_at), at=until(wait.deadline), due=due))
 
 
 def wait_sentence(facts: RunFacts, wait: Wait) -> Sentence:

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.utils.safestring import SafeString
 
-from ledger.templatetags.console import amount, clock, datum, short, since, title_of, until, visible
+from ledger.templatetags.console import amount, clock, datum, due, short, since, title_of, until, visible
 from runs.console.run_page import Dossier
 from runs.console.tables.event_words import belied, link_to, witness
 from runs.queries.run_list import Card
@@ -56,6 +56,8 @@ def _linked(part: Part) -> str:
 
 def _marked(part: Part) -> str:
     if part.at is not None:
+        if part.look == "due":
+            return str(due(part.at))
         past_or_left = {"since": since, "until": until}.get(part.look)
         return f"{clock(part.at)} ({past_or_left(part.at)})" if past_or_left else str(clock(part.at))
     match part.look:

@@ -142,6 +142,21 @@ def told_of(wait: Wait) -> str:
     return whole(statuses.markup(wait_sentence(facts_with(wait), wait).parts))
 
 
+def test_page_and_api_give_one_sentence() -> None:
+    related = Related()
+    vars(related).update(paused_by={}, cancelled_by={None: "user:olga"}, proposals={}, is_for_two=True)
+    ended = {"state": "cancelled", "ended_at": NOON}
+    held = wait_of("timer", title="Pay", held="waits until morning")
+    for run, some, said in (
+        (Run(state="waiting_human"), [wait_of("reconcile", title="Pay")], "Two operators have to settle it"),
+        (Run(state="waiting_event"), [held], "Pay waits until morning, since"),
+        (Run(id=None, **ended), [], "Cancelled by user:olga, at"),
+    ):
+        facts = RunFacts(run, Head(), some, None, related)
+        sentence = SENTENCES[reason_of(facts)](facts)
+        assert said in str(sentence) and said in whole(statuses.markup(sentence.parts))
+
+
 def test_every_kind_of_wait_has_its_sentence_and_its_place_among_the_others() -> None:
     assert set(KINDS) == set(display.URGENCY)
     assert {*sentences.LEADS, "timer", "reconcile"} == set(KINDS)
