@@ -83,10 +83,14 @@ def _operator(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
 
 
 def _budget(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
-    asked = exceeded([wait])
-    cap = f" ({escape(asked.label)}: {spent(asked)})" if asked is not None and asked.resource else ""
+    reached_cap = exceeded([wait])
+    cap = (
+        f" ({escape(reached_cap.label)}: {spent(reached_cap)})"
+        if reached_cap is not None and reached_cap.resource
+        else ""
+    )
     queue = detail_text(wait, "queue")
-    title = asked.title if asked is not None else visible(name_of(wait))
+    title = reached_cap.title if reached_cap is not None else visible(name_of(wait))
     return (
         f"<b>{title}</b>{cap}: waiting for {_raisers(queue)} to raise it,\n"
         f"since {began(wait.opened_at)}; cancelled if nobody does by {clock(wait.deadline)}"
@@ -98,12 +102,14 @@ def _raisers(queue: str) -> str:
     return f"an operator or <b>{visible(queue)}</b>" if queue else "an operator"
 
 
-def spent(asked: Exceeded) -> str:
-    if asked.resource == "wall_seconds" or asked.wanted is None:
-        used, most = amounts_of(asked.resource, asked.used, asked.at_most)
+def spent(exceeded: Exceeded) -> str:
+    if exceeded.resource == "wall_seconds" or exceeded.wanted is None:
+        used, most = amounts_of(exceeded.resource, exceeded.used, exceeded.at_most)
         return f"{used} of {most} used"
-    wanted, left, most, aside = amounts_of(asked.resource, asked.wanted, asked.left, asked.at_most, asked.reserved)
-    return f"needs {wanted}, {left} of {most} left{f', {aside} reserved' if asked.reserved else ''}"
+    wanted, left, most, aside = amounts_of(
+        exceeded.resource, exceeded.wanted, exceeded.left, exceeded.at_most, exceeded.reserved
+    )
+    return f"needs {wanted}, {left} of {most} left{f', {aside} reserved' if exceeded.reserved else ''}"
 
 
 def amounts_of(resource: str, *numbers: int | None) -> list[str]:
@@ -132,10 +138,10 @@ def suspicion(wait: Wait | None) -> str:
     """Describe the suspected duplicate of a call whose key the upstream rejected; "" for others."""
     if detail_text(wait, "suspicion") != "duplicate":
         return ""
-    said = detail_text(wait, "said")
-    told = f": <q>{visible(said)}</q>" if said else ""
+    answer = detail_text(wait, "said")
+    text = f": <q>{visible(answer)}</q>" if answer else ""
     return (
-        f" The upstream system rejected its key{told}. <b>It may be a duplicate</b>: check there before you settle it."
+        f" The upstream system rejected its key{text}. <b>It may be a duplicate</b>: check there before you settle it."
     )
 
 
@@ -231,16 +237,16 @@ def sentences(waits: Sequence[Wait], tools: Mapping[str, ToolCard]) -> str:
     of_children = [wait for wait in waits if wait.kind == Wait.Kind.CHILD]
     if len(of_children) <= _CHILDREN_TOLD:
         return " ".join(sentence(wait, tools) for wait in waits)
-    told = [sentence(wait, tools) for wait in waits if wait.kind != Wait.Kind.CHILD]
-    told.append(
+    texts = [sentence(wait, tools) for wait in waits if wait.kind != Wait.Kind.CHILD]
+    texts.append(
         f"Waiting for <b>{len(of_children)} child runs</b>,\nthe first since {began(of_children[0].opened_at)}."
     )
     still = stopped(of_children)
     if len(still) == 1:
-        told.append(_stands(still[0], "One of them").strip())
+        texts.append(_stands(still[0], "One of them").strip())
     elif still:
-        told.append(f"<b>{len(still)} of them</b> need a person.")
-    return " ".join(told)
+        texts.append(f"<b>{len(still)} of them</b> need a person.")
+    return " ".join(texts)
 
 
 WAITS: dict[str, Sentence] = {

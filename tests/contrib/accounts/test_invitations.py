@@ -114,7 +114,7 @@ def test_a_revoked_link_opens_nothing_and_is_revoked_once() -> None:
 
 
 @each_case("change", [{"is_active": False}, {"is_superuser": False}])
-def test_a_link_ends_with_the_account_of_whoever_made_it(change: dict[str, bool]) -> None:
+def test_a_link_ends_with_the_account_of_anyone_who_made_it(change: dict[str, bool]) -> None:
     _, path = invite()
     rewrite(User.objects.filter(username="boss"), **change)
     assert "ended with the account" in text_of(accept(path)) and not User.objects.filter(username="ada").exists()

@@ -50,7 +50,7 @@ def test_the_first_administrator_comes_by_the_link_from_the_machine_and_is_on_re
     assert "Set up this installation" in text_of(browser.get(link))
     answer = browser.post(link, {"username": "root", "email": "root@example.org", **chosen()})
     assert answer.status_code == 302 and answer["Location"] == "/setup"
-    assert "Set-up" in text_of(browser.get("/setup")), "whoever claims it is signed in"
+    assert "Set-up" in text_of(browser.get("/setup")), "the person who claims it is signed in"
     user = User.objects.get(username="root")
     assert user.is_superuser and user.is_staff and user.check_password(PASSWORD) and not user.groups.exists()
     record = AccountRecord.objects.get(action="account_added")

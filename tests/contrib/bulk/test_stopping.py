@@ -70,7 +70,7 @@ def test_a_stop_is_next_however_many_are_at_it(tools: Toolbox) -> None:
     stops = in_turn(partial(acts.stop, batch.pk, by=olga[0], held=olga[1], justification="enough"))
     eventually(lambda: waiters() == 1, "the stop waits")
     after = in_turn(comes_after)
-    eventually(lambda: waiters() == 2, "whoever comes after it waits too")
+    eventually(lambda: waiters() == 2, "later ones wait too")
     may_end.set()
     for thread in (first, stops, after):
         thread.join(20)

@@ -145,7 +145,7 @@ def test_a_gate_that_says_escalate_with_nobody_to_ask_is_a_no() -> None:
     assert terms.said is not None and terms.said["on_timeout"] == "reject"
 
 
-def test_whoever_is_asked_next_has_at_least_a_minute_and_so_have_reminders() -> None:
+def test_someone_who_is_asked_next_has_at_least_a_minute_and_so_have_reminders() -> None:
     board = settle(datetime(2026, 1, 1, tzinfo=UTC), Time(SOON, "escalate", "board"))
     for_ever = settle(datetime(2026, 1, 1, tzinfo=UTC), Time(SOON, "remind"))
     assert board.said is not None and board.said["steps"] == [{"to": "board", "minutes": 1}]
@@ -184,7 +184,7 @@ def test_both_queues_may_decide(
     assert problems(escalated.run) == []
 
 
-def test_between_the_deadline_and_the_sweep_whoever_was_asked_may_still_answer(stage: Stage, tools: Toolbox) -> None:
+def test_between_the_deadline_and_the_sweep_anyone_who_was_asked_may_still_answer(stage: Stage, tools: Toolbox) -> None:
     timing(boss(), on_timeout="escalate", steps=[{"to": "legal", "hours": 4}])
     asked = put(stage, tools, within=SOON)
     yes(asked, FIONA)
@@ -221,7 +221,7 @@ def test_a_gate_names_whom_it_goes_to_where_its_queue_names_nobody(stage: Stage,
     assert Approval.objects.get().escalated_to == ["legal"] and problems(asked.run) == []
 
 
-def test_what_waits_for_ever_reminds_at_intervals_that_stretch(stage: Stage, tools: Toolbox) -> None:
+def test_what_waits_forever_reminds_at_intervals_that_stretch(stage: Stage, tools: Toolbox) -> None:
     timing(boss(), on_timeout="remind", every_hours=1)
     asked = put(stage, tools, within=SOON)
     left = []
@@ -391,7 +391,9 @@ def board(by: Actor) -> None:
     QUEUES.forget()
 
 
-def test_whoever_may_decide_it_now_is_told_that_it_went_further(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+def test_someone_who_may_decide_it_now_is_told_that_it_went_further(
+    stage: Stage, tools: Toolbox, postbox: Postbox
+) -> None:
     admin = boss()
     for name, role in (("fiona", "finance"), ("lena", "legal"), ("otto", "operations")):
         somebody(name, f"approver_{role}", email=f"{name}@example.org")

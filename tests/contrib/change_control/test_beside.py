@@ -55,7 +55,9 @@ def test_an_invitation_of_before_makes_no_second_person(anna: Actor, bert: Actor
 
 
 @pytest.mark.django_db(transaction=True)
-def test_whoever_accepts_at_that_moment_did_so_before_it_or_not_at_all(stage: Stage, anna: Actor, bert: Actor) -> None:
+def test_someone_who_accepts_at_that_moment_did_so_before_it_or_not_at_all(
+    stage: Stage, anna: Actor, bert: Actor
+) -> None:
     paths = [invite(f"ghost{n}", "operator")[1] for n in range(6)]
 
     def accepting(path: str) -> Callable[[], Any]:

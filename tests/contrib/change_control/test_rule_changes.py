@@ -125,7 +125,7 @@ def test_what_one_proposes_changes_nothing_until_a_second_person_agrees(
 
 
 @pytest.mark.parametrize("verb", [changes.apply, changes.refuse])
-def test_whoever_proposed_it_is_not_the_second_person_by_whatever_key(
+def test_someone_who_proposed_it_is_not_the_second_person_by_whatever_key(
     guarded: None, anna: Actor, verb: Callable[..., RuleChange]
 ) -> None:
     change = proposed(lambda: policies.create(rule(), by=anna))
@@ -161,7 +161,7 @@ def test_rights_count_as_they_are_when_somebody_agrees(guarded: None, anna: Acto
     assert not Policy.objects.exists()
 
 
-def test_what_is_wrong_is_refused_to_whoever_proposes_it_and_nothing_is_kept(guarded: None, anna: Actor) -> None:
+def test_what_is_wrong_is_refused_to_anyone_who_proposes_it_and_nothing_is_kept(guarded: None, anna: Actor) -> None:
     with pytest.raises(InvalidInput, match="not a known agent"):
         policies.create(rule(agent="nobody"), by=anna)
     with pytest.raises(JustificationRequired):
@@ -226,7 +226,7 @@ def test_what_is_over_is_over(guarded: None, anna: Actor, bert: Actor) -> None:
         cursor.execute("UPDATE ledger_rulechange SET state = 'open'")
 
 
-def test_it_does_not_wait_for_ever(guarded: None, anna: Actor, bert: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_does_not_wait_forever(guarded: None, anna: Actor, bert: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
     change = proposed(lambda: policies.create(rule(), by=anna))
     now = changes.database_now()
     monkeypatch.setattr(changes, "database_now", lambda: now + timedelta(days=15))

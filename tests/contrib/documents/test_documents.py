@@ -140,7 +140,7 @@ def test_what_is_shown_is_stored_with_its_question_and_its_digest_is_in_the_plan
     sound(approval.run)
 
 
-def test_bytes_are_stored_once_whoever_shows_them(stage: Stage, tools: Toolbox) -> None:
+def test_bytes_are_stored_once_no_matter_who_shows_them(stage: Stage, tools: Toolbox) -> None:
     given = [text(), text(name="the same again.txt")]
     for _ in range(2):
         stage.start(paying(tools, given))
@@ -361,7 +361,7 @@ def test_a_slow_drawing_is_tried_again_later(stage: Stage, tools: Toolbox, monke
     with monkeypatch.context() as patched:
         patched.setattr(rendering, "MAX_SECONDS", 0.01)
         assert "takes more than 0.01 seconds" in opened(approval).obstacle
-    assert "takes more than" in opened(approval).obstacle, "it is not begun anew for each look"
+    assert "takes more than" in opened(approval).obstacle, "it is not begun again for each look"
     monkeypatch.setattr(rendering, "monotonic", lambda: monotonic() + rendering.RETRY_SECONDS[0] + 1)
     assert opened(approval).obstacle == ""
 
@@ -632,7 +632,7 @@ def ten(stage: Stage, tools: Toolbox) -> Approval:
     )
 
 
-def test_whoever_looks_or_says_no_waits_a_moment_however_much_there_is_to_draw(ten: Approval, slow: Slow) -> None:
+def test_someone_who_looks_or_says_no_waits_a_moment_however_much_there_is_to_draw(ten: Approval, slow: Slow) -> None:
     ann = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person))
     began = monotonic()
     page = ann.read("/inbox")

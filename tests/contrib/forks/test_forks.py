@@ -258,7 +258,7 @@ def test_an_intent_without_a_word_is_found(stage: Stage, run: Run) -> None:
     assert [x for x in problems(made) if "no answer allows this repeated call" in x]
 
 
-def test_who_had_a_hand_in_the_origin_does_not_decide_in_its_fork(stage: Stage, run: Run) -> None:
+def test_who_took_part_in_the_origin_does_not_decide_in_its_fork(stage: Stage, run: Run) -> None:
     from runs.services.authority import own_act
 
     made = fork(run)

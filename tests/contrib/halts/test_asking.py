@@ -58,7 +58,7 @@ def lifted(stage: Stage, run: Run) -> str:
 
 
 @pytest.mark.parametrize("name", HOOKED)
-def test_what_is_in_doubt_is_asked_after_the_lift_and_once(
+def test_an_unknown_outcome_is_asked_after_the_lift_and_once(
     stage: Stage, tools: Toolbox, outside: Outside, name: str
 ) -> None:
     run, asked = in_doubt(stage, tools, name), answers(outside, FOUND)

@@ -87,7 +87,7 @@ def test_a_gated_call_waits_after_the_yes_and_uses_it_once(stage: Stage, tools: 
     assert len(outside.executed("pay")) == 1 and problems(run) == []
 
 
-def test_a_call_in_doubt_waits_too_and_goes_out_under_the_same_key(
+def test_a_call_of_unknown_outcome_waits_too_and_goes_out_under_the_same_key(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
     """The breaker's probe is an ordinary repeat: announced, with the same key and bytes."""

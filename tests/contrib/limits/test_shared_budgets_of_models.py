@@ -26,7 +26,7 @@ from runs.engine.journal import WaitSpec
 from runs.engine.steps.spending import debit
 from runs.models import Wait
 from runs.services import lifecycle
-from tests.contrib.limits.budgets import begun_anew, forgotten, let_in, meter, pool, raised
+from tests.contrib.limits.budgets import begun_again, forgotten, let_in, meter, pool, raised
 from tests.integration.runs.stage import Stage, now
 from tests.tiers import of_a_machine
 from tests.world import OLGA, SHOP, Toolbox, agent_of, ends_with
@@ -211,10 +211,10 @@ class Machine(RuleBasedStateMachine):
             share.is_on, share.is_gated = False, share.is_gated or bool(share.line)
 
     @rule(data=st.data())
-    def begin_anew(self, data: st.DataObject) -> None:
+    def begin_again(self, data: st.DataObject) -> None:
         share = data.draw(st.sampled_from(self.shares))
         if share.is_on:
-            begun_anew(share.row)
+            begun_again(share.row)
             share.past.append([share.used, share.reserved])
             share.used = share.reserved = 0
             share.turns += 1

@@ -73,7 +73,7 @@ def test_a_question_is_mailed_only_to_who_may_decide_it(stage: Stage, tools: Too
     assert len(postbox.mails) == 2, "a fact is told once"
 
 
-def test_a_deputy_is_told_and_whoever_started_the_run_is_not(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+def test_a_deputy_is_told_and_anyone_who_started_the_run_is_not(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
     away(fiona(), somebody("dora", "operator", email="dora@example.org").name)
     starter = somebody("stan", "approver_finance", email="stan@example.org")
     lifecycle.start(buying(tools).graph_id, {}, by=starter)
@@ -82,7 +82,9 @@ def test_a_deputy_is_told_and_whoever_started_the_run_is_not(stage: Stage, tools
     assert sorted(postbox.to) == ["dora@example.org", "fiona@example.org"]
 
 
-def test_whoever_loses_the_role_before_it_is_sent_is_not_told(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+def test_someone_who_loses_the_role_before_it_is_sent_is_not_told(
+    stage: Stage, tools: Toolbox, postbox: Postbox
+) -> None:
     fiona()
     asked(stage, tools)
     addressing.address_all()

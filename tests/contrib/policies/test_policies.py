@@ -123,7 +123,7 @@ def test_a_change_counts_for_a_call_whose_yes_is_there_already(stage: Stage, too
     assert problems(run) == []
 
 
-def test_whoever_a_policy_asks_besides_reads_everywhere_that_the_first_yes_has_not_expired(
+def test_an_approver_added_by_a_policy_reads_everywhere_that_the_first_approval_has_not_expired(
     client: Client, stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
     run = asked_besides(stage, tools, outside)
@@ -576,7 +576,7 @@ def test_an_unknown_requester_counts_as_restricted(stage: Stage, tools: Toolbox,
 
 
 @each_case("condition", ["requester = key:shop", "requester is set and requester != user:olga", "not requester is set"])
-def test_whoever_cant_be_told_is_somebody(condition: str) -> None:
+def test_an_unknown_actor_counts_as_a_person(condition: str) -> None:
     asking = Asking(
         run_id="1",
         agent="a",

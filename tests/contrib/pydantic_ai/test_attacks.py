@@ -158,7 +158,7 @@ async def test_a_no_reaches_the_model_as_a_denial_with_its_words() -> None:
         done.append(disk)
         return "wiped"
 
-    story = await settled(agent, tools={"wipe": UNSAFE}, gates={"wipe": Gate("legal", "for ever")})
+    story = await settled(agent, tools={"wipe": UNSAFE}, gates={"wipe": Gate("legal", "forever")})
     assert story.waiting("approval") and done == []
     story.decide("rejected", "not today")
     await story.settle()

@@ -73,7 +73,7 @@ def test_moved_failed_run_repeats_nothing(stage: Stage, tools: Toolbox, outside:
     before = dump()
     told = seen(failed)
     assert (told.how, told.is_moved, told.is_retried) == ("replayed", False, True)
-    assert told.answered == ["0.1/1"] and "order" in told.anew[0] and dump() == before, "a look changes nothing"
+    assert told.answered == ["0.1/1"] and "order" in told.repeated[0] and dump() == before, "a look changes nothing"
     done = moved(failed)
     assert (done.how, done.is_moved, done.is_retried) == ("replayed", True, True)
     row = fresh(failed)
@@ -101,7 +101,7 @@ def test_what_would_be_done_twice_keeps_it_failed(tools: Toolbox, outside: Outsi
     assert dump() == before and fresh(failed).state == "failed" and names(outside) == ["first"]
 
 
-def test_a_call_in_doubt_is_refused_by_name(stage: Stage, tools: Toolbox) -> None:
+def test_a_call_of_unknown_outcome_is_refused_by_name(stage: Stage, tools: Toolbox) -> None:
     async def pays(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.mail, {"name": "a"})
         return End()

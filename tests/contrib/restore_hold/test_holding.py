@@ -297,7 +297,7 @@ def test_a_worker_that_cannot_tell_does_not_serve(some_run: Callable[[], Run], o
             cursor.execute("DROP OWNED BY restore_hold_test; DROP ROLE restore_hold_test")
 
 
-def test_the_page_of_halts_and_the_command_list_the_calls_in_doubt(
+def test_the_page_of_halts_and_the_command_list_the_unknown_outcomes(
     stage: Stage, tools: Toolbox, on_host: OnHost
 ) -> None:
     on_host("one")

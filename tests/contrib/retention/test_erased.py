@@ -124,7 +124,7 @@ def test_one_list_finds_and_erases_runs_in_the_database_and_in_archives(stage: S
     browser.force_login(ada)
     page_text = browser.get("/runs-and-archives?tag=customer:17").content.decode()
     assert all(f'value="{run_id}"' in page_text for run_id in by_run) and str(other.pk) not in page_text
-    assert not re.search(r'name="runs"[^>]*checked', page_text)  # the person chooses what is lost for ever
+    assert not re.search(r'name="runs"[^>]*checked', page_text)  # the person chooses what is lost forever
     done = browser.post("/runs-and-archives/erasures", asked | {"tag": "customer:17"})
     assert done.status_code == 302 and "tag=customer" in done["Location"]
     assert {row.run_id for row in Erasure.objects.all()} == {first.pk, second.pk, live.pk}

@@ -55,7 +55,7 @@ def test_of_several_policies_the_longest_counts(stage: Stage, tools: Toolbox) ->
     age_archives()
     assert archiving.run().deleted == 0
     policies.end(kept.pk, by=SHELL, justification="tried")
-    assert archiving.run().deleted == 0  # the first one keeps archives for ever
+    assert archiving.run().deleted == 0  # the first one keeps archives forever
     policies.end(short.pk, by=SHELL, justification="tried")
     assert archiving.run().deleted == 1
 

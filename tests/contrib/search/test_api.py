@@ -77,7 +77,7 @@ def found(api: Api, where: str = "", **more: Any) -> list[str]:
         if page["next"] is None:
             return rows
         answer = api.client.get(page["next"], headers=api.headers)
-    raise AssertionError("the pages go on for ever")
+    raise AssertionError("the pages go on forever")
 
 
 def test_a_start_sets_them_and_the_run_tells_them(integrator: Api, auditor: Api) -> None:
@@ -260,7 +260,7 @@ def test_only_runs_that_are_seen_are_found_and_no_cursor_names_another(
         for _ in range(3):
             operator.post("runs", body | {"attributes": {"customer": "ACME", "score": n}})
     monkeypatch.setattr(queries, "FEW", few)
-    monkeypatch.setattr(queries, "MOST", 5)
+    monkeypatch.setattr(queries, "MAX_EXAMINED", 5)
     monkeypatch.setattr(queries, "_FIRST", 2)
     for where in ('customer = "ACME"', "score > 2", 'customer != "X"', "score > 2 AND NOT urgent = true"):
         seen_, answer = [], integrator.get("runs", agent="sale", where=where, sort=sort, limit=2)

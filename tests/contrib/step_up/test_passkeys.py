@@ -83,7 +83,7 @@ def signed_for(who: Someone, device: Device, what: dict[str, Any]) -> Signed:
 # --- the approval and what is kept of it ---
 
 
-def test_the_passkey_signs_this_very_yes_and_what_it_signed_is_kept_beside_it(
+def test_the_passkey_signs_this_very_yes_and_what_it_signed_is_kept_alongside_it(
     stage: Stage, tools: Toolbox, fay: Someone, device: Device, outside: Outside
 ) -> None:
     rule(minutes=5, second_factor=True)
@@ -108,9 +108,7 @@ def test_the_passkey_signs_this_very_yes_and_what_it_signed_is_kept_beside_it(
     assert problems(question.run) == []
 
 
-def test_whoever_has_the_row_alone_comes_to_the_same_answer(
-    stage: Stage, tools: Toolbox, fay: Someone, device: Device
-) -> None:
+def test_the_row_alone_gives_the_same_answer(stage: Stage, tools: Toolbox, fay: Someone, device: Device) -> None:
     """By the standard and `cryptography` alone, without our code."""
     import hashlib
 
@@ -244,7 +242,7 @@ def test_a_device_that_did_not_verify_its_holder_decides_nothing(
     assert go_on(fay, question, form, token, device.sign(options)).status_code == 302
 
 
-def test_the_plan_is_read_anew_where_it_was_asked_meanwhile_of_another_revision(
+def test_the_plan_is_read_again_where_it_was_asked_meanwhile_of_another_revision(
     fay: Someone, device: Device, question: Approval
 ) -> None:
     form, token, options = asks(fay, question)

@@ -138,7 +138,7 @@ def test_a_run_that_comes_to_a_cap_says_so_and_goes_on_once_it_is_raised(purchas
     assert lifted["budget"]["caps"] == UNCAPPED | {"steps": 99}
 
 
-def test_operators_set_budgets_and_whoever_has_the_budgets_queue(
+def test_operators_set_budgets_and_anyone_who_has_the_budgets_queue(
     start: Callable[..., dict[str, Any]], caller: Callable[[Any], Api], settings: Any
 ) -> None:
     run = start(budget={"steps": 5})

@@ -264,7 +264,7 @@ def made(api: Api, **changed: Any) -> dict[str, Any]:
     return dict(answer.json())
 
 
-def test_a_pool_is_made_read_listed_set_anew_and_switched_off(operator: Api, auditor: Api) -> None:
+def test_a_pool_is_made_read_listed_set_again_and_switched_off(operator: Api, auditor: Api) -> None:
     one = made(operator)
     assert (one["limit"], one["used"], one["left"], one["waiting"]) == ("500.00", "0.00", "500.00", 0)
     where = f"shared-budgets/{one['id']}"

@@ -118,7 +118,7 @@ def wrong(answer: Any) -> set[str]:
     return {each["field"].partition(".")[0] for each in answer.json()["errors"]}
 
 
-def test_a_calendar_is_set_shown_set_anew_and_removed(admin: Api) -> None:
+def test_a_calendar_is_set_shown_set_again_and_removed(admin: Api) -> None:
     body = DE | {"holidays": [{"day": "2026-12-25", "name": "Christmas Day"}]}
     made = admin.post("calendars", body)
     assert made.status_code == 201 and made.json()["version"] == 1

@@ -275,7 +275,7 @@ def test_what_is_anothers_is_for_an_integrator_what_there_is_not(caller: Callabl
     assert differing == []
 
 
-def test_whoever_sees_all_runs_sees_anothers_too(caller: Callable[[Any], Api]) -> None:
+def test_someone_who_sees_all_runs_sees_anothers_too(caller: Callable[[Any], Api]) -> None:
     others = _others(caller)
     for name, path in api_routes():
         parts = set(re.findall(r"<[^>]+>", path))

@@ -106,7 +106,7 @@ def test_what_is_refused_changes_nothing(run: Run, ann: Signed, ben: Signed, ope
     assert is_problem(ann.post(back, {"wait_id": wait, "justification": WHY}), 409, "nothing-proposed")
 
 
-def test_whoever_may_not_read_what_the_run_holds_reads_no_receipt(run: Run, ann: Signed) -> None:
+def test_someone_who_may_not_read_what_the_run_holds_reads_no_receipt(run: Run, ann: Signed) -> None:
     ann.post(f"runs/{run.id}/reconcile", SAID)
     somebody("eve", "approver_finance")
     (told,) = Signed("eve").get(f"runs/{run.id}").json()["waiting_for"]

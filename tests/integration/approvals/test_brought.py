@@ -139,7 +139,7 @@ def test_what_was_used_in_a_visit_before_is_used(stage: Stage, tools: Toolbox, o
     assert stop.reason == "approval_missing" and "used by another call" in stop.payload["problem"]
 
 
-def test_what_expired_is_asked_anew_of_all_who_had_to_say_yes(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_what_expired_is_asked_again_of_all_who_had_to_say_yes(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     agent = dealing(tools, tools.order, quorum=2, then=[Further("legal")])
     run = stage.start(agent)
     roles = {queue.name: queue.role for queue in Queue.objects.filter(name__in=["finance_po", "legal"])}

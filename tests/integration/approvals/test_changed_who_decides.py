@@ -96,7 +96,7 @@ def test_who_gives_the_role_to_whom_they_stand_in_for_gave_it_themselves(
     assert say(approval, pia).state == "approved", "who was given it by another decides"
 
 
-def test_a_role_that_is_named_anew_is_one_that_was_given(stage: Stage, tools: Toolbox) -> None:
+def test_a_role_that_is_named_again_is_one_that_was_given(stage: Stage, tools: Toolbox) -> None:
     mona = somebody("mona", "operator", "approver_x", is_superuser=True, is_staff=True)
     approval = asked(stage, tools)
     rewrite(Group.objects.filter(name=FINANCE), name="approver_old")

@@ -207,9 +207,7 @@ def test_a_yes_that_lay_unused_too_long_is_asked_for_again(stage: Stage, asked: 
     act("resume", asked.run)
     assert stage.drive() == "parked" and outside.requests == []
     again = Approval.objects.get(state="open")
-    assert again.id != asked.id and again.plan_hash != asked.plan_hash, (
-        "whoever decides sees what became of the first yes"
-    )
+    assert again.id != asked.id and again.plan_hash != asked.plan_hash, "approvers see the result of the first approval"
     assert "expired before the call was made" in again.evidence[0]["content"][0]
     gate.update(grant_expires_at=expires)  # only the test moved it, and the record must verify
     check_against_journal(asked.run)
@@ -417,7 +415,7 @@ def offered(approval: Approval, by: Actor) -> tuple[str, ...]:
     return () if queue is None else queue.reasons
 
 
-def test_reasons_are_set_set_anew_and_ended_on_record(stage: Stage, tools: Toolbox) -> None:
+def test_reasons_are_set_set_again_and_ended_on_record(stage: Stage, tools: Toolbox) -> None:
     admin, fiona, approval = boss(), somebody("fiona", "approver_finance"), asked_plainly(stage, tools)
     assert offered(approval, fiona) == ()
     row = offer(admin, *SHORT)

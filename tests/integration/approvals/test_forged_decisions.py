@@ -124,7 +124,7 @@ def test_a_question_with_a_forged_decision_is_refused(stage: Stage, tools: Toolb
     assert Approval.objects.get(pk=approval.pk).state == "expired", "time takes it away"
 
 
-def test_whoever_has_a_seat_by_a_forged_row_is_told_so(stage: Stage, tools: Toolbox) -> None:
+def test_someone_who_has_a_seat_by_a_forged_row_is_told_so(stage: Stage, tools: Toolbox) -> None:
     approval, fiona, frank = asked(stage, tools), somebody("fiona", FINANCE), somebody("frank", FINANCE)
     forged(approval, fiona)
     told = "according to a row that this installation did not write"
@@ -313,7 +313,7 @@ def test_the_roles_of_the_settings_are_roles_before_anything_was_read() -> None:
     assert is_role("approver_finance") and is_role("operator") and not is_role("managers") and not is_role("")
 
 
-def test_whoever_is_put_in_charge_past_us_reads_nothing(case: Approval, lena: Actor, ira: Actor) -> None:
+def test_someone_who_is_put_in_charge_past_us_reads_nothing(case: Approval, lena: Actor, ira: Actor) -> None:
     """Neither they nor their deputy, nor the real owner until an administrator sets the queue again."""
     finn, admin = somebody("finn", "approver_finance"), boss()
     away(lena, "ira")
@@ -846,7 +846,7 @@ def test_forged_calendars_break_no_page_and_are_shown_as_what_they_are() -> None
 
 
 @pytest.mark.usefixtures("db")
-def test_a_forged_calendar_can_be_set_anew_and_taken_away() -> None:
+def test_a_forged_calendar_can_be_set_again_and_taken_away() -> None:
     admin = boss()
     for name in ("DE", "garb"):
         forge_calendar(name, week='"x"', zone="Nowhere", version=2147483647)

@@ -84,7 +84,7 @@ def test_renaming_oneself_does_not_make_one_somebody_else(stage: Stage, tools: T
     approve(FIONA)
 
 
-def test_whoever_takes_the_name_later_is_not_the_starter(stage: Stage, tools: Toolbox, multi: User) -> None:
+def test_someone_who_takes_the_name_later_is_not_the_starter(stage: Stage, tools: Toolbox, multi: User) -> None:
     lifecycle.start(buying(tools).graph_id, {}, by=as_(multi, "integrator"))
     stage.drive()
     multi.username = "gone"
@@ -139,7 +139,9 @@ def test_steering_is_a_hand(
     approve(FIONA)
 
 
-def test_whoever_answered_a_question_does_not_decide_what_came_of_it(stage: Stage, tools: Toolbox, multi: User) -> None:
+def test_someone_who_answered_a_question_does_not_decide_what_came_of_it(
+    stage: Stage, tools: Toolbox, multi: User
+) -> None:
     run = stage.start(asking(tools))
     stage.drive()
     wait = Wait.objects.get(kind="input")
@@ -149,7 +151,7 @@ def test_whoever_answered_a_question_does_not_decide_what_came_of_it(stage: Stag
     approve(FIONA)
 
 
-def test_whoever_retried_or_settled_does_not_decide(stage: Stage, tools: Toolbox, multi: User) -> None:
+def test_someone_who_retried_or_settled_does_not_decide(stage: Stage, tools: Toolbox, multi: User) -> None:
     run = Situations(stage, tools).make("unknown")
     reconciling.reconcile(
         run.pk, verdict="happened", receipt={"ref": "m-1"}, justification="looked it up", by=as_(multi, "operator")
@@ -161,7 +163,7 @@ def test_whoever_retried_or_settled_does_not_decide(stage: Stage, tools: Toolbox
     assert "settled a call of this run" in str(own_act(Run.objects.get(pk=run.pk), multi.pk, "another"))
 
 
-def test_who_had_a_hand_in_it_is_judged_once_and_under_the_lock(stage: Stage, tools: Toolbox) -> None:
+def test_who_took_part_in_it_is_judged_once_and_under_the_lock(stage: Stage, tools: Toolbox) -> None:
     """Before the lock was won they may have steered the run, so an earlier check proves nothing."""
     stage.start(buying(tools))
     stage.drive()
@@ -306,7 +308,7 @@ def test_who_answered_in_the_parent_does_not_decide_in_its_child(stage: Stage, t
     approved_by_another(stage)
 
 
-def test_an_answer_in_a_child_is_a_hand_in_parent_and_siblings(stage: Stage, tools: Toolbox, steerer: User) -> None:
+def test_an_answer_in_a_child_takes_part_in_parent_and_siblings(stage: Stage, tools: Toolbox, steerer: User) -> None:
     first, second = asker(), buyer(tools)
 
     async def node(state: Notes, ctx: Context) -> End:
@@ -329,7 +331,7 @@ def test_an_answer_in_a_child_is_a_hand_in_parent_and_siblings(stage: Stage, too
     sound(*Run.objects.all())
 
 
-def test_a_hand_in_the_origin_is_one_in_a_child_of_its_fork(stage: Stage, tools: Toolbox, steerer: User) -> None:
+def test_taking_part_in_the_origin_counts_in_a_child_of_its_fork(stage: Stage, tools: Toolbox, steerer: User) -> None:
     """Neither its starter nor who answered there may decide."""
     helper, starter = buyer(tools), User.objects.create_user("starter")
 

@@ -180,7 +180,7 @@ def test_what_can_not_be_a_queue_is_refused_by_name(admin: Actor, given: dict[st
     changed(lambda: acts.close("nowhere", by=admin, justification=WHY), "nowhere", NotFound)
 
 
-def test_whoever_is_above_their_limit_may_only_say_no(stage: Stage, tools: Toolbox) -> None:
+def test_someone_who_is_above_their_limit_may_only_say_no(stage: Stage, tools: Toolbox) -> None:
     admin, finn = boss(), somebody("finn", "approver_finance")
     approval = asked(stage, tools)
     limited(admin, "4999.99")

@@ -475,9 +475,7 @@ def test_the_page_says_who_decides_and_what_ones_own_yes_does(stage: Fleet, ask:
     page = reads("greta").read(f"/inbox/{second.id}")
     assert "2 of 2 approved" in page and "finance_po done" in page
     assert "finance_po done 2 of 2 approved" in reads("lena").read(f"/inbox/{first.id}")
-    assert "user:fiona approved" in reads("lena").read(f"/inbox/{first.id}"), (
-        "whoever decided first sees what became of it"
-    )
+    assert "user:fiona approved" in reads("lena").read(f"/inbox/{first.id}"), "the first approver sees the result"
     assert stage.drive() == "completed"
 
 

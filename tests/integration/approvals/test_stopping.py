@@ -62,7 +62,7 @@ MAY_NOT = [
 
 
 @pytest.mark.parametrize("by", MAY, ids=lambda by: by.ref)
-def test_whoever_may_stop_it_leaves_a_record_for_each_act(waiting: Run, by: Actor) -> None:
+def test_someone_who_may_stop_it_leaves_a_record_for_each_act(waiting: Run, by: Actor) -> None:
     for action in ("pause", "resume", "cancel"):
         getattr(lifecycle, action)(waiting.pk, by=by, justification="month end")
     records = list(OverrideRecord.objects.filter(run_id=waiting.pk).order_by("id"))

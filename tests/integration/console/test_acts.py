@@ -350,7 +350,7 @@ def test_a_run_at_its_cap_says_which_who_may_raise_it_and_what_happens_then(oper
 
 
 @pytest.mark.django_db(transaction=True)
-def test_whoever_may_raises_it_and_the_run_goes_on(operator: Reader) -> None:
+def test_someone_who_may_raises_it_and_the_run_goes_on(operator: Reader) -> None:
     run = stopped_run()
     form = filled_in(operator.get(f"/runs/{run.id}").content.decode())
     answer = operator.client.post(f"/runs/{run.id}/budgets", form | {"justification": WHY}, follow=True)

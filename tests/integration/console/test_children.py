@@ -96,7 +96,9 @@ def test_lists_mark_children_and_show_those_of_one_run(grown: Callable[..., Run]
     assert len(children(other, "completed")) == 1
 
 
-def test_whoever_stops_a_run_is_told_what_becomes_of_its_children(grown: Callable[..., Run], operator: Reader) -> None:
+def test_someone_who_stops_a_run_is_told_what_becomes_of_its_children(
+    grown: Callable[..., Run], operator: Reader
+) -> None:
     run = grown("fss")
     ready(run, failed=1, waiting_event=2)
     text = operator.read(f"/runs/{run.pk}")

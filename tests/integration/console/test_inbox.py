@@ -212,12 +212,12 @@ def test_an_integrator_reads_only_their_own(reader: Callable[..., Reader], asked
     assert "can decide this" in somebody.read(f"/inbox/{approval.id}") and "$5.00" in somebody.read("/inbox")
 
 
-def test_whoever_asked_has_no_button(reader: Callable[..., Reader], asked: Callable[..., Approval]) -> None:
+def test_someone_who_asked_has_no_button(reader: Callable[..., Reader], asked: Callable[..., Approval]) -> None:
     page = reader("approver_finance", name="shop").get(f"/inbox/{asked().id}")
     assert b'id="decide"' not in page.content and "You started this run, so someone else has to decide" in text_of(page)
 
 
-def test_a_revision_stands_beside_the_one_before_and_why_that_was_rejected(finance: Reader) -> None:
+def test_a_revision_stands_alongside_the_one_before_and_why_that_was_rejected(finance: Reader) -> None:
     run: Run = start(amount=100)
     with working():
         settled(run, "waiting_human")
@@ -271,7 +271,7 @@ def on(who: Reader, approval: Approval, **form: object) -> str:
     return text_of(answer)
 
 
-def test_whoever_may_decide_says_that_they_are_on_it_and_everybody_else_reads_it(
+def test_someone_who_may_decide_says_that_they_are_on_it_and_everybody_else_reads_it(
     finance: Reader, frank: Reader, reader: Callable[..., Reader], asked_plainly: Approval
 ) -> None:
     page = finance.read(f"/inbox/{asked_plainly.id}")
@@ -445,7 +445,7 @@ def test_the_second_keeps_their_text(finance: Reader, reader: Callable[..., Read
     assert Decision.objects.count() == 1
 
 
-def test_whoever_may_not_decide_it_changes_nothing(reader: Callable[..., Reader], asked_deep: Approval) -> None:
+def test_someone_who_may_not_decide_it_changes_nothing(reader: Callable[..., Reader], asked_deep: Approval) -> None:
     legal = reader("approver_legal")
     assert "Only approver_finance decides" in legal.read(f"/approvals/{asked_deep.id}/changes")
     answer = changed(legal, asked_deep, **{"amount": "1", "step": "send"}, justification="so be it")

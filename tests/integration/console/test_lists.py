@@ -210,7 +210,7 @@ def test_it_lists_what_fits_in_order_over_all_pages(monkeypatch: pytest.MonkeyPa
     assert [line.split()[0] for line in said(limit=2)] == made[:6:-1] and said(limit=0) == []
     monkeypatch.setattr(command, "AT_ONCE", 2)
     monkeypatch.setattr(queries, "FEW", -1)
-    monkeypatch.setattr(queries, "MOST", 2)
+    monkeypatch.setattr(queries, "MAX_EXAMINED", 2)
     found = said(where="urgent = true and score > 1", sort="-score", agent="sale", state="pending")
     assert [line.split()[0] for line in found] == [made[8], made[6], made[4], made[2]]
     assert found[0].endswith('{"score": 8, "urgent": true}') and "pending" in found[0] and "sale@1.0.0" in found[0]

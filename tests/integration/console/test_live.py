@@ -33,7 +33,7 @@ from runs.console import socket_watch, sockets
 from runs.journal import notify
 from runs.models import Listener, Overheard, Run
 from runs.overheard import ears as ears_
-from runs.overheard.ears import Ears
+from runs.overheard.ears import LiveSubscriptions
 from runs.queries import families
 from runs.services import command, lifecycle
 from tests.cases import each_case
@@ -514,7 +514,7 @@ async def test_who_is_asked_hears_that_the_case_is_over_and_of_nothing_else_in_i
         await database_sync_to_async(lifecycle.pause)(case.run_id, by=OLGA, justification=WHY)
         await database_sync_to_async(lifecycle.resume)(case.run_id, by=OLGA, justification=WHY)
         await database_sync_to_async(start)()
-        assert await hers.is_quiet(), "what else goes on in the run is not told to whoever may not see it"
+        assert await hers.is_quiet(), "other events of the run are not sent to people who may not see them"
         await moved(hers, end)
 
 
@@ -607,7 +607,7 @@ async def test_all_pages_of_a_process_are_one_look_and_none_is_made_without_them
             raise OperationalError("away")
         return {}
 
-    ears = Ears(in_thread)
+    ears = LiveSubscriptions(in_thread)
     async with ears.open(UUID(int=1)), ears.open(UUID(int=1)), ears.open(UUID(int=2)):
         await asyncio.wait_for(enough.wait(), 10)
     assert looks[:4] == [("listen", 2), ("live_output_of", 2), ("live_output_of", 2), ("live_output_of", 2)], (

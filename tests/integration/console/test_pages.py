@@ -58,7 +58,7 @@ def test_a_page_is_titled_by_its_subject(finance: Reader, operator: Reader, aske
     assert title(operator.post("/runs/new", agent="buyer@1.0.0")).startswith("Error: ")
 
 
-def test_a_title_is_one_line_whoever_chose_it() -> None:
+def test_a_title_is_one_line_no_matter_who_chose_it() -> None:
     page = drawn("{{ about|line_of }}", about=POSE)
     assert "\n" not in page and page.startswith("Volga Heavy Industries") and len(page) < 130
 

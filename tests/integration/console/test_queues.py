@@ -152,7 +152,7 @@ def admin(db: None) -> Reader:
     return Reader(User.objects.create_superuser("boss"))
 
 
-def test_a_calendar_is_added_tried_set_anew_and_removed(admin: Reader, reader: Callable[..., Reader]) -> None:
+def test_a_calendar_is_added_tried_set_again_and_removed(admin: Reader, reader: Callable[..., Reader]) -> None:
     assert admin.post("/queues/calendars/new", **DE | WEEK).status_code == 302
     page = reader("auditor").client.get("/queues/calendars/of/DE?hours=8").content.decode()
     assert re.search(r"<b>Fri [^<]* 16:00</b> <span[^>]*>on a Friday afternoon", page), "by the clock there"

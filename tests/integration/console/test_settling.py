@@ -95,7 +95,7 @@ def test_the_first_says_it_and_the_second_agrees(run: Run, stage: Stage, ann: Cl
     assert "a second person has to confirm" in ben.get(f"/runs/{run.id}?tab=journal").content.decode()
 
 
-def test_whoever_agrees_with_what_stands_no_more_is_told_and_keeps_their_text(
+def test_someone_who_agrees_with_what_stands_no_more_is_told_and_keeps_their_text(
     run: Run, ann: Client, ben: Client
 ) -> None:
     says(ann, run)
@@ -109,7 +109,7 @@ def test_whoever_agrees_with_what_stands_no_more_is_told_and_keeps_their_text(
     assert agreeing(html)["agrees_with"] == "1", "the form is about what is said now"
 
 
-def test_whoever_only_reads_sees_who_said_what_and_no_form(run: Run, ann: Client) -> None:
+def test_someone_who_only_reads_sees_who_said_what_and_no_form(run: Run, ann: Client) -> None:
     says(ann, run)
     somebody("audrey", "auditor")
     somebody("eve", "approver_finance")

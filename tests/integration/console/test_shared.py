@@ -194,7 +194,7 @@ def test_what_many_ask_for_at_once_is_made_by_the_first() -> None:
     assert len(made) <= 2, "those that came while it was made were given it"
 
 
-def test_whoever_has_to_see_more_does_not_wait_for_what_is_older() -> None:
+def test_someone_who_has_to_see_more_does_not_wait_for_what_is_older() -> None:
     kept, is_open = Renderings(), threading.Event()
     with ThreadPoolExecutor(1) as threads:
         slow = threads.submit(kept.get, "key", since=1, began=5, make=lambda: str(is_open.wait(10)))
@@ -222,11 +222,11 @@ def test_a_rendering_that_fails_fails_for_nobody_else() -> None:
         assert second.result().body == "mine"
         with pytest.raises(ZeroDivisionError):
             first.result()
-    assert kept.get("key", since=1, began=9, make=lambda: "anew").body in ("anew", "mine")
+    assert kept.get("key", since=1, began=9, make=lambda: "again").body in ("again", "mine")
 
 
 def test_made_up_filters_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ledger.web.shared_rendering.MOST", 10)
+    monkeypatch.setattr("ledger.web.shared_rendering.MAX_RENDERED", 10)
     kept = Renderings()
     for n in range(100):
         kept.get(n, since=1, began=5, make=lambda: "x")

@@ -71,7 +71,7 @@ def test_runtime_role_takes_no_row_of_the_record_away(runtime: psycopg.Connectio
 
 
 @each_case(("table", "column"), [(t, c) for t, columns in sorted(grants.frozen().items()) for c in sorted(columns)])
-def test_runtime_role_changes_nothing_that_a_row_says_for_ever(
+def test_runtime_role_changes_nothing_that_a_row_says_forever(
     runtime: psycopg.Connection[Any], table: str, column: str
 ) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):

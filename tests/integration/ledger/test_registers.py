@@ -69,7 +69,7 @@ def test_a_record_taken_away_is_missed(each: Any, which: str) -> None:
     assert list(problems()) == [each.name]
 
 
-def test_taking_one_away_closing_the_gap_and_linking_anew_is_found_by_the_codes() -> None:
+def test_taking_one_away_closing_the_gap_and_linking_again_is_found_by_the_codes() -> None:
     """The superuser recomputes everything that needs no key."""
     tamper("DELETE FROM ledger_actrecord WHERE n = 2")
     tamper("UPDATE ledger_actrecord SET n = n - 1 WHERE n > 2")

@@ -130,7 +130,7 @@ def test_repeat_needs_an_approval_in_time(stage: Stage, tools: Toolbox, outside:
     check_against_journal(run)
 
 
-def test_a_stricter_rule_of_today_asks_anew(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_a_stricter_rule_of_today_asks_again(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = refused_once(stage, outside, paying(tools))
     deploy(tools.pay, Gate("legal", "everything goes to legal now"))
     act("retry", run)
@@ -185,7 +185,7 @@ def test_a_late_word_that_it_happened_ends_what_the_yes_covers(stage: Stage, too
     act("retry", run)
     assert stage.drive() == "parked" and len(urls) == 1 and not Approval.objects.filter(run=run, state="open")
     act("did_not", run)
-    assert stage.drive() == "parked" and len(urls) == 1, "whoever approves sees it first"
+    assert stage.drive() == "parked" and len(urls) == 1, "approvers see it first"
     told = Approval.objects.get(run=run, state="open").evidence[0]["content"]
     assert any("an answer that came later says that it did happen" in line for line in told)
 

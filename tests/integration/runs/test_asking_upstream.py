@@ -205,7 +205,7 @@ def test_many_ask_at_once_and_it_is_asked_once(run: Run, stage: Stage, outside: 
     assert len(asked) == 1 and kinds(run).count("UpstreamAsked") == 1 and problems(run) == []
 
 
-def test_what_is_told_late_is_told_beside_it(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
+def test_what_is_told_late_is_told_alongside_it(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
     answers(outside, FOUND)
     ask(run, olga)
     stage.drive()
@@ -213,7 +213,7 @@ def test_what_is_told_late_is_told_beside_it(run: Run, stage: Stage, outside: Ou
     assert told(run).answer == "happened" and problems(run) == []
 
 
-def test_asking_upstream_is_no_hand_in_the_run(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
+def test_asking_upstream_takes_no_part_in_the_run(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
     ask(run, olga)
     assert authority.own_act(fresh(run), olga.person, "olga") is None
 

@@ -140,7 +140,7 @@ def two_in_doubt(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
     return run
 
 
-def test_a_verdict_names_its_call_where_several_are_in_doubt(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_a_verdict_names_its_call_where_several_are_unknown(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """Sent twice, or for a call already settled, it settles no other."""
     run = two_in_doubt(stage, tools, outside)
     mail, fax = sorted(waiting(run), key=lambda wait: wait.slot)
@@ -158,7 +158,9 @@ def test_a_verdict_names_its_call_where_several_are_in_doubt(stage: Stage, tools
     assert len(outside.executed()) == 2
 
 
-def test_cancelled_run_settles_every_call_in_doubt_first(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_cancelled_run_settles_every_call_of_unknown_outcome_first(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
     run = two_in_doubt(stage, tools, outside)
     lifecycle.cancel(run.id, by=OLGA, justification="not needed")
     for left, wait in enumerate(waiting(run)[::-1]):

@@ -320,7 +320,7 @@ def in_doubt(stage: Stage, tools: Toolbox) -> Run:
     return run
 
 
-def test_a_call_in_doubt_is_settled_before_it_is_given_up(stage: Stage, tools: Toolbox) -> None:
+def test_a_call_of_unknown_outcome_is_settled_before_it_is_given_up(stage: Stage, tools: Toolbox) -> None:
     run = in_doubt(stage, tools)
     overdue(run)
     assert str(fresh(run).state) == "waiting_human" and head(run).is_cancel_requested

@@ -194,7 +194,7 @@ def test_a_run_whose_wait_is_gone_is_found_and_shown(stage: Stage, tools: Toolbo
     assert timers.show_who_waits_for_nothing() == 0, "once"
 
 
-def test_a_dead_workers_damaged_run_is_not_tried_for_ever(stage: Stage, tools: Toolbox) -> None:
+def test_a_dead_workers_damaged_run_is_not_tried_forever(stage: Stage, tools: Toolbox) -> None:
     agent = buying_twice(tools)
     bad, good = stage.start(agent), stage.start(agent)
     worker = stage.hire(is_dead=True)
@@ -204,7 +204,7 @@ def test_a_dead_workers_damaged_run_is_not_tried_for_ever(stage: Stage, tools: T
     for _ in range(failover.MAX_FAILURES):
         failover.watch()
     assert fresh(bad).owner is None and len(operators(bad)) == 1
-    assert Head.objects.get(run_id=bad.id).lease is None, "whoever had it is fenced off"
+    assert Head.objects.get(run_id=bad.id).lease is None, "its worker is fenced off"
     assert stage.drive() == "parked", "the healthy one"
 
 

@@ -14,7 +14,7 @@ from ledger.errors import IllegalTransition
 from runs.models import Run
 from runs.services import lifecycle
 from runs.services.starts import keys
-from runs.workers.housekeeping import House
+from runs.workers.housekeeping import Housekeeping
 from tests.contrib.limits.budgets import pool, raised
 from tests.integration.runs.aging import runs_out
 from tests.integration.runs.families_undone import all_sound, family
@@ -47,7 +47,7 @@ class Scene:
             pass
 
     def look(self) -> None:
-        house = House(self.stage.worker.id)
+        house = Housekeeping(self.stage.worker.id)
         house.keep()
         house.close()
 

@@ -104,7 +104,7 @@ def test_a_patch_is_seen_by_the_node_when_the_call_ends_that_it_waits_in(stage: 
     assert problems(run) == []
 
 
-def test_whoever_drives_it_again_sees_the_same(stage: Stage, tools: Toolbox) -> None:
+def test_another_worker_sees_the_same(stage: Stage, tools: Toolbox) -> None:
     async def node(state: Deal, ctx: Context) -> End:
         await ctx.signal("go")
         done = await ctx.call(tools.order, Item(name=state.name, amount=state.terms.price))
@@ -235,7 +235,7 @@ def thinker(heard: list[list[str]], tools: Toolbox) -> Agent:
     return deal(node, tools=tools, assistants=[mind])
 
 
-def test_the_models_hear_it_with_the_next_request_and_nobody_else_is_asked_anew(stage: Stage, tools: Toolbox) -> None:
+def test_the_models_hear_it_with_the_next_request_and_nobody_else_is_asked_again(stage: Stage, tools: Toolbox) -> None:
     heard: list[list[str]] = []
     run = paused(stage, thinker(heard, tools))
     assert heard == [["buy it"]] and fresh(run).state == "paused"
@@ -302,7 +302,7 @@ def test_a_state_that_has_moved_on_is_refused_with_what_moved(stage: Stage) -> N
 
 
 @pytest.mark.parametrize("who", [FIONA, SHOP])
-def test_whoever_may_resume_it_hands_nothing_to_it(stage: Stage, tools: Toolbox, who: Any) -> None:
+def test_someone_who_may_resume_it_hands_nothing_to_it(stage: Stage, tools: Toolbox, who: Any) -> None:
     run = paused(stage, thinker([], tools))  # it waits at finance's queue
     before = dump()
     with pytest.raises(Forbidden, match="Only an operator may hand anything"):
@@ -324,7 +324,7 @@ def test_only_what_stands_still_takes_anything(stage: Stage) -> None:
     assert journal.run_id == str(run.id)
 
 
-def test_whoever_handed_something_over_does_not_decide_what_comes_of_it(stage: Stage) -> None:
+def test_someone_who_handed_something_over_does_not_decide_what_comes_of_it(stage: Stage) -> None:
     run = paused(stage, deal(asks))
     handed(run, patch={"name": "tin"})
     did = authority.own_act(fresh(run), None, "olga")

@@ -368,7 +368,10 @@ BELIED: dict[str, tuple[list[e.Event], bool]] = {
     "refused, and called back": ([_REFUSED, _CALLED_BACK], False),
     "belied, and let fail": ([_FOUND, _CALLED_BACK, replace(_FOUND, n=1, verdict="fail")], False),
     "belied, and found so again": ([_FOUND, _CALLED_BACK, replace(_FOUND, n=1)], True),
-    "belied, found so again, and belied anew": ([_FOUND, _CALLED_BACK, replace(_FOUND, n=1), _late("happened")], False),
+    "belied, found so again, and belied again": (
+        [_FOUND, _CALLED_BACK, replace(_FOUND, n=1), _late("happened")],
+        False,
+    ),
     "told before the person said so": ([_late("happened"), _FOUND], True),
 }
 

@@ -176,7 +176,7 @@ def test_lost_commit_is_there_once(stage: Stage, wire: LossyWire, write: str, nt
     wire.lose((nth, what))
     reply = stage.wait(WRITES[write](journal))
     assert wire.has_lost and reply.is_done
-    assert rung == [reply.seq] == [head(run).seq], "whoever watches is told of what was written"
+    assert rung == [reply.seq] == [head(run).seq], "watchers are told of the written event"
     written = {"intend": "ToolInvoked", "record": "ValueRead", "end": "RunCompleted", "release": "RunReleased"}[write]
     assert kinds(run).count(written) == 1
     assert LedgerEntry.objects.filter(run_id=run.id).count() == (write in ("intend", "record"))
@@ -200,7 +200,7 @@ def test_a_loss_while_finding_out_is_found_out_too(stage: Stage, wire: LossyWire
     assert verify(run.id, using=()).problems == []  # handwritten steps have no matching rows in other tables
 
 
-def test_whoever_lost_the_run_meanwhile_is_told_so_and_writes_nothing(stage: Stage, wire: LossyWire) -> None:
+def test_a_worker_that_lost_the_run_is_refused_and_writes_nothing(stage: Stage, wire: LossyWire) -> None:
     run = stage.start(agent_of(ends_with(1)))
     journal = stage.take(run)
     Run.objects.filter(pk=run.pk).update(owner=stage.hire().id)

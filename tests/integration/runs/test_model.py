@@ -26,7 +26,7 @@ from runs.journal.postgres import PgJournal
 from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, reconciling
 from runs.services.fleet import requeue
-from runs.services.late_results import hand_in, lost_worker
+from runs.services.late_results import lost_worker, record_late_result
 from runs.workers import failover, timers
 from tests.contrib.releases.moving_model import beside
 from tests.integration.runs.aging import runs_out
@@ -237,7 +237,7 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
         asked = Wait.objects.filter(run=self.run, kind="reconcile", slot=slot, resolved_at=None).exists()
         settles = asked and (not model.is_owned or tool == "mail")
         answer = LateAnswer(str(self.run.id), slot, 0, tool, result={"ref": "x"})
-        assert hand_in(answer, lost_worker(uuid4())) is settles
+        assert record_late_result(answer, lost_worker(uuid4())) is settles
         self.became(slot, 0, "committed" if settles else "open")
         if settles:
             model.is_denied = model.is_belied = False

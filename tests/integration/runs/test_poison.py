@@ -41,7 +41,7 @@ def counted(run: Run) -> list[bool]:
 
 
 @pytest.mark.parametrize("point", ["CP2", "CP4"])
-def test_a_request_whose_answer_kills_whoever_reads_it_is_not_paid_for_without_end(stage: Stage, point: str) -> None:
+def test_a_request_whose_answer_kills_anyone_who_reads_it_is_not_paid_for_without_end(stage: Stage, point: str) -> None:
     """Each claim gives the lost request up, recorded with its price, and sends another."""
     run = stage.start(thinking())
     for _ in range(MAX_DEATHS + 1):

@@ -214,7 +214,7 @@ def test_retry_asks_an_unanswered_question_again(stage: Stage, tools: Toolbox, o
 # --- answered too late ---
 
 
-def test_a_retry_asks_the_question_anew_with_all_its_time(stage: Stage) -> None:
+def test_a_retry_asks_the_question_again_with_all_its_time(stage: Stage) -> None:
     run = asking(stage, "legal")
     for attempt in range(2):
         Wait.objects.filter(run=run, resolved_at__isnull=True).update(deadline=now())

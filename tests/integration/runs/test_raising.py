@@ -55,7 +55,7 @@ def test_another_cap_is_no_answer(stage: Stage, tools: Toolbox) -> None:
     is_sound(run)
 
 
-def test_what_is_set_aside_for_calls_in_doubt_counts(stage: Stage, tools: Toolbox) -> None:
+def test_what_is_set_aside_for_unknown_outcomes_counts(stage: Stage, tools: Toolbox) -> None:
     run = in_doubt(stage, tools)
     told = asked(run)[0].detail
     assert (told["used"], told["reserved"], told["enough"]) == (0, 1, {"tool_calls": 2})

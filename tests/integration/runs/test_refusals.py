@@ -13,7 +13,7 @@ from ledger.verification.runs import verify
 from runs.journal.database_errors import MAX_REFUSALS, StatementRefused
 from runs.services import lifecycle
 from runs.services.late_results import lost_worker
-from runs.workers.housekeeping import House
+from runs.workers.housekeeping import Housekeeping
 from tests.integration.runs.hosts import working
 from tests.integration.runs.stage import Stage, calling, events, fresh, head, kinds, output, waiting
 from tests.integration.runs.stories import rows_refused
@@ -103,7 +103,7 @@ def test_late_answer_is_given_up(stage: Stage, tools: Toolbox, is_told: bool, ca
     run = stage.start(calling(tools, "mail"))
     worker = comes_back(stage, run, "mail")
     (late,) = stage.late
-    house = House(worker.id)
+    house = Housekeeping(worker.id)
 
     async def hand_over() -> None:
         house.take_late(late)

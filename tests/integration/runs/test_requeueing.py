@@ -141,7 +141,7 @@ def test_of_several_at_once_one_takes_it(stage: Stage, tools: Toolbox) -> None:
     check_against_journal(run)
 
 
-def test_a_pause_that_was_asked_for_holds_with_whoever_takes_it(stage: Stage, tools: Toolbox) -> None:
+def test_a_pause_that_was_asked_for_holds_with_anyone_who_takes_it(stage: Stage, tools: Toolbox) -> None:
     run = stage.start(buys(tools))
     stage.take(run)
     lifecycle.pause(run.id, by=OLGA, justification=WHY)

@@ -38,7 +38,7 @@ from tests.tampering import tamper
 __all__ = ["ann", "ben", "run", "two"]  # fixtures
 
 
-def test_whoever_said_the_first_word_had_a_hand_in_the_run(run: Run, ann: Actor, ben: Actor) -> None:
+def test_someone_who_said_the_first_word_took_part_in_the_run(run: Run, ann: Actor, ben: Actor) -> None:
     says(run, ann)
     says(run, ben)
     assert "settled the outcome of a call" in str(authority.own_act(fresh(run), ann.person, "ann"))

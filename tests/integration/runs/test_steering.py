@@ -147,7 +147,7 @@ def test_legal_act_leaves_one_record_and_the_run_goes_on(
     is_sound(run)
     if str(fresh(run).state) == "cancelled":
         why = present.load_run_row(run.id).cancelled
-        assert why is not None and why.by == "user:olga", "whoever ended it"
+        assert why is not None and why.by == "user:olga", "the person who ended it"
         assert why.why == ("stop" if situation == "doomed_unknown" else "because I say so")
 
 

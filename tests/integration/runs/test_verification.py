@@ -406,7 +406,7 @@ def test_rewriting_an_approvers_name_with_chain_and_head_recomputed_is_found(rec
     assert any(problem.startswith("decision ") for problem in found)
 
 
-def test_whoever_withdrew_a_wait_had_a_hand_in_the_run(record: list[Run]) -> None:
+def test_someone_who_withdrew_a_wait_took_part_in_the_run(record: list[Run]) -> None:
     withdrawn = Wait.objects.filter(run__in=record, resolution="withdrawn")
     runs = {wait.run_id for wait in withdrawn}
     assert runs, "some run ended while something was waited for"

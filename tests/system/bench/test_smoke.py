@@ -38,7 +38,7 @@ def test_every_part_of_the_bench_gives_its_figures(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(420)  # the server's counts settle slowly, several times
-def test_what_runs_beside_the_work_is_measured_too(tmp_path: Path) -> None:
+def test_what_runs_alongside_the_work_is_measured_too(tmp_path: Path) -> None:
     told = tmp_path / "figures.json"
     command = [sys.executable, "-m", "tests.system.bench", "--scale", "0.002", "--only", "beside", "--json", str(told)]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=400)

@@ -19,7 +19,7 @@ def set_reasons(page: Page) -> None:
     page.goto("/queues/of/finance_po")
     page.locator("summary", has_text="Edit reasons").click()
     page.fill("#r-reasons", f"{REASON}\nhidden \u200b in it")
-    page.fill("#r-why", "So that nobody types it anew.")
+    page.fill("#r-why", "So that nobody types it renewed.")
     page.click("#reasons-form button")
     expect(page.locator("#r-reasons_error")).to_contain_text("invisible characters")
     expect(page.locator("#r-reasons")).to_have_value(f"{REASON}\nhidden \u200b in it")

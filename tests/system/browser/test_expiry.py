@@ -1,4 +1,4 @@
-"""A question that nobody answers expires, or reminds people for ever."""
+"""A question that nobody answers expires, or reminds people forever."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_nobody_answered_is_no_rejection(person: Person, site: Site, complaints:
     assert complaints == []
 
 
-def test_one_that_waits_for_ever_reminds(person: Person, site: Site, complaints: Complaints) -> None:
+def test_one_that_waits_forever_reminds(person: Person, site: Site, complaints: Complaints) -> None:
     finance = person("approver_finance", permissions=["notifications"])
     with reminded_here(finance):
         ever, case = asked(site, "a guarantee", seconds=3, then="remind")

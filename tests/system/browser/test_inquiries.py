@@ -30,7 +30,7 @@ def test_somebody_is_asked_and_answers_and_somebody_else_decides(
     expect(finance.locator("#ask-form [data-alert]")).to_be_visible()
     expect(finance.locator("#ask-what")).to_have_value("Is it the price that you agreed?")
     expect(finance.locator("#live-state")).to_contain_text("live")
-    site.start("zz-buyer", {"item": "news, by which the page is drawn anew", "amount_usd": 1})
+    site.start("zz-buyer", {"item": "news, by which the page is drawn again", "amount_usd": 1})
     expect(finance.locator(".split > .list")).to_contain_text("$1.00")
     note, field = finance.locator("#ask-form .note.bad").bounding_box(), finance.locator("#ask-to").bounding_box()
     assert note is not None and field is not None and note["y"] < field["y"], "what is wrong stands above its field"
@@ -65,7 +65,7 @@ def test_somebody_is_asked_and_answers_and_somebody_else_decides(
     site.reaches(run_id, "completed")
 
 
-def test_whoever_is_asked_hears_of_it_on_the_page_that_is_open_and_of_its_end(
+def test_someone_who_is_asked_hears_of_it_on_the_page_that_is_open_and_of_its_end(
     person: Person, site: Site, complaints: Complaints
 ) -> None:
     """An integrator who may not see the run is told nothing else of it."""

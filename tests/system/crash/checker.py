@@ -303,7 +303,7 @@ def _witnesses(facts: Facts) -> Iterable[tuple[Kind, str]]:
                 if (event["slot"], event["attempt"]) == call and event["seq"] < begun["seq"]
             ]
             if told and max(told) > max(denied, default=0):
-                yield "broken", f"{call} was attempted anew though a witness says that it happened (event {max(told)})"
+                yield "broken", f"{call} was attempted again though a witness says that it happened (event {max(told)})"
 
 
 def _committed(facts: Facts) -> set[tuple[str, int]]:

@@ -66,11 +66,11 @@ def between(parent: Facts, children: Sequence[Facts], expected: Expected) -> Ite
     for child in named - known.keys():
         yield "lost", f"child {child} was started, and there is no such run"
     lost = {(event["slot"]) for event in started if ended.get(event["data"]["child"], {}).get("state") == "failed"}
-    anew = [event for event in started if event["attempt"] > 0]
-    if not {event["slot"] for event in anew} <= lost:
-        yield "broken", "a child was started anew in the place of one that had not failed"
-    if parent.run and parent.run["state"] == "completed" and len(started) - len(anew) != expected.children:
-        yield "broken", f"{len(started) - len(anew)} children instead of {expected.children}"
+    renewed = [event for event in started if event["attempt"] > 0]
+    if not {event["slot"] for event in renewed} <= lost:
+        yield "broken", "a child was started again in the place of one that had not failed"
+    if parent.run and parent.run["state"] == "completed" and len(started) - len(renewed) != expected.children:
+        yield "broken", f"{len(started) - len(renewed)} children instead of {expected.children}"
     for child in named & chains.keys():
         chain = chains[child]
         run, last = chain[-1].run, ended.get(child)

@@ -34,7 +34,7 @@ def _case(slot: str, questions: list[Event], told: list[Event]) -> Iterable[tupl
     cases = _cases(questions)
     for number, case in enumerate(cases):
         if number and (len(whole) < number or not _is_demanded(case[0], told)):
-            yield "broken", f"{slot} was put to all of them anew, which no policy demanded of a whole case"
+            yield "broken", f"{slot} was put to all of them again, which no policy demanded of a whole case"
         yield from _queues(slot, case)
         complete = yield from _yeses(slot, case, told)
         if complete == len(STAGES):

@@ -23,7 +23,7 @@ def judge_attributes(facts: Facts) -> Iterable[tuple[Kind, str]]:
     if {name: [str(value) for value in values] for name, values in rows.items()} != told:
         yield "broken", f"it is found by {rows}, and its journal set {told}"
     slots = Counter((event["slot"], event["attempt"]) for event in sets if event["slot"])
-    yield from (("duplicate", f"the attributes at {slot} were set anew") for slot, times in slots.items() if times > 1)
+    yield from (("duplicate", f"the attributes at {slot} were set again") for slot, times in slots.items() if times > 1)
 
 
 def judge_messages(facts: Facts) -> Iterable[tuple[Kind, str]]:

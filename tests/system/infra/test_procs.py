@@ -40,7 +40,7 @@ def test_lines_of_a_child_are_read_whole_and_once_across_its_restarts(tmp_path: 
     lines.close()
 
 
-def test_a_report_never_waits_for_whoever_reads() -> None:
+def test_a_report_never_waits_for_anyone_who_reads() -> None:
     lines = child_processes.Lines()
     report = members.Report(os.dup(lines.theirs))
     for _ in range(2000):

@@ -231,7 +231,7 @@ def test_a_key_that_is_not_this_databases_is_refused(process_env: dict[str, str]
         if wrong is not None:
             key.write_bytes(wrong)
         assert_refused(manage_there(process_env, "check"), told)
-        assert key.exists(), "lost, it was made anew: and doesn't fit"
+        assert key.exists(), "lost, it was made again: and doesn't fit"
     key.write_bytes(right)
     assert manage_there(process_env, "check").returncode == 0, "the second start with it, too"
 

@@ -116,7 +116,7 @@ async def test_a_queue_that_is_too_long_is_not_joined(monkeypatch: pytest.Monkey
 
 
 @each_case("seed", range(20))
-async def test_whoever_goes_away_whenever_leaves_no_place_behind(seed: int) -> None:
+async def test_disconnects_release_the_connection_slot(seed: int) -> None:
     """Cancelled inside, in the queue, or while being admitted."""
     import random
 

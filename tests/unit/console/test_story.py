@@ -45,7 +45,7 @@ def test_a_held_call_becomes_the_call_that_its_approval_let_through() -> None:
     assert (effect.status, effect.approval_id, effect.plan_hash) == ("committed", "id-0.1/1", "p")
 
 
-def test_a_rejected_call_stays_beside_its_revision() -> None:
+def test_a_rejected_call_stays_alongside_its_revision() -> None:
     tape = begun().gate("0.1/1").decided("rejected", "0.1/1", "too dear").gate("0.1/2")
     assert [effect.status for effect in tape.story().effects.all()] == ["rejected", "held"]
     first, second = tape.story().gates

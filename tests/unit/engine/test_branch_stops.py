@@ -192,7 +192,7 @@ async def test_a_node_that_cuts_a_gather_short_can_not_go_on(tools: Toolbox, out
     assert await story.drive() == "failed" and story.failure.code == "cut_call"
 
 
-async def test_a_cancel_settles_every_call_in_doubt(tools: Toolbox, outside: Outside) -> None:
+async def test_a_cancel_settles_every_call_of_unknown_outcome(tools: Toolbox, outside: Outside) -> None:
     async def body(ctx: Context) -> Any:
         await ctx.gather(*(ctx.call(each, Item(name="a")) for each in (tools.mail, tools.fax, tools.ring, tools.order)))
 

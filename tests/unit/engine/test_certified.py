@@ -120,7 +120,7 @@ async def test_under_warn_the_run_says_so_and_goes_on(tools: Toolbox, caplog: py
 @pytest.mark.parametrize("policy", ["allow", "warn", "refuse"])
 @pytest.mark.parametrize("standing", BAD)
 @pytest.mark.parametrize("point", ["CP2", "CP4"])
-async def test_what_ignores_keys_is_never_repeated_unasked_whoever_dies(
+async def test_what_ignores_keys_is_never_repeated_unasked_no_matter_who_dies(
     tools: Toolbox, outside: Outside, policy: Policy, standing: ProbeVerdict, point: str
 ) -> None:
     """It was found out, expired or not, after the call was begun."""

@@ -190,7 +190,7 @@ async def test_children_at_once_share_what_is_left_and_a_greedy_one_waits_for_mo
 # --- a retry ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_retried_run_starts_a_failed_child_anew(helper: Agent, outside: Outside) -> None:
+async def test_a_retried_run_starts_a_failed_child_again(helper: Agent, outside: Outside) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.child(helper, {})).ref)
 

@@ -250,7 +250,7 @@ async def test_a_second_attempt_can_be_unknown_too(tools: Toolbox, outside: Outs
     assert [r.attempt for r in outside.seen("mail")] == [0, 1]
 
 
-async def test_fail_and_a_later_retry_ask_anew_and_never_send(tools: Toolbox, outside: Outside) -> None:
+async def test_fail_and_a_later_retry_ask_again_and_never_send(tools: Toolbox, outside: Outside) -> None:
     story = await unknown(tools, outside)
     for _ in range(2):
         story.reconcile("fail")

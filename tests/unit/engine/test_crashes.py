@@ -334,7 +334,7 @@ def test_every_prefix_of_a_journal_leads_to_the_same_end(program: list[list[Op]]
             check_messages(story)
             values = [x.payload for x in story.events(e.ValueRead)]
             recorded = [x.payload for x in whole.run.events[:commit] if isinstance(x, e.ValueRead)]
-            assert values[: len(recorded)] == recorded, "what was once read is never read anew"
+            assert values[: len(recorded)] == recorded, "what was once read is never read again"
             assert not [x for x, n in Counter(outside.executed()).items() if n > 1]
 
 

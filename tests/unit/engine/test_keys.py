@@ -1,4 +1,4 @@
-"""Idempotency keys and callback tokens: derived with a secret, the same for ever, masked in errors."""
+"""Idempotency keys and callback tokens: derived with a secret, the same forever, masked in errors."""
 
 from __future__ import annotations
 

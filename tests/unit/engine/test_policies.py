@@ -292,7 +292,7 @@ async def test_a_try_in_place_is_held_to_what_is_in_force_by_then(tools: Toolbox
         assert how == "parked" and story.waiting("reconcile")
 
 
-async def test_a_try_in_place_under_other_policies_is_told_anew_and_goes_out(tools: Toolbox, outside: Outside) -> None:
+async def test_a_try_in_place_under_other_policies_is_told_again_and_goes_out(tools: Toolbox, outside: Outside) -> None:
     story = Story(ordering(tools), retry=IN_PLACE)
     known = with_policies(story, [rule("allow")])
 
@@ -338,7 +338,7 @@ async def test_brought_grant_counts_for_its_queue_only(tools: Toolbox, outside: 
         if queue == "legal":
             assert "asks legal as well" in history(story)[0]
         granted = next(x for x in story.run.waits.values() if x.gate is not None and x.gate.queue == "finance_po")
-        assert granted.is_consumed, "the yes that the node brought is used up, whoever else was asked"
+        assert granted.is_consumed, "the yes that the node brought is used up, no matter who else was asked"
 
 
 async def test_expired_one_of_two_grants_is_named(tools: Toolbox, outside: Outside) -> None:

@@ -60,7 +60,7 @@ async def test_a_key_in_progress_is_asked_again_under_one_announcement(tools: To
     assert (told.n, told.tries) == (1, BURST)
 
 
-async def test_more_tries_than_were_announced_are_announced_anew(tools: Toolbox, outside: Outside) -> None:
+async def test_more_tries_than_were_announced_are_announced_again(tools: Toolbox, outside: Outside) -> None:
     outside.trouble("order", *[TransportError("409")] * (2 * BURST + 1))
     story = Story(one_call(tools, "order"), retry=IN_PLACE)
     assert await story.drive() == "completed"
@@ -124,7 +124,7 @@ async def test_what_the_other_side_asks_for_is_kept_to(tools: Toolbox, outside: 
     assert 119 < (wait.spec.deadline - story.run.claim().now()).total_seconds() <= 150
 
 
-def test_in_place_nobody_is_asked_sooner_than_they_said_and_nobody_waits_for_ever() -> None:
+def test_in_place_nobody_is_asked_sooner_than_they_said_and_nobody_waits_forever() -> None:
     policy = RetryPolicy()
     assert all(policy.delay(n, retry_after=1.5) >= 1.5 for n in range(1, 40))
     assert policy.delay(1, retry_after=10**9) <= policy.asked_longest + policy.longest

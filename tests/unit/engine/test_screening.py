@@ -236,7 +236,7 @@ async def test_refused_and_parallel_calls_share_a_cap(tools: Toolbox, outside: O
 
 
 async def test_refused_prompts_come_to_the_cap_of_steps(tools: Toolbox) -> None:
-    """Nothing is sent for them, but a node must not ask for ever."""
+    """Nothing is sent for them, but a node must not ask forever."""
     guard, _ = hook(no_poison)
     thinker = Assistant(name="mind", instructions="Think.", output=Done, offline=Mind([final()]))
 

@@ -59,7 +59,7 @@ async def test_a_call_leaves_after_all_stages_in_order_and_not_before(tools: Too
     assert [(x.queue, x.n, x.payload["stage"]) for x in asked] == [("legal", 0, 1), ("finance_po", 1, 2)]
     assert asked[1].payload["passed"] == [
         {"approval_id": asked[0].approval_id, "queue": "legal", "by": ["user:lena"]}
-    ], "whoever decides second sees who decided first, and binds it"
+    ], "the second approver sees the first, and binds it"
     assert asked[0].requested_hash == asked[1].requested_hash and asked[0].plan_hash != asked[1].plan_hash
     (invoked,) = story.events(e.ToolInvoked)
     assert invoked.grant == asked[0].slot
@@ -319,7 +319,9 @@ def in_order(story: Story) -> list[str]:
     return [x.queue for x in story.events(e.ApprovalRequested)]
 
 
-async def test_a_policy_beside_a_staged_gate_is_asked_after_all_of_its_stages(tools: Toolbox, outside: Outside) -> None:
+async def test_a_policy_alongside_a_staged_gate_is_asked_after_all_of_its_stages(
+    tools: Toolbox, outside: Outside
+) -> None:
     story = Story(paying(tools))
     with_policies(story, [rule(queue="board")])
     for so_far in ([], LEGAL, FINANCE[:1], FINANCE[1:]):

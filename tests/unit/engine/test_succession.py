@@ -67,7 +67,7 @@ async def test_renewal_survives_every_death(tools: Toolbox, outside: Outside, nt
     assert len(first.events(e.RunRenewed)) == 1
 
 
-async def test_every_prefix_of_its_journal_leads_to_the_same_heir(tools: Toolbox) -> None:
+async def test_every_prefix_of_its_journal_leads_to_the_same_continuation(tools: Toolbox) -> None:
     story = Story(counting(tools, 2))
     await story.settle()
     for cut in story.commits[:-1]:

@@ -256,7 +256,7 @@ async def test_an_outage_of_the_provider_never_fails_a_run(tools: Toolbox, error
     assert len(story.events(e.WaitOpened)) == 3 and len(story.events(e.ModelRequested)) == 1
 
 
-async def test_a_providers_refusal_is_recorded_and_a_retry_asks_anew(tools: Toolbox) -> None:
+async def test_a_providers_refusal_is_recorded_and_a_retry_asks_again(tools: Toolbox) -> None:
     story = Story(thinking(tools, Mind([final()])), model=flaky(ModelRefused("model_refused", "no such model")))
     assert await story.drive() == "completed"
     assert story.output == ["model_refused", "no such model"]

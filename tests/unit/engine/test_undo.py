@@ -115,7 +115,7 @@ async def test_cancel_says_what_becomes_of_effects(outside: Outside, tools: Reve
     assert not story.run.open_waits()
 
 
-async def test_call_in_doubt_is_settled_before_the_undo(outside: Outside, tools: Reversible) -> None:
+async def test_call_of_unknown_outcome_is_settled_before_the_undo(outside: Outside, tools: Reversible) -> None:
     async def node(state: Notes, ctx: Context) -> None:
         await ctx.call(tools.book, {"name": "a"})
         await ctx.call(tools.post, {"name": "b"})

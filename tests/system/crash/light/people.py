@@ -161,7 +161,7 @@ class People:
         return False
 
     def _is_beside(self, run_id: str) -> bool:
-        return bool(self._words) and related_runs.in_the_way(Run.objects.get(pk=run_id)) is not None
+        return bool(self._words) and related_runs.find_competing_run(Run.objects.get(pk=run_id)) is not None
 
     def _end(self, run_id: str) -> bool:
         """Cancel it together with its top parent."""
