@@ -1,8 +1,8 @@
 """Pages of runs by attributes, using indexes, with a bound on the runs one page examines.
 
 Few candidates of the rarest required condition are all examined. Else the list is walked in its order, and a page ends
-after `MAX_EXAMINED` runs, maybe short; the next continues there. Restricted viewers walk only runs they may see, because a
-page's end is revealed.
+after `MAX_EXAMINED` runs, maybe short; the next continues there. Restricted viewers walk only runs they may see,
+because a page's end is revealed.
 """
 
 from __future__ import annotations

@@ -142,8 +142,8 @@ def test_the_address_is_told_to_no_cache_no_other_site_and_no_log(link: str) -> 
     assert answer["Cache-Control"] == "no-store" and answer["Referrer-Policy"] == "strict-origin"
     record = logging.LogRecord("x", logging.ERROR, "", 1, "Internal Server Error: %s", (link,), None)
     assert LinksStaySecret().filter(record) and record.getMessage() == "Internal Server Error: /setup/…"
-    for said in ("/invited/AbC-_9?x=1", "GET /reset/MQ/cabc-9f HTTP/1.1", "'/reset/MQ/x'"):
-        record = logging.LogRecord("x", logging.ERROR, "", 1, said, None, None)
+    for value in ("/invited/AbC-_9?x=1", "GET /reset/MQ/cabc-9f HTTP/1.1", "'/reset/MQ/x'"):
+        record = logging.LogRecord("x", logging.ERROR, "", 1, value, None, None)
         LinksStaySecret().filter(record)
         assert not {"AbC", "MQ", "9f"} & set(record.getMessage().replace("/", " ").split()), record.getMessage()
     from durableagents import settings as shipped

@@ -273,8 +273,8 @@ def test_of_many_at_once_as_many_are_on_it_as_there_is_room_for(stage: Stage, to
     lost = [one for one in answers if isinstance(one, Claimed)]
     assert len(won) == room and len(lost) == MANY - room
     assert Claim.objects.filter(ended_at__isnull=True).count() == room
-    told = {each["by"] for one in lost for each in one.extra["claims"]}
-    assert told == {one.by for one in won}
+    items = {each["by"] for one in lost for each in one.extra["claims"]}
+    assert items == {one.by for one in won}
 
 
 def test_one_person_twice_at_once_has_one_claim(stage: Stage, tools: Toolbox) -> None:

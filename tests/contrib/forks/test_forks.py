@@ -225,8 +225,8 @@ def test_a_fork_of_a_fork_carries_what_was_done(stage: Stage, run: Run) -> None:
     say(made, TAKE)
     stage.settle(made)
     again = fork(made, 1)
-    told = events(again)[1].payload["effects"]
-    assert [(x["run"], x["slot"]) for x in told] == [
+    effects = events(again)[1].payload["effects"]
+    assert [(x["run"], x["slot"]) for x in effects] == [
         (str(run.pk), "0.2/1"),
         (str(run.pk), "0.2/2"),
         (str(made.pk), "0.1/1"),

@@ -125,8 +125,8 @@ def test_four_fifths_and_a_breach_are_told_once(stage: Stage, tools: Toolbox) ->
     runs = [start(ordering(tools, "order")) for _ in range(7)]
     for _ in runs:
         stage.drive()
-    told = BudgetNotice.objects.order_by("id").values_list("kind", "used", "most")
-    assert list(told) == [("warning", 4, 5), ("breach", 5, 5)] and counted(shared) == (5, 0)
+    values = BudgetNotice.objects.order_by("id").values_list("kind", "used", "most")
+    assert list(values) == [("warning", 4, 5), ("breach", 5, 5)] and counted(shared) == (5, 0)
     is_sound(*runs)
 
 

@@ -122,13 +122,13 @@ class Machine(RuleBasedStateMachine):
         try:
             self.stage.wait(intend(journal, [event]))
         except SharedBudgetShort as short:
-            told = short.told
+            found = short.told
         else:
             assert first is None
             self._begun(call)
             return
-        assert first is not None and told["pool"] == first.row.pk
-        self._wait(call, first, told)
+        assert first is not None and found["pool"] == first.row.pk
+        self._wait(call, first, found)
 
     def _begun(self, call: Call) -> None:
         for share in self.shares:
@@ -167,8 +167,8 @@ class Machine(RuleBasedStateMachine):
         route = e.ModelRouted(
             slot=call.slot, n=0, model="m:x", price=1, tokens_in=1, tokens_out=call.tokens, usd_micro=1
         )
-        told = debit(route, model_calls=int(used > 0), tokens_in=1, tokens_out=used, usd_micro=1)
-        self.stage.wait(record(self.journals[self.runs[call.run].id], [told]))
+        found = debit(route, model_calls=int(used > 0), tokens_in=1, tokens_out=used, usd_micro=1)
+        self.stage.wait(record(self.journals[self.runs[call.run].id], [found]))
         self._settled(call, {"tokens_out": used, "model_calls": int(used > 0)})
 
     def _settled(self, call: Call, used: dict[str, int] | None) -> None:

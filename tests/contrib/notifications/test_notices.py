@@ -192,15 +192,15 @@ def test_a_near_deadline_is_told_once_a_moved_one_later(stage: Stage, tools: Too
     fiona()
     approval = asked(stage, tools)
     deliver()
-    ahead = Notice.objects.get(kind="due_soon")
-    assert approval.deadline - timedelta(days=1, seconds=1) <= ahead.due_at < approval.deadline
-    assert ahead.state == "new" and len(postbox.mails) == 1
-    Notice.objects.filter(pk=ahead.pk).update(due_at=now())
+    row = Notice.objects.get(kind="due_soon")
+    assert approval.deadline - timedelta(days=1, seconds=1) <= row.due_at < approval.deadline
+    assert row.state == "new" and len(postbox.mails) == 1
+    Notice.objects.filter(pk=row.pk).update(due_at=now())
     addressing.address_all()
-    ahead.refresh_from_db()
-    assert ahead.state == "new" and ahead.due_at > now(), "the deadline is not near yet: it waits for that"
+    row.refresh_from_db()
+    assert row.state == "new" and row.due_at > now(), "the deadline is not near yet: it waits for that"
     Approval.objects.update(deadline=now() + timedelta(minutes=40))
-    Notice.objects.filter(pk=ahead.pk).update(due_at=now())
+    Notice.objects.filter(pk=row.pk).update(due_at=now())
     deliver()
     assert [mail["Subject"] for mail in postbox.mails] == ["To decide: Pay, $5,000", "Deadline near: Pay, $5,000"]
 

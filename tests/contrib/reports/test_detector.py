@@ -166,9 +166,9 @@ def test_people_report_and_close_once_on_record(scenario: Scenario) -> None:
         findings.close(10**9, body, by=OLGA)
     other = Finding.objects.exclude(pk=found.pk)[0]
     findings.close(other.pk, ClosureBody(verdict="no_duplicate", justification="a test of ours"), by=OLGA)
-    told = figures(make("idempotency-violations"))
-    assert (told["open"], told["duplicate"], told["no_duplicate"]) == (2, 1, 1)
-    assert told["confirmed_percent"] == 25 and told["rate_percent"] == 75
+    result = figures(make("idempotency-violations"))
+    assert (result["open"], result["duplicate"], result["no_duplicate"]) == (2, 1, 1)
+    assert result["confirmed_percent"] == 25 and result["rate_percent"] == 75
     acts = ActRecord.objects.filter(action__startswith="finding_").order_by("id")
     assert [(act.action, act.subject) for act in acts] == [
         ("finding_report", f"finding {found.pk}"),

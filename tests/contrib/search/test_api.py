@@ -66,8 +66,8 @@ def sell(integrator: Api) -> Sell:
 
 
 def found(api: Api, where: str = "", **more: Any) -> list[str]:
-    asked = {"where": where} if where else {}
-    answer = api.get("runs", **asked, **more)
+    fields = {"where": where} if where else {}
+    answer = api.get("runs", **fields, **more)
     rows: list[str] = []
     for _ in range(100):
         assert answer.status_code == 200, answer.content
@@ -92,9 +92,9 @@ def test_a_start_sets_them_and_the_run_tells_them(integrator: Api, auditor: Api)
     body = {"agent": "sale", "input": {"item": "chair", "amount": 1}, "attributes": given}
     first = integrator.post("runs", body, headers={"Idempotency-Key": "one"}).json()
     again = integrator.post("runs", body, headers={"Idempotency-Key": "one"}).json()
-    told = given | {"labels": ["b", "a"], "amount": "12.50"}
-    assert first == again and RunRow.model_validate(first) and first["attributes"] == told
-    assert auditor.get(f"runs/{first['id']}").json()["attributes"] == told
+    fields = given | {"labels": ["b", "a"], "amount": "12.50"}
+    assert first == again and RunRow.model_validate(first) and first["attributes"] == fields
+    assert auditor.get(f"runs/{first['id']}").json()["attributes"] == fields
     assert integrator.post("runs", body | {"attributes": {}}).json()["attributes"] == {}
     (row,) = [row for row in auditor.get("agents").json()["results"] if row["name"] == "sale"]
     assert AgentPage.model_validate({"results": [row], "next": None})

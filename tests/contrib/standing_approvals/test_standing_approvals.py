@@ -184,8 +184,8 @@ def test_withdrawn_it_answers_nothing_and_an_unused_yes_lapses(
     assert stage.drive() == "parked"
     renewed = Approval.objects.get(run=later.run, state="open")
     assert renewed.pk != later.pk and paid(tools) == 2
-    told = f"beforehand by standing grant {grant.pk}, (approval {later.pk}): it was taken back, or expired, before"
-    assert told in str(renewed.evidence)
+    text = f"beforehand by standing grant {grant.pk}, (approval {later.pk}): it was taken back, or expired, before"
+    assert text in str(renewed.evidence)
     swept()
     assert state(later.run) == "open"
     sound(case.run, later.run)
@@ -237,8 +237,8 @@ def test_it_reaches_no_further_than_its_giver_does_now(stage: Stage, tools: Tool
     elif what == "proof":
         queues.prove("finance_po", ProofBody(minutes=5, justification=WHY), by=admin)
     elif what == "policy":
-        said = {"name": "law", "tool": "pay", "effect": "require", "queue": "legal", "rule": "law looks at it"}
-        policies.create(NewPolicyBody.model_validate(said | {"justification": WHY}), by=admin)
+        fields = {"name": "law", "tool": "pay", "effect": "require", "queue": "legal", "rule": "law looks at it"}
+        policies.create(NewPolicyBody.model_validate(fields | {"justification": WHY}), by=admin)
     by = fiona if what == "started it" else Actor("user", "shop", role="integrator", auth="session", person=None)
     run = lifecycle.start(agent.graph_id, {"text": "pen 5000"}, by=by)
     assert stage.drive() == "parked"
@@ -403,8 +403,8 @@ def test_questions_that_were_open_before_it_are_left_to_people(stage: Stage, fio
 
 
 def demanded(admin: Actor, queue: str, name: str = "law") -> None:
-    said = {"name": name, "tool": "pay", "effect": "require", "queue": queue, "rule": f"{queue} looks at it"}
-    policies.create(NewPolicyBody.model_validate(said | {"justification": WHY}), by=admin)
+    fields = {"name": name, "tool": "pay", "effect": "require", "queue": queue, "rule": f"{queue} looks at it"}
+    policies.create(NewPolicyBody.model_validate(fields | {"justification": WHY}), by=admin)
 
 
 def answered_in_part(stage: Stage, agent: Agent) -> tuple[Approval, Approval]:
@@ -444,8 +444,8 @@ def test_withdrawn_while_others_are_asked_its_yes_is_void(stage: Stage, tools: T
     assert stage.drive() == "parked" and paid(tools) == 1
     renewed = Approval.objects.get(run=case.run, state="open")
     assert (renewed.queue, renewed.rule, renewed.wait.n) == ("finance_po", case.rule, 2)
-    told = f"standing approval {grant.pk} was revoked, so finance_po is asked again"
-    assert told in str(renewed.evidence) and f"Approved by {lena.ref}" in str(renewed.evidence)
+    text = f"standing approval {grant.pk} was revoked, so finance_po is asked again"
+    assert text in str(renewed.evidence) and f"Approved by {lena.ref}" in str(renewed.evidence)
     swept()
     assert stage.drive() == "idle"
     sound(case.run)
@@ -545,10 +545,10 @@ def named() -> list[str]:
 
 def copied(grant: StandingGrant, approval: Approval, **other: str) -> None:
     """Copy the row to another question, code included, with these columns changed."""
-    said = ", ".join(other.get(name.strip(), name.strip()) for name in COLUMNS.split(", "))
+    text = ", ".join(other.get(name.strip(), name.strip()) for name in COLUMNS.split(", "))
     with connection.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO approvals_standinggrant ({COLUMNS}) SELECT {said} FROM approvals_standinggrant WHERE id = %s",
+            f"INSERT INTO approvals_standinggrant ({COLUMNS}) SELECT {text} FROM approvals_standinggrant WHERE id = %s",
             [grant.pk],
         )
 

@@ -71,8 +71,8 @@ def actor_of(who: Someone) -> Actor:
 
 
 def decided(question: Approval, by: Actor, signed: Signed | None = None) -> Approval:
-    said = {"verdict": "approve", "plan_hash": question.plan_hash, "justification": "as quoted"}
-    return decide(question.id, **said, by=by, evidence=signed)
+    fields = {"verdict": "approve", "plan_hash": question.plan_hash, "justification": "as quoted"}
+    return decide(question.id, **fields, by=by, evidence=signed)
 
 
 def signed_for(who: Someone, device: Device, what: dict[str, Any]) -> Signed:
@@ -133,10 +133,10 @@ def test_the_row_alone_gives_the_same_answer(stage: Stage, tools: Toolbox, fay: 
 def test_that_a_passkey_was_used_to_sign_in_is_no_word_on_a_question(
     fay: Someone, device: Device, question: Approval
 ) -> None:
-    told = fay.client.get("/login/passkey").json()
+    body = fay.client.get("/login/passkey").json()
     fay.client.post("/logout")
-    options = json.loads(told["options"])
-    fay.client.post("/login/passkey", {"proof_challenge": told["token"], "proof_passkey": device.sign(options)})
+    options = json.loads(body["options"])
+    fay.client.post("/login/passkey", {"proof_challenge": body["token"], "proof_passkey": device.sign(options)})
     assert send(fay, question).status_code == 403 and not Decision.objects.exists()
     assert approve(fay, question, device).auth == "session+passkey"
 
@@ -262,9 +262,9 @@ def test_a_key_can_t_use_one_and_is_told_so(fay: Someone, device: Device, questi
 
 def test_the_engine_uses_no_yes_by_a_passkey_without_what_it_signed() -> None:
     plan = {"tool": "pay", "proof": {"within": 300}}
-    told = {"by": "passkey", "age": 3}
-    assert "is not kept" in short_of(plan, told) and not short_of(plan, told | {"assertion": "ab"})
-    assert not short_of({"tool": "pay"}, told)  # no proof was required
+    fields = {"by": "passkey", "age": 3}
+    assert "is not kept" in short_of(plan, fields) and not short_of(plan, fields | {"assertion": "ab"})
+    assert not short_of({"tool": "pay"}, fields)  # no proof was required
 
 
 # --- found by verification ---

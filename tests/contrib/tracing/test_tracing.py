@@ -145,8 +145,8 @@ def test_a_model_request_follows_the_conventions(collector: Collector, exporter:
     observers.tell(written(e.ModelResponded(**place, tokens_in=12, tokens_out=3, payload=CANARY)))
     assert exporter.flush(10)
     (span,) = collector.spans()
-    told = {name.removeprefix("gen_ai."): value for name, value in span.items() if name.startswith("gen_ai.")}
-    assert span["name"] == "chat gpt-5" and told == {
+    fields = {name.removeprefix("gen_ai."): value for name, value in span.items() if name.startswith("gen_ai.")}
+    assert span["name"] == "chat gpt-5" and fields == {
         "operation.name": "chat",
         "request.model": "gpt-5",
         "provider.name": "openai",

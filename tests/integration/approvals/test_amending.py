@@ -55,8 +55,8 @@ def paying(tools: Toolbox, amount: int = 5000, declared: str | None = None, **mo
 
     async def node(state: Notes, ctx: Context) -> End:
         done = await ctx.call(pay, Item(name="po", amount=amount))
-        told = ctx.amendment(done)
-        return End([done.amount, None if told is None else [told.by, told.why, told.changes]])
+        amendment = ctx.amendment(done)
+        return End([done.amount, None if amendment is None else [amendment.by, amendment.why, amendment.changes]])
 
     return agent_of(node, tools=[pay])
 
@@ -201,9 +201,9 @@ def test_who_may_and_on_what_is_asked_as_for_any_decision(stage: Stage, tools: T
 def test_of_many_at_once_one_change_stands(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     people = [somebody(f"fiona{n}", ROLE) for n in range(MANY)]
     first = asked(stage, paying(tools))
-    told = at_once(*(partial(change, first, by, amount=1000 + n) for n, by in enumerate(people)))
-    won = [each for each in told if isinstance(each, Amended)]
-    assert len(won) == 1 and sum(isinstance(each, AlreadyDecided) for each in told) == MANY - 1
+    found = at_once(*(partial(change, first, by, amount=1000 + n) for n, by in enumerate(people)))
+    won = [each for each in found if isinstance(each, Amended)]
+    assert len(won) == 1 and sum(isinstance(each, AlreadyDecided) for each in found) == MANY - 1
     assert stage.drive() == "completed"
     (sent,) = [json.loads(request.body) for request in outside.requests]
     assert sent == json.loads(bytes(won[0].approval.plan))["arguments"]
@@ -334,8 +334,8 @@ def test_back_at_the_first_stage_its_own_terms_count(stage: Stage, tools: Toolbo
     change(second, fiona, amount=2500)
     renewed = Approval.objects.get(state="open")
     assert (renewed.queue, renewed.deadline) == ("legal", second.deadline)
-    told = [x.payload for x in events(first.run, e.ApprovalTimed) if x.approval_id == str(renewed.id)]
-    assert told == ([first.timing] if is_told else [])
+    payloads = [x.payload for x in events(first.run, e.ApprovalTimed) if x.approval_id == str(renewed.id)]
+    assert payloads == ([first.timing] if is_told else [])
     assert renewed.timing == first.timing and renewed.look_at is None
     assert renewed.wait.detail.get("on_timeout") == ("remind" if is_told else None)
     sound(first.run)

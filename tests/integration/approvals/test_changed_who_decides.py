@@ -106,10 +106,10 @@ def test_a_role_that_is_named_again_is_one_that_was_given(stage: Stage, tools: T
 
 
 def test_a_policys_words_decide_nothing(stage: Stage, tools: Toolbox, ada: Actor, root: Actor) -> None:
-    said = {"agent": "", "tool": "pay", "effect": "require", "queue": "legal"}
+    fields = {"agent": "", "tool": "pay", "effect": "require", "queue": "legal"}
     approval = asked(stage, tools)
-    policies.create(NewPolicyBody(name="words", rule="large", **said, justification=WHY), by=root)
-    policies.change("words", PolicyBody(rule="of large sums", **said, justification=WHY), by=ada)
+    policies.create(NewPolicyBody(name="words", rule="large", **fields, justification=WHY), by=root)
+    policies.change("words", PolicyBody(rule="of large sums", **fields, justification=WHY), by=ada)
     assert say(approval, ada).state == "approved"
 
 
@@ -171,8 +171,8 @@ def test_who_changed_what_policies_ask_for_it_does_not_decide(
 ) -> None:
     approval, other = asked(stage, tools), buying(tools)
     named = {"": "", "this": approval.run.agent, "other": other.name}[agent]
-    said = {"name": "board", "agent": named, "tool": tool, "effect": "require", "queue": "legal", "rule": "large"}
-    policies.create(NewPolicyBody(**said, justification=WHY), by=root)
+    fields = {"name": "board", "agent": named, "tool": tool, "effect": "require", "queue": "legal", "rule": "large"}
+    policies.create(NewPolicyBody(**fields, justification=WHY), by=root)
     policies.retire("board", by=ada, justification=WHY)
     if is_here:
         refused(approval, ada)

@@ -62,8 +62,8 @@ def as_(user: User, role: str, kind: str = "user") -> Actor:
 
 
 def approve(by: Actor) -> Approval:
-    asked = Approval.objects.get(state="open")
-    return decide(asked.id, verdict="approve", plan_hash=asked.plan_hash, justification="as quoted", by=by)
+    row = Approval.objects.get(state="open")
+    return decide(row.id, verdict="approve", plan_hash=row.plan_hash, justification="as quoted", by=by)
 
 
 def refused(by: Actor, words: str) -> None:
@@ -167,9 +167,9 @@ def test_who_took_part_in_it_is_judged_once_and_under_the_lock(stage: Stage, too
     """Before the lock was won they may have steered the run, so an earlier check proves nothing."""
     stage.start(buying(tools))
     stage.drive()
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as queries:
         approve(FIONA)
-    statements = [query["sql"] for query in asked]
+    statements = [query["sql"] for query in queries]
     (judged,) = [i for i, sql in enumerate(statements) if "former AS MATERIALIZED" in sql]
     (locked,) = [i for i, sql in enumerate(statements) if "FOR UPDATE" in sql and "approvals_approval" in sql]
     facts = [i for i, sql in enumerate(statements) if "json_build_object('now'" in sql]
@@ -185,11 +185,11 @@ def test_rejecting_a_revision_is_deciding_not_meddling(stage: Stage, tools: Tool
 
     stage.start(agent_of(node, tools=tools.all()))
     stage.drive()
-    asked = Approval.objects.get()
+    row = Approval.objects.get()
     decide(
-        asked.id,
+        row.id,
         verdict="reject",
-        plan_hash=asked.plan_hash,
+        plan_hash=row.plan_hash,
         justification="too much",
         by=as_(multi, "approver_finance"),
     )
@@ -282,9 +282,9 @@ def say(user: User, thing: str = "gold") -> Run:
 
 
 def approved_by_another(stage: Stage) -> None:
-    asked = Approval.objects.get(state="open")
+    row = Approval.objects.get(state="open")
     other = as_(User.objects.create_user("other"), FINANCE)
-    decide(asked.id, verdict="approve", plan_hash=asked.plan_hash, justification="as quoted", by=other)
+    decide(row.id, verdict="approve", plan_hash=row.plan_hash, justification="as quoted", by=other)
     everything(stage)
     sound(*Run.objects.all())
 
@@ -321,11 +321,11 @@ def test_an_answer_in_a_child_takes_part_in_parent_and_siblings(stage: Stage, to
     assert say(steerer).parent == run.pk
     for where in ("child", "parent"):
         everything(stage)
-        asked = Approval.objects.get(state="open")
-        assert (asked.run_id == run.pk) is (where == "parent")
+        row = Approval.objects.get(state="open")
+        assert (row.run_id == run.pk) is (where == "parent")
         refused(as_(steerer, FINANCE), HANDED)
         other = as_(User.objects.create_user(where), FINANCE)
-        decide(asked.id, verdict="approve", plan_hash=asked.plan_hash, justification="as quoted", by=other)
+        decide(row.id, verdict="approve", plan_hash=row.plan_hash, justification="as quoted", by=other)
     everything(stage)
     assert str(Run.objects.get(pk=run.pk).state) == "completed"
     sound(*Run.objects.all())
@@ -348,8 +348,8 @@ def test_taking_part_in_the_origin_counts_in_a_child_of_its_fork(stage: Stage, t
     everything(stage)
     say(steerer)
     everything(stage)
-    asked = Approval.objects.get(state="open")
-    decide(asked.id, verdict="fail", plan_hash=asked.plan_hash, justification="not so", by=FIONA)
+    row = Approval.objects.get(state="open")
+    decide(row.id, verdict="fail", plan_hash=row.plan_hash, justification="not so", by=FIONA)
     everything(stage)
     made = fork(run, 2, by=OLGA)
     everything(stage)

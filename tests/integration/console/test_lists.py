@@ -375,7 +375,7 @@ def test_what_is_typed_into_the_start_form_is_set(reader: Callable[..., Reader])
     assert answer.redirect_chain == [(f"/runs/{run.id}", 302)]
     text = text_of(answer)
     plain = re.sub(r"[“”]", "", re.sub(r"\s+(?=[,”])|(?<=“)\s+", "", text))
-    for told in (
+    for value in (
         "Customer ACME & Co",
         "labels late, new",
         "score 2.5",
@@ -383,7 +383,7 @@ def test_what_is_typed_into_the_start_form_is_set(reader: Callable[..., Reader])
         "due 2026-03-31",
         "urgent no",
     ):
-        assert told in plain, (told, plain[:4000])
+        assert value in plain, (value, plain[:4000])
     assert verify(run.id).problems == []
     again = somebody.client.post("/runs/new", form, follow=True)
     assert "already started this run" in text_of(again) and Run.objects.count() == 1

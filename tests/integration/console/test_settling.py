@@ -77,8 +77,8 @@ def test_the_first_says_it_and_the_second_agrees(run: Run, stage: Stage, ann: Cl
     assert "Two operators must agree." in html and "Propose</button>" in html and "Settle</button>" not in html
     assert "Two operators have to settle it" in text_of(ann.get(f"/runs/{run.id}"))
     assert "A second operator" not in text_of(ann.get("/reconcile"))
-    told = text_of(says(ann, run))
-    assert "A second operator has to confirm it" in told and kinds(run)[-1] == "OutcomeProposed"
+    text = text_of(says(ann, run))
+    assert "A second operator has to confirm it" in text and kinds(run)[-1] == "OutcomeProposed"
     assert 'id="agree-form"' not in page(ann, run)
     listed = text_of(ben.get("/reconcile"))
     assert "user:ann says: it happened. A second operator has to confirm it." in listed

@@ -129,7 +129,7 @@ def test_runtime_role_reads_and_writes_ordinary_tables(runtime: psycopg.Connecti
 
 
 def test_runtime_role_gives_up_locks_and_idle_transactions(runtime: psycopg.Connection[Any]) -> None:
-    shown = [
+    items = [
         runtime.execute(f"show {name}").fetchone() for name in ("idle_in_transaction_session_timeout", "lock_timeout")
     ]
-    assert shown == [("5s",), ("2s",)]
+    assert items == [("5s",), ("2s",)]

@@ -93,8 +93,8 @@ def test_contradicted_verdict_is_asked_again(stage: Stage, tools: Toolbox, outsi
 def test_upstream_is_asked_about_the_earlier_attempt_under_its_key(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
-    asked: list[str | None] = []
-    outside.hook = lambda args, call: asked.append(call.key)
+    items: list[str | None] = []
+    outside.hook = lambda args, call: items.append(call.key)
     run = stage.start(forgetful(tools, outside, key_ttl=timedelta(microseconds=1)))
     worker = comes_back(stage, run, "reserve")
     assert stage.drive() == "parked"
@@ -105,7 +105,7 @@ def test_upstream_is_asked_about_the_earlier_attempt_under_its_key(
     ask(run, somebody("olga", "operator"))
     assert stage.drive() == "parked"
     (key,) = {request.key for request in outside.requests}
-    assert asked == [key, key] and key is not None
+    assert items == [key, key] and key is not None
 
 
 def breaks_before_it_leaves(stage: Stage) -> None:

@@ -23,9 +23,9 @@ OUTPUT = ["pay:p", "mail:m", "order:o", ["look:l", "told"], {"ref": "answered", 
 
 def everything_at_once(tools: Toolbox) -> Agent:
     async def inner(ctx: Context) -> list[Any]:
-        done, told = await ctx.gather(ctx.call(tools.look, Item(name="l")), ctx.signal("go"))
+        done, found = await ctx.gather(ctx.call(tools.look, Item(name="l")), ctx.signal("go"))
         await ctx.sleep(0)
-        return [done.ref, told]
+        return [done.ref, found]
 
     async def node(state: Notes, ctx: Context) -> End:
         paid, mailed, ordered, both, answer = await ctx.gather(
@@ -67,11 +67,11 @@ def finish(stage: Stage, run: Run) -> None:
 def test_what_its_branches_wait_for_may_all_come_at_once(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = stage.start(everything_at_once(tools))
     assert stage.drive() == "parked"
-    (asked,) = [w for w in waiting(run) if w.kind == "input"]
+    (question,) = [w for w in waiting(run) if w.kind == "input"]
     answers = at_once(
         partial(stage.decide, run),
         partial(signals.signal, run.id, "go", "told", by=SHOP),
-        partial(questions.answer, run.id, asked.id, {"ref": "answered"}, by=OLGA),
+        partial(questions.answer, run.id, question.id, {"ref": "answered"}, by=OLGA),
     )
     assert not [x for x in answers if isinstance(x, Exception)]
     check_against_journal(run)

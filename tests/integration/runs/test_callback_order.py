@@ -142,6 +142,8 @@ def test_early_answer_outranks_a_later_refusal(stage: Stage, tools: Toolbox, out
     assert facts(run) == ["pending", "committed"] and not events(run, e.ToolFailed)
     (answer,) = stage.late
     assert answer.failure is not None and record_late_result(answer, lost_worker(stage.worker.id)) is False
-    (told,) = events(run, e.ToolAnsweredLate)
-    assert (told.outcome, told.payload["code"]) == ("refused", "no_credit"), "the refusal is on record, without effect"
+    (found,) = events(run, e.ToolAnsweredLate)
+    assert (found.outcome, found.payload["code"]) == ("refused", "no_credit"), (
+        "the refusal is on record, without effect"
+    )
     check_against_journal(run)

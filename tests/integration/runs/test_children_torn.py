@@ -72,11 +72,11 @@ def test_a_retry_at_the_moment_its_end_is_told_is_one_or_the_other(stage: Stage,
     for _ in range(6):
         run, child = ended(stage, helper, "fail")
         retry, tell = partial(act, "retry", child), partial(ends.tell_parent, child.pk)
-        retried, *told = at_once(retry, tell, tell)
+        retried, *found = at_once(retry, tell, tell)
         if isinstance(retried, IllegalTransition):
-            assert sorted(told) == [False, True] and str(fresh(child).state) == "failed"
+            assert sorted(found) == [False, True] and str(fresh(child).state) == "failed"
         else:
-            assert told == [False, False] and not fresh(child).is_told
+            assert found == [False, False] and not fresh(child).is_told
         everything(stage)
         assert output(run) == ["failed: no_luck"] and kinds(run).count("ChildEnded") == 1
         whole(run, child)

@@ -147,12 +147,12 @@ SCENES: dict[str, tuple[Callable[[Scene], Run], str]] = {
 def test_housekeeping_acts_on_the_only_run_there_is(
     name: str, stage: Stage, outside: Outside, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scene, (build, told) = Scene(stage, outside, monkeypatch), SCENES[name]
+    scene, (build, found) = Scene(stage, outside, monkeypatch), SCENES[name]
     run = build(scene)
-    assert told not in kinds(run)
+    assert found not in kinds(run)
     scene.look()
 
-    assert told in kinds(run), caplog.text
+    assert found in kinds(run), caplog.text
     assert [each for each in problems(run) if "deadline" not in each] == []
 
 

@@ -96,8 +96,8 @@ def test_queued_runs_begin_in_order_each_when_those_before_have_ended(name: str,
     assert drive(stage) == "completed" and state(first) == "completed"
     for i, run in enumerate(queued):
         assert [state(r) for r in queued[i + 1 :]] == ["pending"] * (2 - i)
-        (told,) = events(run, e.RunAdmitted)
-        assert told.after == str([first, *queued][i].id)
+        (found,) = events(run, e.RunAdmitted)
+        assert found.after == str([first, *queued][i].id)
         assert drive(stage) == "completed" and state(run) == "completed"
     assert drive(stage) == "idle"
     sound(first, *queued)
@@ -146,8 +146,8 @@ def test_a_later_start_takes_the_place_of_one_that_has_not_begun(name: str, stag
     assert fresh(third).is_queued and state(second) == "running", "who has begun isn't touched"
     assert stage.drive_claimed(claimed) == "completed"
     turns.pass_on(second.id)
-    ready, told = fresh(third).ready_at, events(third, e.RunAdmitted)
-    assert ready == fresh(third).start_at and len(told) == 1
+    ready, found = fresh(third).ready_at, events(third, e.RunAdmitted)
+    assert ready == fresh(third).start_at and len(found) == 1
     sound(first, second, third)
 
 
@@ -268,8 +268,8 @@ def test_a_run_that_has_not_begun_in_time_ends_with_the_reason(name: str, stage:
     Run.objects.filter(pk=run.pk).update(start_before=now() - timedelta(microseconds=1))
     assert stage.claim() == [], "no worker begins it in the moment before somebody looks"
     assert timers.sweep_starts() == 1 and state(run) == "cancelled"
-    (told,) = events(run, e.RunCancelled)
-    assert "it was to start before" in told.payload["justification"] and told.by == "system:sweeper"
+    (found,) = events(run, e.RunCancelled)
+    assert "it was to start before" in found.payload["justification"] and found.by == "system:sweeper"
     assert timers.sweep_starts() == 0
 
 

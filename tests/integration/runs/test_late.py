@@ -120,8 +120,8 @@ def test_a_call_that_was_repeated_meanwhile_keeps_its_outcome(stage: Stage, tool
     before = output(run), facts(run), fresh(run).state
     assert tells(stage, worker) is False
     assert (output(run), facts(run), fresh(run).state) == before
-    (told,) = events(run, e.ToolAnsweredLate)
-    assert (told.outcome, told.contradicts, told.payload["result"]["ref"]) == ("happened", "", "order:a")
+    (found,) = events(run, e.ToolAnsweredLate)
+    assert (found.outcome, found.contradicts, found.payload["result"]["ref"]) == ("happened", "", "order:a")
     check_form(run)
 
 
@@ -146,8 +146,8 @@ def test_contradiction_is_logged(stage: Stage, tools: Toolbox, caplog: pytest.Lo
     stage.reconcile(run, verdict)
     before = fresh(run).state
     assert tells(stage, worker) is False and fresh(run).state == before
-    (told,) = events(run, e.ToolAnsweredLate)
-    assert told.contradicts == verdict
+    (found,) = events(run, e.ToolAnsweredLate)
+    assert found.contradicts == verdict
     assert [r.levelname for r in caplog.records if r.name == "runs.services.late_results"] == ["ERROR"]
 
 
@@ -166,8 +166,8 @@ def test_late_refusal_informs_and_decides_nothing(stage: Stage, tools: Toolbox, 
     stage.at = lambda point, tool: None
     assert stage.drive() == "parked"
     assert tells(stage, worker) is False
-    (told,) = events(run, e.ToolAnsweredLate)
-    assert (told.outcome, told.payload["code"]) == ("refused", "bounced") and len(waiting(run)) == 1
+    (found,) = events(run, e.ToolAnsweredLate)
+    assert (found.outcome, found.payload["code"]) == ("refused", "bounced") and len(waiting(run)) == 1
 
 
 def test_a_paused_run_keeps_the_news_until_it_is_resumed(stage: Stage, tools: Toolbox) -> None:

@@ -290,10 +290,10 @@ def test_retry_opens_only_waits_that_the_journal_has(stage: Stage, tools: Toolbo
     """One of three branches fails. The second is answered after the end: nothing of it may wait any more."""
 
     async def node(state: Notes, ctx: Context) -> End:
-        asked = ctx.call(tools.ask, Item(name="form"))
+        call = ctx.call(tools.ask, Item(name="form"))
         gated = ctx.call(tools.pay, Item(name="po", amount=5000))
         broken = ctx.call(tools.read_file, Item(name="x"))
-        return End([each.ref for each in await ctx.gather(asked, gated, broken)])
+        return End([each.ref for each in await ctx.gather(call, gated, broken)])
 
     outside.trouble("ask", TransportError("away"))
     outside.trouble("read_file", KeyError("a bug"))

@@ -245,9 +245,9 @@ def test_a_refusal_is_still_a_refusal_after_its_answer_was_lost(stage: Stage, wi
     """Nothing was written, so it is repeated and refused again: a cancelled run gets no intent by accident."""
     run = stage.start(agent_of(ends_with(1)))
     journal = stage.take(run)
-    asked = head(run)
-    asked.is_cancel_requested = True
-    asked.save(update_fields=["is_cancel_requested"])
+    question = head(run)
+    question.is_cancel_requested = True
+    question.save(update_fields=["is_cancel_requested"])
     wire.lose((2, "answer"))
     reply = stage.wait(intend(journal, [invoked()], entry=ENTRY))
     assert not reply.is_done and reply.stop == "cancel" and "ToolInvoked" not in kinds(run)

@@ -43,8 +43,8 @@ def test_its_worker_writes_no_more_and_the_next_one_goes_on(stage: Stage, tools:
     before = head(run)
     given(run)
     assert kinds(run)[-2:] == ["RunRequeued", "WorkerLost"]
-    (told,), (lost,) = events(run, e.RunRequeued), events(run, e.WorkerLost)
-    assert (told.by, told.role, told.worker) == ("user:olga", "operator", str(stage.worker.id))
+    (found,), (lost,) = events(run, e.RunRequeued), events(run, e.WorkerLost)
+    assert (found.by, found.role, found.worker) == ("user:olga", "operator", str(stage.worker.id))
     assert (lost.cause, lost.is_counted, lost.epoch, lost.deaths) == ("requeued", False, before.epoch, 0)
     assert (fresh(run).owner, head(run).lease) == (None, None) and fresh(run).ready_at is not None
     with pytest.raises(StaleLease):

@@ -94,9 +94,9 @@ def test_a_parent_hears_of_the_end_of_all_and_pays_for_all(stage: Stage, tools: 
     assert fresh(child).is_told and second.parent == run.pk and second.depth == 1
     everything(stage)
     assert output(run) == ["order:t0,order:t1,order:t2"]
-    (told,) = events(run, e.ChildEnded)
-    assert told.child == str(child.pk) and told.payload["run"] == str(children(run)[-1].pk)
-    assert (told.tool_calls, head(run).tool_calls) == (3, 3)
+    (found,) = events(run, e.ChildEnded)
+    assert found.child == str(child.pk) and found.payload["run"] == str(children(run)[-1].pk)
+    assert (found.tool_calls, head(run).tool_calls) == (3, 3)
     check_against_journal(run)
     for each in children(run):
         check_against_journal(each)

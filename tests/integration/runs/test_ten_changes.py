@@ -29,7 +29,7 @@ _ROW = re.compile(r"^\| (a[^|]*|another[^|]*) \| `([^|]+)` \| ([^|]+) \| ([^|]+)
 
 def table() -> dict[str, tuple[str, str, str]]:
     """Return per change: production's refusal, the result beside a bumped version, and in development."""
-    return {name: (told, beside, later) for name, told, beside, later in _ROW.findall(PAGE.read_text())}
+    return {name: (found, beside, later) for name, found, beside, later in _ROW.findall(PAGE.read_text())}
 
 
 @pytest.fixture(autouse=True)

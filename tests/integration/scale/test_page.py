@@ -95,14 +95,14 @@ def test_a_live_refresh_reads_what_is_new_and_what_is_shown(operator: Reader) ->
         with CaptureQueriesContext(connection) as found:
             page = operator.get(f"/runs/{run.id}", tab=tab, fragment="live")
         assert f'data-seq="{LONG + n + 1}"' in page.content.decode()
-        asked = [
+        items = [
             query["sql"]
             for query in found.captured_queries
             if "ledger_event" in query["sql"] and not query["sql"].startswith("EXPLAIN")
         ]
-        folds = [statement for statement in asked if "xmin" in statement]
+        folds = [statement for statement in items if "xmin" in statement]
         assert len(folds) == 1 and scanned(folds[0]) == 2, tab  # the last one folded, and the new one
-        assert sum(map(scanned, asked)) <= MAX_READ, tab
+        assert sum(map(scanned, items)) <= MAX_READ, tab
 
 
 @pytest.mark.timeout(300)
@@ -246,10 +246,10 @@ def test_damage_shows_when_the_page_opens(
     run = long_run(40)
     sound = operator.get(f"/runs/{run.id}", tab=tab)
     tamper(DAMAGE[what], run.id)
-    shown = operator.get(f"/runs/{run.id}", tab=tab)
+    value = operator.get(f"/runs/{run.id}", tab=tab)
     folded.forget_all()
-    assert still(shown) == still(operator.get(f"/runs/{run.id}", tab=tab)) != still(sound)
-    assert shown.status_code == 200 and ("is damaged" in shown.content.decode() or "something else" not in what)
+    assert still(value) == still(operator.get(f"/runs/{run.id}", tab=tab)) != still(sound)
+    assert value.status_code == 200 and ("is damaged" in value.content.decode() or "something else" not in what)
 
 
 def test_damage_to_an_old_event_shows_in_a_page_that_is_only_brought_up_to_date_within_seconds(
@@ -363,9 +363,9 @@ def test_a_change_during_a_fold_shows_next_time(operator: Reader, monkeypatch: p
     operator.get(f"/runs/{run.id}")
     with folded.locked_story(run.id) as kept:
         before = kept.fold
-    shown = operator.get(f"/runs/{run.id}")
+    value = operator.get(f"/runs/{run.id}")
     folded.forget_all()
-    assert still(shown) == still(operator.get(f"/runs/{run.id}")), what
+    assert still(value) == still(operator.get(f"/runs/{run.id}")), what
     assert before.length == len(_rows_of(run))
 
 
@@ -392,8 +392,8 @@ def heard(made: list[e.Event], ask_after: Callable[[int], bool]) -> Any:
         fold.take(line)
         if ask_after(n):
             fold.transcript.shown()
-    told: Transcript = fold.transcript
-    return plain(told.talks), told.events, told.owners
+    transcript: Transcript = fold.transcript
+    return plain(transcript.talks), transcript.events, transcript.owners
 
 
 def check_asking(made: list[e.Event]) -> None:
@@ -436,5 +436,5 @@ def test_a_page_of_a_transcript_reads_what_it_shows() -> None:
     for place in ((0, 0), (2_500, 0)):
         with CaptureQueriesContext(connection) as found:
             rows = transcript(run.id, most=10, since=place)
-        asked = [query["sql"] for query in found.captured_queries if "xmin" not in query["sql"]]
-        assert len(rows) == 10 and sum(map(scanned, asked)) <= 100, place
+        items = [query["sql"] for query in found.captured_queries if "xmin" not in query["sql"]]
+        assert len(rows) == 10 and sum(map(scanned, items)) <= 100, place

@@ -57,7 +57,7 @@ def headline(rows: list[dict[str, Any]]) -> str:
             of("stored for 200 messages of 4 KB, prose")["note"] + " (prose)",
         ),
     ]
-    return "\n".join(["| | |", "|---|---|", *(f"| {what} | {said} |" for what, said in lines)])
+    return "\n".join(["| | |", "|---|---|", *(f"| {what} | {answer} |" for what, answer in lines)])
 
 
 def _p(row: dict[str, Any], *names: str) -> str:
@@ -68,10 +68,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("figures", type=Path, help="what the bench wrote with --json")
     given = parser.parse_args()
-    told = json.loads(given.figures.read_text())
-    rows, brief = told["figures"], headline(told["figures"])
-    put(PAGE, "figures", f"Measured on {told['conditions']}.\n\n{tables(rows)}")
-    put(README, "figures", f"{brief}\n\n({told['conditions']})")
+    data = json.loads(given.figures.read_text())
+    rows, detail = data["figures"], headline(data["figures"])
+    put(PAGE, "figures", f"Measured on {data['conditions']}.\n\n{tables(rows)}")
+    put(README, "figures", f"{detail}\n\n({data['conditions']})")
 
 
 if __name__ == "__main__":

@@ -42,8 +42,8 @@ def test_someone_who_may_become_the_owner_of_the_journal_may_not(admin: psycopg.
     admin.execute("CREATE ROLE landlord; CREATE ROLE lodger; GRANT landlord TO lodger")
     admin.execute("ALTER TABLE ledger_event OWNER TO landlord")
     admin.execute("SET LOCAL ROLE landlord" if how == "as the owner" else "SET LOCAL ROLE lodger")
-    told = str(asked(admin))
-    assert "owns ledger_event" in told and "docs/operations.md" in told and "\n" not in told
+    text = str(asked(admin))
+    assert "owns ledger_event" in text and "docs/operations.md" in text and "\n" not in text
 
 
 def production(env: Mapping[str, str], url: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Names and prose of code, templates and tests use plain English and the field's terms: no words of a private language."""
+"""Names and prose of code, templates and tests use plain English and standard terms."""
 
 from __future__ import annotations
 

@@ -31,9 +31,9 @@ def test_every_link_leads_somewhere() -> None:
 def test_every_picture_is_shown_and_taken_by_the_one_command() -> None:
     """A picture taken by hand would not be renewed when the console changes."""
     kept = {path.stem for path in (ROOT / "docs/pictures").iterdir()}
-    shown = {Path(target).stem for page in PAGES for target in links(page) if "pictures/" in target}
+    stems = {Path(target).stem for page in PAGES for target in links(page) if "pictures/" in target}
     scripts = "".join(path.read_text() for path in (ROOT / "tests/system/browser").glob("pictures*.py"))
-    assert kept == shown == set(re.findall(r'picture\(\w+, "([\w-]+)"', scripts))
+    assert kept == stems == set(re.findall(r'picture\(\w+, "([\w-]+)"', scripts))
 
 
 def test_every_file_that_is_named_exists() -> None:
@@ -66,17 +66,17 @@ def test_no_page_has_a_link_inside_a_code_fence() -> None:
 
 def test_every_setting_is_documented_with_its_default() -> None:
     table = rows(ROOT / "docs" / "settings.md")
-    said = {name: cells[1] for cells in table if len(cells) == 3 for name in re.findall(r"`([A-Z_]+)`", cells[0])}
+    fields = {name: cells[1] for cells in table if len(cells) == 3 for name in re.findall(r"`([A-Z_]+)`", cells[0])}
     for field in Environment.model_fields.values():
         name = str(field.validation_alias)
-        assert name in said, f"{name} is not in docs/settings.md"
+        assert name in fields, f"{name} is not in docs/settings.md"
         if isinstance(field.default, int) and not isinstance(field.default, bool) and field.default:
-            assert said[name] == str(field.default)
+            assert fields[name] == str(field.default)
     everywhere = "".join(
         path.read_text() for folder in ("durableagents", "runs") for path in (ROOT / folder).rglob("*.py")
     )
     read = {str(field.validation_alias) for field in Environment.model_fields.values()}
-    assert all(name in read or name in everywhere for name in said)
+    assert all(name in read or name in everywhere for name in fields)
 
 
 def test_every_make_target_is_documented() -> None:
@@ -120,8 +120,8 @@ def test_every_route_has_its_heading_and_its_row_of_roles() -> None:
         assert re.search(rf"^#+ .*`{re.escape(endpoint)}`", page, re.MULTILINE), f"no heading names {endpoint}"
         if None not in allowed and name not in OF_A_QUEUE:
             # Where the run decides as well, a cell says for which runs.
-            shown = ["yes" if cell and name in DEPENDS else cell for cell in table[endpoint]]
-            assert shown == ["yes" if role in allowed else "" for role in ROLES], f"roles of {endpoint}"
+            items = ["yes" if cell and name in DEPENDS else cell for cell in table[endpoint]]
+            assert items == ["yes" if role in allowed else "" for role in ROLES], f"roles of {endpoint}"
     assert all(f"`GET {path}`" in page for path in PUBLIC_PAGES)
 
 

@@ -122,8 +122,8 @@ def test_whatever_is_given_is_set_or_refused_and_what_is_shown_is_set_to_the_sam
     texts = told(event).get(name)
     assert e.decode(e.encode_clear(event)) == event
     if texts:
-        shown = ALL[name].shown(texts)
-        assert ALL[name].texts(shown) == texts or name == "score", (value, shown)
+        visible = ALL[name].shown(texts)
+        assert ALL[name].texts(visible) == texts or name == "score", (value, visible)
 
 
 def test_what_is_typed_is_what_the_api_takes() -> None:

@@ -232,8 +232,8 @@ async def test_its_denial_gives_a_key_no_new_time(outside: Outside) -> None:
         return End((await ctx.call(order, Item(name="a"))).ref)
 
     agent = agent_of(node, tools=[order])
-    for standing, how in ((NOT_PROBED, "completed"), (DENIERS[0], "parked")):
-        story = Certified(agent, kill_at=[("CP2", "order")], known=Known("allow", standing))
+    for status, how in ((NOT_PROBED, "completed"), (DENIERS[0], "parked")):
+        story = Certified(agent, kill_at=[("CP2", "order")], known=Known("allow", status))
         await story.drive()
         story.run.skew = 2 * TTL
         assert await story.drive() == how

@@ -362,9 +362,9 @@ async def test_a_word_to_another_question_lets_nothing_through(done: Story, outs
     """An approval at the call's own slot, but of a question with other content."""
     fork = fork_of(done, 2)
     await fork.drive()
-    asked = next(i for i, x in enumerate(fork.run.events) if isinstance(x, e.WaitOpened))
-    opened = fork.run.events[asked]
-    fork.run.events[asked] = e.WaitOpened(
+    match = next(i for i, x in enumerate(fork.run.events) if isinstance(x, e.WaitOpened))
+    opened = fork.run.events[match]
+    fork.run.events[match] = e.WaitOpened(
         slot=opened.slot,
         attempt=0,
         wait="input",

@@ -150,9 +150,9 @@ async def test_an_answer_that_only_the_schemas_own_code_refuses_is_asked_for_aga
         assert await story.drive() == "parked"
         story.run.answer({"day": day, "people": 1})
     assert await story.drive() == "completed" and story.output == "tuesday"
-    asked = [x.payload for x in story.events(e.WaitOpened)]
-    assert [x.get("problem") for x in asked] == [None, *["day: Value error, nobody works then"] * 2]
-    assert asked[1]["prefilled"] == {"day": "sunday", "people": 1}, "what was typed is not lost"
+    payloads = [x.payload for x in story.events(e.WaitOpened)]
+    assert [x.get("problem") for x in payloads] == [None, *["day: Value error, nobody works then"] * 2]
+    assert payloads[1]["prefilled"] == {"day": "sunday", "people": 1}, "what was typed is not lost"
 
 
 @each_case("has_else", [True, False])

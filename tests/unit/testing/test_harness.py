@@ -17,10 +17,10 @@ from tests.unit.testing.desk import Address, desk, helper
 
 def test_it_needs_no_settings_no_django_and_no_database() -> None:
     code = "import sys; import durableagents.testing; print('django' in sys.modules, 'psycopg' in sys.modules)"
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code], cwd=CHECKOUT, env={}, capture_output=True, text=True, check=True
     )
-    assert told.stdout.split() == ["False", "False"]
+    assert completed.stdout.split() == ["False", "False"]
 
 
 def test_a_run_that_needs_nobody_comes_to_its_end() -> None:

@@ -30,8 +30,8 @@ def test_the_workflow_is_one_and_its_commands_are_understood() -> None:
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
     (export,) = (step["run"] for step in steps if "checkpoints export" in step.get("run", ""))
     parser = Command().create_parser("manage.py", "checkpoints")
-    said = parser.parse_args(shlex.split(export)[3:])
-    assert said.limit == 50 and said.payloads == "encrypted" and said.refresh
+    args = parser.parse_args(shlex.split(export)[3:])
+    assert args.limit == 50 and args.payloads == "encrypted" and args.refresh
     (replay,) = (step["run"] for step in steps if "pytest" in step.get("run", ""))
     known: list[str] = []
 
