@@ -132,10 +132,10 @@ def changes(record: AccountRecord) -> list[Change]:
         if (name not in before and name not in after) or (is_whole and not _says(was) and not _says(now)):
             continue
         label = LABELS.get(name, name.replace("_", " "))
-        shown = [_text(name, was) if name in before else "", _text(name, now) if name in after else ""]
+        texts = [_text(name, was) if name in before else "", _text(name, now) if name in after else ""]
         if is_whole:
-            shown = [text if _says(value) else "" for text, value in zip(shown, (was, now), strict=True)]
-        found.append(Change(label, *shown) if shown[0] != shown[1] else Change(label, "", shown[1]))
+            texts = [text if _says(value) else "" for text, value in zip(texts, (was, now), strict=True)]
+        found.append(Change(label, *texts) if texts[0] != texts[1] else Change(label, "", texts[1]))
     return found
 
 

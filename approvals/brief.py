@@ -195,8 +195,8 @@ class ApprovalDetail:
         if not self.is_read or not isinstance(self.to_approve, Authority):
             return Wanted()
         try:
-            asked = thresholds(self.facts, self.to_approve)
-            return wanted_for(self.approval, self.approval.run.graph_id, asked)
+            proofs = thresholds(self.facts, self.to_approve)
+            return wanted_for(self.approval, self.approval.run.graph_id, proofs)
         except DefinitionError:
             return Wanted()
 
@@ -346,7 +346,10 @@ def load_approval_detail(approval_id: UUID, held: frozenset[str], reader: Actor)
         raise NotFound("approval", approval_id)
     ours = marks_of(rows)
     (approval, decision), *rest = revisions
-    earlier = [Earlier(one, said, None if said is None else ours[said.pk]) for one, said in rest]
+    earlier = [
+        Earlier(one, last_decision, None if last_decision is None else ours[last_decision.pk])
+        for one, last_decision in rest
+    ]
     is_read = reads(approval)
     stages = stages_of([approval], [row for row in rows if row.approval_id == approval.id], ours)[approval.id]
     plan = plan_of(approval) if is_read else {}
@@ -400,14 +403,16 @@ def _revisions(approval_id: UUID, reader: int | None) -> tuple[list[tuple[Approv
         **feature_annotations(is_whole=True),
     )
     known = {row.id: row for row in rows}
-    said = list(Decision.objects.filter(approval_id__in=list(known)).select_related("approval")) if known else []
-    decisions = {one.approval_id: one for one in said if one.closes}
+    decision_rows = (
+        list(Decision.objects.filter(approval_id__in=list(known)).select_related("approval")) if known else []
+    )
+    decisions = {one.approval_id: one for one in decision_rows if one.closes}
     history: list[tuple[Approval, Decision | None]] = []
     at: UUID | None = approval_id
     while at in known and len(history) < len(known):
         history.append((known[at], decisions.get(at)))
         at = known[at].previous_id
-    return history, said
+    return history, decision_rows
 
 
 def cards_by_name(graph_id: str) -> dict[str, ToolCard]:

@@ -86,10 +86,10 @@ class Revision:
 
 def time_events(approval: Approval, wait: Wait) -> Iterator[e.Event]:
     """Yield what the slot's journal says about time, in order. All but requests count only with a valid code."""
-    asked = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind__in=_KINDS)
+    rows = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind__in=_KINDS)
     retried = Event.objects.filter(run_id=approval.run_id, kind=e.RunRetried.KIND)
     key = code_key()
-    for row in asked.union(retried, all=True).order_by("seq"):
+    for row in rows.union(retried, all=True).order_by("seq"):
         clear, sealed = bytes(row.clear), None if row.sealed is None else bytes(row.sealed)
         if row.kind != e.ApprovalRequested.KIND:
             body = body_hash(clear, sealed)
@@ -196,8 +196,8 @@ class Deadlines:
         if wait.resolved_at is not None:
             return
         approval, now = Approval.objects.select_for_update().get(wait=wait), database_now()
-        ends, ahead = self.passes_at(self.course(approval, wait), wait, now), halted_time.ahead_of(wait)
-        put_off(approval, wait, ends if ahead is None or ahead <= now else max(ends, ahead))
+        ends, upcoming = self.passes_at(self.course(approval, wait), wait, now), halted_time.ahead_of(wait)
+        put_off(approval, wait, ends if upcoming is None or upcoming <= now else max(ends, upcoming))
 
     def stop_clock(self, approval: Approval, wait: Wait, now: datetime) -> MovedClock | None:
         """Return what stopping the clock for an inquiry changes; None if it runs on."""
@@ -372,15 +372,15 @@ class DeadlineChecks:
     def escalations(self) -> Iterator[str]:
         """Compare rows and events in both directions."""
         yield from self.wrong
-        missing = {(id, n): told for id, all_ in self.went.items() for n, told in enumerate(all_, 1)}
+        missing = {(id, n): recorded for id, all_ in self.went.items() for n, recorded in enumerate(all_, 1)}
         rows = list(self.journal.rows(Escalation, "id"))
         yield from at_most_once("the escalation of approval", [(str(row.approval_id), row.n) for row in rows])
         for row in rows:
-            what, told = f"escalation {row.id}", missing.pop((str(row.approval_id), row.n), None)
-            if told is None:
+            what, recorded = f"escalation {row.id}", missing.pop((str(row.approval_id), row.n), None)
+            if recorded is None:
                 yield f"{what} has no event"
                 continue
-            seq, event = told
+            seq, event = recorded
             deadline = datetime.fromisoformat(event.deadline)
             yield from compared(what, row, {"queue": event.to, "cause": event.cause, "deadline": deadline})
             if not self.journal.is_about(seq, row.at):

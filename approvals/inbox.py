@@ -337,12 +337,12 @@ def _listed(
     cards: dict[str, dict[str, ToolCard]] = {}
     others = {one.queue: one for one in stand_ins(held) if QUEUES.get(one.queue) not in held}
     own = {one.approval_id: one for one in own_cases(held)}
-    shown = shown_of(rows[:limit], held)
-    readable_ids = readable(shown)
-    staged = [row for row in shown if row.case_id is not None]
+    inbox_items = shown_of(rows[:limit], held)
+    readable_ids = readable(inbox_items)
+    staged = [row for row in inbox_items if row.case_id is not None]
     stages = stages_of(staged, []) if staged else {}
     parts = {row.id: _part(stages[row.id], wanted.person) for row in staged}
-    items = [_item(row, cards, others, parts.get(row.id, ""), readable_ids, own.get(row.id)) for row in shown]
+    items = [_item(row, cards, others, parts.get(row.id, ""), readable_ids, own.get(row.id)) for row in inbox_items]
     if not wanted.is_decided:
         items = _marked(items, held, readable_ids)
     return Listed(items, total, more, is_from_start, wanted)

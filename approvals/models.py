@@ -89,7 +89,7 @@ class Approval(models.Model):
     documents = ContentJson(
         default=list,
         db_default=[],
-        shown=listed_in_row,
+        in_clear=listed_in_row,
         help_text="Documents shown with it, as named in the plan.",
     )
     why = ContentText(blank=True, help_text="The agent's own words. Untrusted.")

@@ -34,17 +34,21 @@ def how_many_more(facts: RunFacts) -> str:
 
 def who_is_missing(facts: RunFacts) -> str:
     """Return a note if too few people remain to decide, for the first few questions."""
-    asked = _open(facts, MAX_LOOKED_AT)
-    stages = stages_of(asked, Decision.objects.filter(approval__in=asked).select_related("approval")) if asked else {}
-    return " ".join(dict.fromkeys(said for each in asked if (said := nobody_left(each, stages[each.id]))))
+    open_approvals = _open(facts, MAX_LOOKED_AT)
+    stages = (
+        stages_of(open_approvals, Decision.objects.filter(approval__in=open_approvals).select_related("approval"))
+        if open_approvals
+        else {}
+    )
+    return " ".join(dict.fromkeys(text for each in open_approvals if (text := nobody_left(each, stages[each.id]))))
 
 
 def _open(facts: RunFacts, most: int) -> list[Approval]:
     waits = [wait.pk for wait in due_first(_gates(facts), most)]
     if not waits:
         return []
-    asked = Approval.objects.filter(wait_id__in=waits, state=ApprovalState.OPEN).select_related("run")
-    return list(asked.order_by("deadline", "opened_at"))
+    open_approvals = Approval.objects.filter(wait_id__in=waits, state=ApprovalState.OPEN).select_related("run")
+    return list(open_approvals.order_by("deadline", "opened_at"))
 
 
 def _gates(facts: RunFacts) -> Sequence[Wait]:

@@ -162,9 +162,9 @@ def in_ones_own_right(facts: Facts) -> Authority | No:
     return judge(replace(facts, deputyships=(), also=()), approves=True)
 
 
-def thresholds(facts: Facts, standing: Authority) -> list[Threshold]:
+def thresholds(facts: Facts, authority: Authority) -> list[Threshold]:
     """Return the thresholds of the first queue and of the one decided at."""
-    queues = [facts.queue, *(each.queue for each in facts.also if each.name == standing.queue)]
+    queues = [facts.queue, *(each.queue for each in facts.also if each.name == authority.queue)]
     return [queue.threshold for queue in queues if queue is not None and queue.threshold is not None]
 
 
@@ -186,8 +186,8 @@ def _judge(facts: Facts, *, approves: bool) -> Authority | No:
                 "or an operator to end the run."
             )
         nos.append(answer)
-    told = [no for no in nos if no.is_of_limit] or [no for no in nos if no.has_voted] or nos
-    return told[0] if told else No(_only(queue), is_stranger=True)
+    matching = [no for no in nos if no.is_of_limit] or [no for no in nos if no.has_voted] or nos
+    return matching[0] if matching else No(_only(queue), is_stranger=True)
 
 
 def _only(queue: QueueFacts) -> str:
@@ -247,16 +247,16 @@ def _in_place_of(queue: QueueFacts, who: Member, each: Deputyship, now: datetime
     return Authority(queue.role, deputyship=each, cap=whom.cap or queue.cap, deputy_cap=who.cap)
 
 
-def _within(queue: QueueFacts, standing: Authority, asked: QuestionAmount, *, approves: bool) -> Authority | No:
+def _within(queue: QueueFacts, authority: Authority, amount: QuestionAmount, *, approves: bool) -> Authority | No:
     """Return the standing if the amount is within its limits."""
-    whose = standing.deputyship.principal.name if standing.deputyship else ""
+    whose = authority.deputyship.principal.name if authority.deputyship else ""
     for cap, words in (
-        (standing.cap, f"the limit of {whose}" if whose else "your limit"),
-        (standing.deputy_cap, "your own limit"),
+        (authority.cap, f"the limit of {whose}" if whose else "your limit"),
+        (authority.deputy_cap, "your own limit"),
     ):
-        if approves and (why := _beyond(queue, cap, asked.amount, words)):
+        if approves and (why := _beyond(queue, cap, amount.amount, words)):
             return No(why, is_of_limit=True)
-    return standing
+    return authority
 
 
 def _beyond(queue: QueueFacts, cap: Cap | None, amount: Sum | str | None, words: str) -> str:

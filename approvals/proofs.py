@@ -72,10 +72,10 @@ def wanted_by(plan: Any, agent: str, tool: str, thresholds: Iterable[Threshold])
     """Return the same for a parsed plan. Raises DefinitionError."""
     if not isinstance(plan, dict):
         raise DefinitionError("the plan can't be read")
-    asked = wanted_in(plan)
+    wanted = wanted_in(plan)
     for each in thresholds:
-        asked = asked.joined(wanted_of(plan, each.asked_of(amount_in(plan), _risk(agent, tool))))
-    return asked
+        wanted = wanted.joined(wanted_of(plan, each.asked_of(amount_in(plan), _risk(agent, tool))))
+    return wanted
 
 
 def _risk(agent: str, tool: str) -> str:

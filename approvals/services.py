@@ -230,15 +230,15 @@ def decide(
     # Judge again under the locks: a role, limit, deputyship or part in the run may have changed since.
     facts = facts_of(approval, run, by, frozenset([by.role]), locked=True)
     now, before = database_now(), snapshot(run, head)
-    standing, by = _require_standing_for_verdict(approval, facts, by, verdict)
+    authority, by = _require_standing_for_verdict(approval, facts, by, verdict)
     check_deadline(approval, wait, now)
     if plan_hash != approval.plan_hash or not is_plan_intact(approval):
         raise StalePlan(approval)
-    pending = PendingDecision(approval, run, verdict, by, now, thresholds(facts, standing), typed or {}, evidence)
+    pending = PendingDecision(approval, run, verdict, by, now, thresholds(facts, authority), typed or {}, evidence)
     proof = _given_proof(pending)
-    terms = {**(recorded_authority(standing, facts.asked) or {}), **(extra_terms or {})} or None
-    vote = _JudgedVote(verdict, text, standing, terms, by, now, proof)
-    decision = decision_row(approval, verdict, head, before, by=by, justification=text, standing=terms, at=now)
+    terms = {**(recorded_authority(authority, facts.asked) or {}), **(extra_terms or {})} or None
+    vote = _JudgedVote(verdict, text, authority, terms, by, now, proof)
+    decision = decision_row(approval, verdict, head, before, by=by, justification=text, authority=terms, at=now)
     decision.proof = proof
     decision.closes = _record_vote(run, wait, approval, vote, stage)
     decision.after = snapshot(run, head)
@@ -256,7 +256,7 @@ def decision_row(
     *,
     by: Actor,
     justification: str,
-    standing: dict[str, Any] | None,
+    authority: dict[str, Any] | None,
     at: datetime,
 ) -> Decision:
     """Return the row, not stored yet, of a decision on the current plan."""
@@ -273,7 +273,7 @@ def decision_row(
         seq=head.seq,
         chain=bytes(head.chain),
         before=before,
-        standing=standing,
+        standing=authority,
         at=at,
     )
 
@@ -282,9 +282,9 @@ def _require_standing_for_verdict(approval: Approval, facts: Facts, by: Actor, v
     """Return the standing for this verdict and the actor under its role, which may differ between denying and
     approving. Raises as `require_standing`."""
     _check_acting_role(_judge_standing(approval, facts, approves=False), facts, by)
-    standing = _judge_standing(approval, facts, approves=verdict == APPROVE)
-    _check_second_factor(standing, by)
-    return standing, replace(by, role=standing.role)
+    authority = _judge_standing(approval, facts, approves=verdict == APPROVE)
+    _check_second_factor(authority, by)
+    return authority, replace(by, role=authority.role)
 
 
 def _reason(verdict: str, justification: str) -> str:
@@ -393,10 +393,10 @@ def is_plan_intact(approval: Approval) -> bool:
 def require_standing(approval: Approval, facts: Facts, by: Actor) -> Authority:
     """Return the standing. Raises Forbidden if they may not decide, act under another role, or lack a deputy's proof;
     AlreadyVoted, AlreadyDecided."""
-    standing = _judge_standing(approval, facts, approves=False)
-    _check_acting_role(standing, facts, by)
-    _check_second_factor(standing, by)
-    return standing
+    authority = _judge_standing(approval, facts, approves=False)
+    _check_acting_role(authority, facts, by)
+    _check_second_factor(authority, by)
+    return authority
 
 
 def check_deadline(approval: Approval, wait: Wait, now: datetime) -> None:
@@ -407,19 +407,19 @@ def check_deadline(approval: Approval, wait: Wait, now: datetime) -> None:
         raise AlreadyDecided(approval)
 
 
-def _check_acting_role(standing: Authority, facts: Facts, by: Actor) -> None:
+def _check_acting_role(authority: Authority, facts: Facts, by: Actor) -> None:
     """Check that the actor's role is that of the queue they decide at. Raises Forbidden."""
-    if by.role != standing.role:
-        where = standing.queue or facts.name
-        raise Forbidden(f"Only {standing.role} decides in {where}; you act as {by.role or 'no role'}.")
+    if by.role != authority.role:
+        where = authority.queue or facts.name
+        raise Forbidden(f"Only {authority.role} decides in {where}; you act as {by.role or 'no role'}.")
 
 
-def _check_second_factor(standing: Authority, by: Actor) -> None:
+def _check_second_factor(authority: Authority, by: Actor) -> None:
     """Check that a deputy has the second factor their principal needs. Raises Forbidden."""
-    is_wanted = any(fnmatchcase(standing.role, pattern) for pattern in settings.DURABLEAGENTS.second_factor_roles)
-    in_place = standing.deputyship is not None and by.kind == "user"
+    is_wanted = any(fnmatchcase(authority.role, pattern) for pattern in settings.DURABLEAGENTS.second_factor_roles)
+    in_place = authority.deputyship is not None and by.kind == "user"
     if is_wanted and in_place and not by.auth.endswith(SECOND_FACTORS):
-        raise Forbidden(f"Deciding as {standing.role} requires a second factor. Set one up, then sign in again.")
+        raise Forbidden(f"Deciding as {authority.role} requires a second factor. Set one up, then sign in again.")
 
 
 def _close(

@@ -70,8 +70,8 @@ class Gates:
                 if decided.approval_id in self.requested:
                     self.answered[decided.slot or ""] = self.requested[decided.approval_id][1]
             case e.ToolInvoked(grant=str(grant)) as invoked:
-                asked = self.answered.get(grant)
-                if asked is not None and asked.requested_hash != invoked.requested_hash:
+                approval_id = self.answered.get(grant)
+                if approval_id is not None and approval_id.requested_hash != invoked.requested_hash:
                     self.misused.append(f"event {line.seq}: the approval at slot {grant} is for another call")
             case e.PlanAmended() as amended:
                 self.decided[amended.approval_id] = (line.seq, as_decision(amended))
@@ -202,10 +202,10 @@ class Gates:
         for id, person in unvoted:
             yield f"the vote of {self.votes[id, person][1].by} on approval {id} has no row"
 
-    def _decision(self, row: Decision, told: list[Said]) -> Iterator[str]:
+    def _decision(self, row: Decision, recorded: list[Said]) -> Iterator[str]:
         """Check one row against its events: the vote, if any, and the closing. The first gives the state of the run."""
         what = f"decision {row.id}"
-        for place, (seq, event) in enumerate(told):
+        for place, (seq, event) in enumerate(recorded):
             payload = payload_of(event)
             right: dict[str, Any] = {
                 "by": event.by,
@@ -220,9 +220,9 @@ class Gates:
             yield from compared(what, row, right)
             yield from self.times.where(what, str(row.approval_id), row.standing)
             yield from self.talks.place_of(what, row, seq)
-            said = row.verdict if isinstance(event, e.ApprovalVoted) else _VERDICTS.get(row.verdict)
+            verdict = row.verdict if isinstance(event, e.ApprovalVoted) else _VERDICTS.get(row.verdict)
             then = FAIL if row.verdict == FAIL else None
-            if said != event.verdict or payload.get("then") != then or not self.journal.is_about(seq, row.at):
+            if verdict != event.verdict or payload.get("then") != then or not self.journal.is_about(seq, row.at):
                 yield f"{what}: its verdict or time differs from its event's"
         yield from _rights(what, row)
         if row.code is None:
@@ -246,11 +246,11 @@ class Gates:
 
     def _stages(self, plans: dict[str, Any]) -> Iterator[str]:
         """Check that each grant had the votes its plan requires, each with the required proof."""
-        asked = {id: replace(x, payload=plans[id]) for id, (_, x) in self.requested.items() if id in plans}
+        fields = {id: replace(x, payload=plans[id]) for id, (_, x) in self.requested.items() if id in plans}
         decisions, votes = [x for _, x in self.decided.values()], [x for _, x in self.votes.values()]
-        for id, question in asked.items():
+        for id, question in fields.items():
             is_yes = any(x.approval_id == id and x.verdict == "approved" for x in decisions)
-            if is_yes and (problem := lacking(question, asked, decisions, votes)):
+            if is_yes and (problem := lacking(question, fields, decisions, votes)):
                 yield f"approval {id} was granted, but {problem}"
 
 
@@ -268,8 +268,8 @@ def _rights(what: str, row: Decision) -> Iterator[str]:
         yield f"{what}: {problem}"
     if isinstance(deputy_of, dict) and "deputy" in deputy_of and not _is_deputy(row, deputy_of["deputy"], holder):
         yield f"{what}: account {row.person} was not the deputy of account {holder}"
-    standing = row.standing if isinstance(row.standing, dict) else {}
-    name = str(standing.get("queue") or row.approval.queue)
+    authority = row.standing if isinstance(row.standing, dict) else {}
+    name = str(authority.get("queue") or row.approval.queue)
     was = _queue_at(name, row.at)
     if was.get("state") != Queue.State.OPEN:
         yield f"{what}: the queue {name} was not open"

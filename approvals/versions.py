@@ -13,9 +13,9 @@ LOOKED_AT = 5  # versions searched for an authentic one
 HIGHEST = 2**31 - 1  # the highest version number
 
 
-def newest_of(model: type[Version], told: Iterable[Any]) -> Version | None:
+def newest_of(model: type[Version], values: Iterable[Any]) -> Version | None:
     """Return the first authentic row of these, which are newest first."""
-    return next((row for row in (row_of(model, each) for each in told) if row.is_authentic), None)
+    return next((row for row in (row_of(model, each) for each in values) if row.is_authentic), None)
 
 
 def next_version(taken: Iterable[int], last: int) -> int | None:

@@ -186,9 +186,9 @@ class Decisions(Deciding, InboxPage):
     def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
         held = roles(request.user)
         opened = load_approval_detail(approval_id, held, actor(request, ""))
-        what, asked = f"approve “{opened.title}”", opened.approval
+        what, approval = f"approve “{opened.title}”", opened.approval
         step_up = features.only(lambda each: each.step_up)
-        page, evidence = step_up.answer(request, what, asked) if step_up else (None, None)
+        page, evidence = step_up.answer(request, what, approval) if step_up else (None, None)
         if page is not None:
             return page
         form, somebody = Sent(request), actor(request, "")
@@ -204,7 +204,7 @@ class Decisions(Deciding, InboxPage):
         except ProofNeeded as needed:
             assert step_up is not None  # its guard has raised this
             try:
-                return step_up.ask(request, what, asked, needed.wanted)
+                return step_up.ask(request, what, approval, needed.wanted)
             except DurableAgentsError as refusal:
                 return self.tell(request, Refused("decide", refusal, form.kept), approval_id=approval_id)
         except DurableAgentsError as error:

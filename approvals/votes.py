@@ -57,11 +57,11 @@ class Case:
         return stage_of(self.question.payload)
 
     def vote(
-        self, wait: Wait, verdict: str, standing: Authority, *, by: Actor, payload: dict[str, Any]
+        self, wait: Wait, verdict: str, authority: Authority, *, by: Actor, payload: dict[str, Any]
     ) -> e.ApprovalVoted:
         """Return a person's vote as an event."""
         assert by.person is not None
-        deputy = standing.deputyship
+        deputy = authority.deputyship
         return e.ApprovalVoted(
             slot=wait.slot,
             n=wait.n,
@@ -98,19 +98,19 @@ class Case:
 def case_of(approval: Approval, wait: Wait) -> Case:
     """Return the votes so far. Raises RecordDamaged if the question is missing, NotCounted if the journal is forged."""
     try:
-        told = told_at(approval.run_id, wait.slot)
+        requested = told_at(approval.run_id, wait.slot)
     except JournalBroken as broken:
         raise NotCounted(approval, str(broken)) from broken
-    asked = {x.approval_id: x for x in told if isinstance(x, e.ApprovalRequested)}
-    question = asked.get(str(approval.id))
+    fields = {x.approval_id: x for x in requested if isinstance(x, e.ApprovalRequested)}
+    question = fields.get(str(approval.id))
     if question is None:
         raise RecordDamaged(approval.run_id, "the approval that this decides")
     case = Case(
         approval,
         question,
-        asked,
-        [x for x in told if isinstance(x, e.ApprovalDecided)],
-        [x for x in told if isinstance(x, e.ApprovalVoted)],
+        fields,
+        [x for x in requested if isinstance(x, e.ApprovalDecided)],
+        [x for x in requested if isinstance(x, e.ApprovalVoted)],
     )
     try:
         case.stage  # noqa: B018 - raises for a plan whose stages can't be read
@@ -195,14 +195,14 @@ def _stages(one: Approval, by_approval: Mapping[UUID, list[Vote]]) -> list[Stage
         return [StageShown(1, one.queue, 1, ENDED, by_approval.get(one.id, []))]
     ids = [*_passed(plan)[: stage - 1], one.id]
     own = {ApprovalState.OPEN: NOW, ApprovalState.APPROVED: DONE}.get(one.state, ENDED)
-    shown = []
+    items = []
     for number, each in enumerate(stages, start=1):
         votes = by_approval.get(ids[number - 1], []) if number <= len(ids) else _later(one, number, by_approval)
         state = (
             DONE if number < stage else own if number == stage else NEXT if own != DONE else _after(each.quorum, votes)
         )
-        shown.append(StageShown(number, each.queue, each.quorum, state, votes))
-    return shown
+        items.append(StageShown(number, each.queue, each.quorum, state, votes))
+    return items
 
 
 def _after(quorum: int, votes: Sequence[Vote]) -> str:
@@ -291,11 +291,11 @@ def vote_annotations() -> dict[str, RawSQL]:
 
 def asked_after(approval: Approval) -> list[str]:
     """Return the queues asked after an open, annotated question, in order."""
-    told = getattr(approval, "judged", None)
-    if approval.state != ApprovalState.OPEN or told is None:
+    judged = getattr(approval, "judged", None)
+    if approval.state != ApprovalState.OPEN or judged is None:
         return []
     try:
-        queues = read_clear(told)["queues"]
+        queues = read_clear(judged)["queues"]
     except (KeyError, TypeError, ValueError):
         return []  # a forged row must not break the page
     have = {approval.queue, *getattr(approval, "granted_by", ())}

@@ -34,8 +34,8 @@ class Site(AdminSite):
                 _refuse_unreadable(request)
             if request.method in _CHANGES_NOTHING or not request.user.is_authenticated:
                 return inner(request, *args, **kwargs)
-            if is_allowed and (asked := _authentication_page(request)) is not None:
-                return asked
+            if is_allowed and (page := _authentication_page(request)) is not None:
+                return page
             try:
                 with acting(actor(request, "")):
                     return inner(request, *args, **kwargs)
@@ -51,8 +51,8 @@ def _refused(error: DurableAgentsError) -> HttpResponse:
     """Return the page for an act that our own rules refuse; its transaction was rolled back."""
     from ledger.web import problems  # not needed by workers
 
-    told = {"status": error.status, "title": error.title, "detail": error.detail}
-    return HttpResponse(problems.page("errors/refused.html", told), status=error.status)
+    fields = {"status": error.status, "title": error.title, "detail": error.detail}
+    return HttpResponse(problems.page("errors/refused.html", fields), status=error.status)
 
 
 def _authentication_page(request: HttpRequest) -> HttpResponse | None:

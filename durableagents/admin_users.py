@@ -78,12 +78,12 @@ class Accounts(UserAdmin):
         """Show accounts named in the administration's log as protected, so the page offers no deletion."""
         has_acted = Q(logentry__isnull=False) | Q(pk=request.user.pk)  # the deletion itself is logged first
         found = list(User.objects.filter(has_acted, pk__in=[each.pk for each in objs]).distinct())
-        shown, counts, lacking, protected = super().get_deleted_objects(objs, request)
+        objects, counts, lacking, protected = super().get_deleted_objects(objs, request)
         kept = [
             f"{user.username} is named in the change log, which must stay complete: deactivate the account"
             for user in found
         ]
-        return shown, counts, lacking, [*protected, *kept]
+        return objects, counts, lacking, [*protected, *kept]
 
     def delete_model(self, request: HttpRequest, obj: User) -> None:
         """Delete an account. Raises LastAdministrator."""

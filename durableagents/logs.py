@@ -37,9 +37,9 @@ class LinksStaySecret(logging.Filter):
     as Django's error lines, and the last two from tracebacks."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        said = record.getMessage()
-        if (told := without_secrets(said)) != said:
-            record.msg, record.args = told, None
+        message = record.getMessage()
+        if (redacted := without_secrets(message)) != message:
+            record.msg, record.args = redacted, None
         if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
             record.exc_text = masked_text("".join(traceback.format_exception(*record.exc_info)).rstrip("\n"))
         return True
@@ -93,7 +93,7 @@ class OneObject(OneLine):
     """One JSON object per line, in ASCII, with the traceback as a member. Standard members can't be replaced."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, Any] = dict(getattr(record, "fields", {})) | {
+        fields: dict[str, Any] = dict(getattr(record, "fields", {})) | {
             "time": self.formatTime(record),
             "level": record.levelname,
             "pid": record.process,
@@ -102,7 +102,7 @@ class OneObject(OneLine):
             **getattr(record, "context", {}),
         }
         if record.exc_info:
-            told["exception"] = record.exc_text or self.formatException(record.exc_info)
+            fields["exception"] = record.exc_text or self.formatException(record.exc_info)
         if record.stack_info:
-            told["stack"] = record.stack_info
-        return json.dumps(told, default=str)
+            fields["stack"] = record.stack_info
+        return json.dumps(fields, default=str)

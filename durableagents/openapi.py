@@ -153,17 +153,17 @@ class ModelExtension(PydanticExtension):
         return _names.name_of(f"{self.target.__module__}.{self.target.__qualname__}")
 
     def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        told: dict[str, Any] = self.target.model_json_schema(
+        json_schema: dict[str, Any] = self.target.model_json_schema(
             ref_template="#/components/schemas/{model}", schema_generator=JsonSchema, mode="serialization"
         )
-        for name, schema in told.pop("$defs", {}).items():
+        for name, schema in json_schema.pop("$defs", {}).items():
             auto_schema.registry.register_on_missing(
                 ResolvedComponent(
                     name=name, type=ResolvedComponent.SCHEMA, object=name, schema=schema | {"title": name}
                 )
             )
         # Generators name classes by the title, so it must be unique too.
-        return told | {"title": _names.name_of(f"{self.target.__module__}.{self.target.__qualname__}")}
+        return json_schema | {"title": _names.name_of(f"{self.target.__module__}.{self.target.__qualname__}")}
 
 
 class Operations(AutoSchema):

@@ -150,8 +150,8 @@ def run_command(command: str, *more: str, is_quoted: bool = False) -> bytes:
     if code == 0:
         return output
     lines = errors.decode(errors="replace").strip().splitlines()
-    said = f": {lines[-1] if lines else 'no message'}" if is_quoted else ""
-    raise SourceProblem(f"ended with {code}{said}")
+    text = f": {lines[-1] if lines else 'no message'}" if is_quoted else ""
+    raise SourceProblem(f"ended with {code}{text}")
 
 
 def _read(process: Popen[bytes], deadline: float) -> tuple[bytes, bytes]:

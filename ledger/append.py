@@ -121,14 +121,14 @@ def is_recorded(run_id: UUID) -> bool:
     return Head.objects.filter(run_id=run_id).exists() or Row.objects.filter(run_id=run_id).exists()
 
 
-def mark_of(said: object) -> str:
+def mark_of(value: object) -> str:
     """Return a short digest of what a form was made from; the client sends it back to show what it saw."""
-    return sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:20]
+    return sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
 
-def is_moved(seen: str | None, said: object) -> bool:
+def is_moved(seen: str | None, value: object) -> bool:
     """Return whether the value has changed since it was seen. False for None: the client didn't look."""
-    return seen is not None and seen != mark_of(said)
+    return seen is not None and seen != mark_of(value)
 
 
 def justified(action: str, justification: object, *, field: str = "justification") -> str:
@@ -188,10 +188,10 @@ def override(
 @contextmanager
 def hearing() -> Iterator[list[dict[str, Any]]]:
     """Collect what `acted` records inside the block, in order: action, subject, queue, before, after."""
-    told: list[dict[str, Any]] = []
-    token = _hearing.set(told)
+    heard: list[dict[str, Any]] = []
+    token = _hearing.set(heard)
     try:
-        yield told
+        yield heard
     finally:
         _hearing.reset(token)
 
@@ -234,8 +234,8 @@ def acted(
         record.n, record.prev_hash = _next_place("acts")
     record.seal()
     record.save(force_insert=True)
-    if (told := _hearing.get()) is not None:
-        told.append({name: getattr(record, name) for name in ("action", "subject", "queue", "before", "after")})
+    if (heard := _hearing.get()) is not None:
+        heard.append({name: getattr(record, name) for name in ("action", "subject", "queue", "before", "after")})
 
 
 def _of_batch(by: Actor) -> dict[str, Any]:

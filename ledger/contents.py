@@ -87,10 +87,10 @@ def stored_json(value: Any, run_id: UUID | None, clear: Collection[str] | None =
     return MARK + value if isinstance(value, str) and value.startswith(MARK) else value
 
 
-def stored_list(value: list[Any], run_id: UUID | None, shown: Any) -> Any:
-    """Return a list as stored: encrypted, with what SQL needs of it under `shown`. Raises as `stored_text`."""
+def stored_list(value: list[Any], run_id: UUID | None, in_clear: Any) -> Any:
+    """Return a list as stored: encrypted, with what SQL needs of it under `in_clear`. Raises as `stored_text`."""
     packed = codec.encrypted(value, run_id) if value else None
-    return value if packed is None else {MARK: base64.b64encode(packed).decode(), "shown": shown}
+    return value if packed is None else {MARK: base64.b64encode(packed).decode(), "shown": in_clear}
 
 
 def json_in(stored: Any) -> Any:
@@ -345,10 +345,10 @@ class ContentJson(ContentField, Json):
         self,
         *args: Any,
         clear: Collection[str] | None = None,
-        shown: Callable[[list[Any]], Any] | None = None,
+        in_clear: Callable[[list[Any]], Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        self.clear, self.shown = clear, shown
+        self.clear, self.shown = clear, in_clear
         super().__init__(*args, **kwargs)
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:

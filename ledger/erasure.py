@@ -33,9 +33,9 @@ class Erased(DurableAgentsError, ValueError):
     status, code, title = 410, "erased", "Erased"
 
     def __init__(self, run_id: UUID, erasure: Erasure | None = None) -> None:
-        told = f"{erasure}." if erasure else "Its content was erased."
+        text = f"{erasure}." if erasure else "Its content was erased."
         # Explicitly, since the error of a missing key is one of these too.
-        DurableAgentsError.__init__(self, f"Run {run_id} has no content any more. {told}", run_id=str(run_id))
+        DurableAgentsError.__init__(self, f"Run {run_id} has no content any more. {text}", run_id=str(run_id))
 
 
 # Return those of these runs that were erased, from a register of its own; set by apps that erase.

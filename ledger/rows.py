@@ -19,11 +19,11 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 _UNREADABLE = (ValueError, TypeError, KeyError, ArithmeticError, RecursionError, DecimalException)
 
 
-def row_of(model: type[Row], told: Any, readable: str | None = None) -> Row:
+def row_of(model: type[Row], values: Any, readable: str | None = None) -> Row:
     """Return a row from JSON (text or parsed). `readable` has the columns that stay readable if the rest isn't."""
     is_exact = any(isinstance(each, models.DecimalField) for each in model._meta.concrete_fields)
     try:
-        columns = json.loads(told, parse_float=Decimal if is_exact else None) if isinstance(told, str) else told
+        columns = json.loads(values, parse_float=Decimal if is_exact else None) if isinstance(values, str) else values
         return model(**{each.attname: _value(each, columns[each.attname]) for each in model._meta.concrete_fields})
     except _UNREADABLE:
         return _unreadable(model, {} if readable is None else json.loads(readable))

@@ -85,8 +85,8 @@ def _unloadable(name: str, error: BaseException) -> ImproperlyConfigured:
 
 
 def _error_line(error: BaseException) -> str:
-    told = " ".join(str(getattr(error, "detail", error)).split())
-    return told[:400] if type(error).__name__ == "DefinitionError" else f"{type(error).__name__}: {told[:300]}"
+    text = " ".join(str(getattr(error, "detail", error)).split())
+    return text[:400] if type(error).__name__ == "DefinitionError" else f"{type(error).__name__}: {text[:300]}"
 
 
 def _agents_of(module: ModuleType) -> Iterator[bool]:

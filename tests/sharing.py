@@ -19,7 +19,7 @@ TOGETHER = {
     "browser, the others": ["tests/system/browser/"],
 }
 # Begun first: a long file begun last leaves the other processes idle.
-LONGEST = [
+LONG_FILES = [
     *TOGETHER["crash"],
     "tests/system/browser/",
     "tests/system/infra/test_up.py",
@@ -52,6 +52,6 @@ def longest_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:
     """Sort tests so that the files that take longest are begun first."""
 
     def rank(item: pytest.Item) -> int:
-        return next((i for i, path in enumerate(LONGEST) if item.nodeid.startswith(path)), len(LONGEST))
+        return next((i for i, path in enumerate(LONG_FILES) if item.nodeid.startswith(path)), len(LONG_FILES))
 
     return sorted(items, key=rank)

@@ -23,7 +23,7 @@ SMOKE = (
     # people in a browser
     "browser/test_story.py::test_a_vendor_is_onboarded_once_and_everybody_watches",
     # workers, web processes and the machine around them
-    "fleet/test_work_goes_on.py::test_a_run_goes_on_whoever_is_killed",
+    "fleet/test_work_goes_on.py::test_a_run_goes_on_no_matter_who_is_killed",
     "api/test_web_process.py::test_it_outlasts_the_database",
     "infra/test_up.py::test_ctrl_c_drains_everything_and_the_next_start_keeps_the_keys",
     "infra/test_privileges.py::test_the_runtime_role_may_serve",

@@ -31,20 +31,20 @@ def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
     """Return rows of approvals with their decisions and the previous revision's, in two further queries; one more for
     viewers who don't read every run's payloads, and one if any is open."""
     ids = {a.id for a in approvals} | {a.previous_id for a in approvals if a.previous_id}
-    said = list(Decision.objects.filter(approval_id__in=ids).select_related("approval"))
-    decisions: dict[UUID | None, Decision] = {d.approval_id: d for d in said if d.closes}
+    decision_rows = list(Decision.objects.filter(approval_id__in=ids).select_related("approval"))
+    decisions: dict[UUID | None, Decision] = {d.approval_id: d for d in decision_rows if d.closes}
     own = {a.id for a in approvals}
-    ours = marks_of(said)
-    stages = stages_of(approvals, [d for d in said if d.approval_id in own], ours)
-    shown = readable(approvals)
-    added = [make(approvals, shown) for make in features.parts_of_all(lambda each: each.approval_fields)]
+    ours = marks_of(decision_rows)
+    stages = stages_of(approvals, [d for d in decision_rows if d.approval_id in own], ours)
+    readable_ids = readable(approvals)
+    added = [make(approvals, readable_ids) for make in features.parts_of_all(lambda each: each.approval_fields)]
     return [
         approval_row(
             a,
             stages[a.id],
             _decision_row(decisions.get(a.id), ours),
             _decision_row(decisions.get(a.previous_id), ours),
-            is_read=a.id in shown,
+            is_read=a.id in readable_ids,
             fields={name: value for by_id in added for name, value in by_id.get(a.id, {}).items()},
         )
         for a in approvals
@@ -115,8 +115,8 @@ def _wanted(approval: Approval, plan: dict[str, Any]) -> dict[str, Any]:
     """Return the proof required to approve it: while it is open by its plan and the queue's current settings, which may
     be newer than the plan; afterwards by the plan."""
     known = QUEUES.now().thresholds if approval.state == ApprovalState.OPEN else {}
-    asked = [known[queue] for queue in asked_at(approval) if queue in known]
+    queues = [known[queue] for queue in asked_at(approval) if queue in known]
     try:
-        return wanted_by(plan, str(plan.get("agent")), approval.tool, asked).as_json()
+        return wanted_by(plan, str(plan.get("agent")), approval.tool, queues).as_json()
     except DefinitionError:
         return {}

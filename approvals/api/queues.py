@@ -172,16 +172,16 @@ def _act(summary: str, about: str, body: type[SteerBody], act: Callable[..., Que
     return QueueAct.as_view()
 
 
-def _said(act: Callable[..., Queue]) -> Callable[..., Queue]:
+def _with_justification(act: Callable[..., Queue]) -> Callable[..., Queue]:
     return lambda queue, body, *, by: act(queue, by=by, justification=body.justification)
 
 
 _CLOSED = "Close a queue: until it is opened, nothing is requested or decided there."
 _LIMITED = "Set the most that a person, or a holder of the role, may approve alone."
 ACTS = {
-    "close": _act("Close a queue", _CLOSED, SteerBody, _said(acts.close)),
-    "open": _act("Open a queue", "Open a closed queue.", SteerBody, _said(acts.open_again)),
-    "remove": _act("Remove a queue", "Remove a queue that nothing uses.", SteerBody, _said(acts.remove)),
+    "close": _act("Close a queue", _CLOSED, SteerBody, _with_justification(acts.close)),
+    "open": _act("Open a queue", "Open a closed queue.", SteerBody, _with_justification(acts.open_again)),
+    "remove": _act("Remove a queue", "Remove a queue that nothing uses.", SteerBody, _with_justification(acts.remove)),
     "limit": _act("Set an approval limit", _LIMITED, LimitBody, acts.limit),
     "lift": _act("Remove an approval limit", "Remove an approval limit.", LiftBody, acts.lift),
     "proof": _act("Set required proof", "Set the proof of identity that approving requires.", ProofBody, acts.prove),
@@ -191,21 +191,21 @@ ACTS = {
 
 def row_of(queue: Queue) -> QueueRow:
     """Return the row of a queue."""
-    shown = listed.load_queue(queue, Tally(roles(None)))
-    limits = [shown.role_limit] if shown.role_limit is not None else []
-    limits += [row for _, _, row in shown.own_limits]
+    queue_page = listed.load_queue(queue, Tally(roles(None)))
+    limits = [queue_page.role_limit] if queue_page.role_limit is not None else []
+    limits += [row for _, _, row in queue_page.own_limits]
     return QueueRow.of(
         queue,
-        open=shown.open,
-        is_authentic=shown.is_authentic,
-        proof=_proof_row(shown),
-        reasons=shown.reasons,
+        open=queue_page.open,
+        is_authentic=queue_page.is_authentic,
+        proof=_proof_row(queue_page),
+        reasons=queue_page.reasons,
         grants=_bounds_row(queue),
-        members=list(shown.members),
+        members=list(queue_page.members),
         limits=[
             LimitRow.of(
                 row,
-                name=shown.names.get(row.person or 0, ""),
+                name=queue_page.names.get(row.person or 0, ""),
                 is_authentic=row.is_authentic,
                 most=None if row.most is None else format(row.most, "f"),
             )
@@ -213,24 +213,24 @@ def row_of(queue: Queue) -> QueueRow:
         ],
         deputies=[
             DeputyRow.of(d.row, deputy=d.name, principal=d.principal, queue=d.queue, is_authentic=d.is_authentic)
-            for d in shown.deputies
+            for d in queue_page.deputies
         ],
     )
 
 
-def _proof_row(shown: listed.QueueRow) -> ProofRow | None:
-    asked = shown.threshold
-    if asked is None:
+def _proof_row(queue_page: listed.QueueRow) -> ProofRow | None:
+    threshold = queue_page.threshold
+    if threshold is None:
         return None
     return ProofRow.of(
         None,
-        minutes=asked.proof.within // 60,
-        second_factor=asked.proof.factor,
-        type_amount=asked.proof.amount,
-        type_target=asked.proof.target,
-        above=None if asked.above is None else format(asked.above, "f"),
-        currency=asked.currency,
-        risk=asked.risk,
+        minutes=threshold.proof.within // 60,
+        second_factor=threshold.proof.factor,
+        type_amount=threshold.proof.amount,
+        type_target=threshold.proof.target,
+        above=None if threshold.above is None else format(threshold.above, "f"),
+        currency=threshold.currency,
+        risk=threshold.risk,
     )
 
 

@@ -50,8 +50,8 @@ class Approvals(ApiView):
             id__in=NEWEST.ids(arms, limit=query.limit + 1, beyond=query.moment())
         )
         approvals = sorted(rows, key=lambda one: (one.opened_at, one.id), reverse=True)
-        shown = {row.id: row for row in approval_rows(approvals[: query.limit])}
-        return query.page(approvals, lambda a: {"cursor": closed(a.opened_at, a.id)}, lambda a: shown[a.id])
+        fields = {row.id: row for row in approval_rows(approvals[: query.limit])}
+        return query.page(approvals, lambda a: {"cursor": closed(a.opened_at, a.id)}, lambda a: fields[a.id])
 
 
 class OneApproval(ApiView):

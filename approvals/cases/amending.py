@@ -174,15 +174,15 @@ def amend(
     head, run, wait, approval = locked_question(unlocked, by)
     check_no_forged_decision(approval)
     facts = facts_of(approval, run, by, frozenset([by.role]), locked=True)
-    standing, now = require_standing(approval, facts, by), database_now()
-    if standing.queue:
+    authority, now = require_standing(approval, facts, by), database_now()
+    if authority.queue:
         raise Forbidden(CHANGED_FIRST.format(queue=approval.queue))
     check_deadline(approval, wait, now)
     if plan_hash != approval.plan_hash:
         raise StalePlan(approval)
     check_stage(approval, wait, stage)
     wanted = look(approval, arguments)
-    question, terms = _question(approval, wait), recorded_authority(standing, facts.asked)
+    question, terms = _question(approval, wait), recorded_authority(authority, facts.asked)
     first = required_by(wanted.plan, approval.queue).stages[0].queue  # the next revision starts there again
     revision = deadlines().revise(approval, wait, first, now)
     amended, new = amend_question(
@@ -195,7 +195,7 @@ def amend(
         role=by.role,
         justification=text,
         deadline=revision.terms.deadline,
-        standing=terms,
+        authority=terms,
         terms=revision.terms.said,
     )
     before = snapshot(run, head)
@@ -203,7 +203,7 @@ def amend(
     open_wait(run, new.wait, now=now)
     following = _following(approval, new, revision.terms, now=now)
     journal(run.id, amended, *new.events, *revision.carry(following, new.wait.id), by=by)
-    decision = decision_row(approval, "amend", head, before, by=by, justification=text, standing=terms, at=now)
+    decision = decision_row(approval, "amend", head, before, by=by, justification=text, authority=terms, at=now)
     decision.closes, decision.after = True, snapshot(run, head)
     decision.store()
     return _say_yes(following, run, typed, by=by, text=text)
@@ -228,7 +228,7 @@ def _question(approval: Approval, wait: Wait) -> e.ApprovalRequested:
     raise RecordDamaged(approval.run_id, "the original question")
 
 
-def _following(approval: Approval, new: Question, said: Terms, *, now: datetime) -> Approval:
+def _following(approval: Approval, new: Question, terms: Terms, *, now: datetime) -> Approval:
     plan = canonical(new.plan)
     return Approval.objects.create(
         id=UUID(new.asked.approval_id),
@@ -253,8 +253,8 @@ def _following(approval: Approval, new: Question, said: Terms, *, now: datetime)
         opened_at=now,
         deadline=new.wait.deadline,
         case_id=new.asked.approval_id if is_staged(new.plan) else None,
-        timing=said.said,
-        look_at=said.look_at,
+        timing=terms.said,
+        look_at=terms.look_at,
     )
 
 
@@ -264,10 +264,10 @@ def _say_yes(following: Approval, run: Run, typed: Mapping[str, str] | None, *, 
     if isinstance(found, No):
         return Amended(following, found.why)
     try:
-        said = decide(
+        decided = decide(
             following.id, verdict="approve", plan_hash=following.plan_hash, justification=text, by=by, typed=typed
         )
     except (ProofNeeded, KeyCannotProve, NothingProves, InvalidInput, Forbidden) as error:  # its own page asks for it
         return Amended(following, error.detail)
-    is_counted = said.state == ApprovalState.OPEN
-    return Amended(said, "your approval is recorded, but more are needed." if is_counted else "")
+    is_counted = decided.state == ApprovalState.OPEN
+    return Amended(decided, "your approval is recorded, but more are needed." if is_counted else "")

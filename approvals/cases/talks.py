@@ -91,8 +91,8 @@ class Talks:
             }
 
         rows = self.journal.rows(Delegation, "id")
-        told = [(row, row.made_at) for row in rows]
-        yield from self._against("delegation", "of", told, self.handed, self.back, columns)
+        timed = [(row, row.made_at) for row in rows]
+        yield from self._against("delegation", "of", timed, self.handed, self.back, columns)
 
     def _against(
         self,
@@ -108,11 +108,11 @@ class Talks:
         yield from at_most_once(f"the {word} {of} approval", [(str(row.approval_id), row.n) for row, _ in rows])
         for row, at in rows:
             what, key = f"{word} {row.n} {of} approval {row.approval_id}", (str(row.approval_id), row.n)
-            told = missing.pop(key, None)
-            if told is None:
+            recorded = missing.pop(key, None)
+            if recorded is None:
                 yield f"{what} has no event"
                 continue
-            seq, event = told
+            seq, event = recorded
             end_seq, end = ended.get(key, (0, None))
             yield from compared(what, row, columns(event, end))
             yield from self._times(what, seq, at, end_seq, row.ended_at)

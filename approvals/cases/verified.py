@@ -40,11 +40,11 @@ def amendment_problems(what: str, row: Approval, plan: Any, amended: e.PlanAmend
     old = before.planned()
     if not isinstance(plan, dict) or old is None:
         return  # already reported as not matching its hash
-    told, fields = payload_of(amended), editable_in(old)["properties"]
-    if plan.get("arguments") != told.get("arguments"):
+    payload, fields = payload_of(amended), editable_in(old)["properties"]
+    if plan.get("arguments") != payload.get("arguments"):
         yield f"{what}: its arguments are not those that {amended.by} replaced them with"
     made = changes(old.get("arguments") or {}, plan.get("arguments") or {})
-    if made != told.get("changes"):
+    if made != payload.get("changes"):
         yield f"{what}: what changed since approval {before.id} differs from what the journal records"
     if kept := sorted(name for name in made if name not in fields):
         yield f"{what}: {', '.join(kept)} changed, but the gate does not let approvers change them"

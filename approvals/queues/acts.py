@@ -110,7 +110,7 @@ class LiftBody(SteerBody):
     person: Name = Field(default="", description="User name; empty: the limit of the role.")
 
 
-MOST = 200  # at most
+MAX_QUEUES = 200  # at most
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 
 
@@ -175,8 +175,8 @@ def create(body: QueueBody, *, by: Actor) -> Queue:
     check_text("title", body.title)
     _check_role(body.role)
     _check_currency(body.currency)
-    if twin is None and Queue.objects.exclude(state=Queue.State.REMOVED).count() >= MOST:
-        raise wrong("name", f"would exceed the limit of {MOST} queues", "remove one first")
+    if twin is None and Queue.objects.exclude(state=Queue.State.REMOVED).count() >= MAX_QUEUES:
+        raise wrong("name", f"would exceed the limit of {MAX_QUEUES} queues", "remove one first")
     now, before = database_now(), {} if twin is None else snapshot(twin)
     queue = twin or Queue(name=body.name, made_at=now)
     queue.title, queue.role, queue.currency = body.title, body.role, body.currency
@@ -336,9 +336,9 @@ def _number_of(name: str) -> int:
 
 
 def snapshot(queue: Queue) -> dict[str, Any]:
-    told = {name: getattr(queue, name) for name in ("name", "title", "role", "currency", "needs_amount")}
-    more = {name: said for name in ("proof", "reasons", "again") if (said := getattr(queue, name)) is not None}
-    return told | {"state": str(queue.state)} | more
+    fields = {name: getattr(queue, name) for name in ("name", "title", "role", "currency", "needs_amount")}
+    more = {name: value for name in ("proof", "reasons", "again") if (value := getattr(queue, name)) is not None}
+    return fields | {"state": str(queue.state)} | more
 
 
 def part_of(queue: Queue, part: str) -> list[Any]:
@@ -460,8 +460,8 @@ def _needed_by(queue: Queue) -> str:
     of_failed = Approval.objects.filter(queue=queue.name, state="withdrawn", run__state="failed").first()
     if of_failed is not None:
         return f"run {of_failed.run_id} has failed, and would request {of_failed.title!r} there again if it is retried"
-    if asked := Approval.objects.filter(queue=queue.name, state="open").first():
-        return f"{asked.title!r} is open there (approval {asked.id})"
+    if row := Approval.objects.filter(queue=queue.name, state="open").first():
+        return f"{row.title!r} is open there (approval {row.id})"
     staged = Approval.objects.filter(state="open", case_id__isnull=False)
     if later := next((one for one in staged if queue.name in _stages_of(one)), None):
         return f"{later.title!r} is requested there at a later stage (approval {later.id})"
@@ -482,9 +482,9 @@ def _needed_by(queue: Queue) -> str:
     return f"{', '.join(asking)} uses it: close it instead" if asking else ""
 
 
-def _stages_of(asked: Approval) -> list[str]:
+def _stages_of(approval: Approval) -> list[str]:
     """Return the queues of the question's case."""
     try:
-        return required_by(asked.planned() or {}, asked.queue).queues
+        return required_by(approval.planned() or {}, approval.queue).queues
     except DefinitionError:
-        return [asked.queue]
+        return [approval.queue]

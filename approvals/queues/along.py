@@ -32,13 +32,13 @@ def _is_authentic(row: str, key: bytes) -> bool:
     return row_of(Queue, row).is_authentic
 
 
-def learnt(told: Any) -> list[Mark]:
+def learnt(value: Any) -> list[Mark]:
     """Learn the queues; return the reader's deputyships, cases and limits. Forged rows or queues grant nothing."""
-    told = json.loads(told) if isinstance(told, str) else told
-    QUEUES.learn(told)
-    ours = {name for name, *_, row in told["queues"] if is_ours(row)}
-    deputies = [(row_of(Deputy, row), whom, queues) for row, whom, queues in told["stands"]]
-    stands = [
+    value = json.loads(value) if isinstance(value, str) else value
+    QUEUES.learn(value)
+    ours = {name for name, *_, row in value["queues"] if is_ours(row)}
+    deputies = [(row_of(Deputy, row), whom, queues) for row, whom, queues in value["stands"]]
+    standing_approvals = [
         StandsIn(queue, row.ends_at, whom)
         for row, whom, queues in deputies
         if row.is_authentic
@@ -47,18 +47,18 @@ def learnt(told: Any) -> list[Mark]:
     ]
     cases = [
         OwnCase(UUID(case), what, whom)
-        for case, what, whom, row, places in told["cases"]
+        for case, what, whom, row, places in value["cases"]
         if row_of(Delegation if what == "decide" else Inquiry, row).is_authentic
         and (what != "decide" or any(is_ours(place) and _is_asked_there(went) for place, went in places))
     ]
     places = [(queue, row.principal) for row, _, queues in deputies if row.is_authentic for queue in queues]
-    return [*stands, *cases, *_limits(told, places)]
+    return [*standing_approvals, *cases, *_limits(value, places)]
 
 
-def _limits(told: dict[str, Any], places: Sequence[tuple[str, int]]) -> list[OwnLimit]:
+def _limits(fields: dict[str, Any], places: Sequence[tuple[str, int]]) -> list[OwnLimit]:
     """Return the reader's limit by queue where one binds: their highest. For counting and display only."""
-    me, decided = told["decides"]
-    limits = {(queue, person): (most, currency, needs) for queue, needs, person, most, currency in told["limits"]}
+    me, decided = fields["decides"]
+    limits = {(queue, person): (most, currency, needs) for queue, needs, person, most, currency in fields["limits"]}
     found = []
     for queue in {*decided, *(queue for queue, _ in places)}:
         role, own = limits.get((queue, None)), limits.get((queue, me))

@@ -60,8 +60,8 @@ def wrong_in(refused: Refused | None) -> list[Wrong]:
     if refused is None or isinstance(refused.error, Unchanged):
         return []
     fields = fields_in(refused.act)
-    told = refused.at
-    return [Wrong(*fields[name], words) for name, words in told.items()] if fields.keys() >= told.keys() else []
+    where = refused.at
+    return [Wrong(*fields[name], words) for name, words in where.items()] if fields.keys() >= where.keys() else []
 
 
 def fields_of(form: str, **labels: str) -> Fields:

@@ -129,19 +129,19 @@ def asked_in_words(threshold: Threshold | None) -> str:
     """Return a threshold as text: `above $1,000: …`."""
     if threshold is None:
         return ""
-    proof, told = threshold.proof, []
+    proof, texts = threshold.proof, []
     if proof.within:
         count = proof.within // 60
         what = "second factor" if proof.factor else "password or second factor"
-        told.append(f"{what} within the last {count} minute{'' if count == 1 else 's'}")
+        texts.append(f"{what} within the last {count} minute{'' if count == 1 else 's'}")
     if typed := [name for name, is_asked in (("the amount", proof.amount), ("the target", proof.target)) if is_asked]:
-        told.append(f"{' and '.join(typed)} typed again")
+        texts.append(f"{' and '.join(typed)} typed again")
     where = []
     if threshold.above is not None:
         where.append(f"above {Sum(threshold.above, threshold.currency)}")
     if threshold.risk:
         where.append(f"from {threshold.risk} risk on")
-    return f"{' or '.join(where) or 'for each call'}: {', and '.join(told)}"
+    return f"{' or '.join(where) or 'for each call'}: {', and '.join(texts)}"
 
 
 def to_count(queues: Iterable[Queue]) -> dict[str, Counted | None]:
@@ -176,16 +176,16 @@ def load_queue(queue: Queue, tally: Tally) -> QueueRow:
     limits = _limits([queue])
     members = _members([queue.role]).get(queue.role, [])
     role_limit = limits.get((queue.pk, None))
-    shown = []
+    people = []
     for name, pk in members[:MAX_SHOWN]:
         own = limits.get((queue.pk, pk))
         whose = "person" if own is not None else "role" if role_limit is not None else ""
-        shown.append(MemberRow(name=name, person=pk, limit=in_words(own or role_limit), limit_of=whose))
+        people.append(MemberRow(name=name, person=pk, limit=in_words(own or role_limit), limit_of=whose))
     deputies, names = _deputies(queue, limits)
     return QueueRow(
         queue,
         tally.read(to_count([queue]))[f"open {queue.name}"],
-        shown,
+        people,
         len(members) > MAX_SHOWN,
         role_limit,
         list(limits.values()),

@@ -126,9 +126,9 @@ def _facts_at(
         return facts_in(cursor.fetchone()[0], approval, run, by, held, at=queue)
 
 
-def facts_in(told: str, approval: Approval, run: Run | None, by: Actor, held: frozenset[str], *, at: str = "") -> Facts:
+def facts_in(text: str, approval: Approval, run: Run | None, by: Actor, held: frozenset[str], *, at: str = "") -> Facts:
     """Return the facts from a result of FACTS. `at` is the queue, if not the first one."""
-    read = json.loads(told, parse_float=Decimal, parse_int=int)
+    read = json.loads(text, parse_float=Decimal, parse_int=int)
     now = datetime.fromisoformat(read["now"])
     queue = None if read["queue"] is None else row_of(Queue, read["queue"])
     # A limit whose ending was forged still binds: nothing is approved under a forged one.
@@ -136,12 +136,12 @@ def facts_in(told: str, approval: Approval, run: Run | None, by: Actor, held: fr
     caps = {limit.person: _cap(limit) for limit in limits if limit.ended_at is None or not limit.is_authentic}
     role = "" if queue is None else queue.role
     pairs = [(row_of(Deputy, each["row"]), each["whom"], _set_up(each["changed"])) for each in read["deputies"]]
-    said = _words(read["seats"])
+    words = _words(read["seats"])
     handed = [(row_of(Delegation, each["row"]), each["whom"], _set_up(each["changed"])) for each in read["handed"]]
-    made = [_for_all(row, _member(whom, row.principal, caps, said).having(changed)) for row, whom, changed in pairs]
-    made += [_for_one(row, _member(whom, row.principal, caps, said).having(changed)) for row, whom, changed in handed]
+    made = [_for_all(row, _member(whom, row.principal, caps, words).having(changed)) for row, whom, changed in pairs]
+    made += [_for_one(row, _member(whom, row.principal, caps, words).having(changed)) for row, whom, changed in handed]
     deputyships = [_deputyship(each, run, role, now) for each in made]
-    who = Member(by.name, None, held) if by.person is None else _member(read["who"], by.person, caps, said)
+    who = Member(by.name, None, held) if by.person is None else _member(read["who"], by.person, caps, words)
     if run is not None and (role in who.roles or any(each.is_now(now) for each in deputyships)):
         who = who.having(_set_up(read["changed"]) or own_act(run, by.person, by.name))
     return Facts(
@@ -206,7 +206,7 @@ def _deputyship(made: Deputyship, run: Run | None, role: str, now: datetime) -> 
     return replace(made, principal=whom)
 
 
-def _member(user: dict[str, Any] | None, person: int, caps: dict[int | None, Cap], said: dict[int, str]) -> Member:
+def _member(user: dict[str, Any] | None, person: int, caps: dict[int | None, Cap], fields: dict[int, str]) -> Member:
     if user is None:
         return Member(f"account {person}", person, is_active=False)
     if not is_authentic(user["proof"]):
@@ -214,7 +214,7 @@ def _member(user: dict[str, Any] | None, person: int, caps: dict[int | None, Cap
     roles = frozenset(name for name in user["roles"] if is_role(name))
     may_act = bool(roles - {AUDITOR})
     return Member(
-        user["name"], person, roles, user["is_active"], caps.get(person), said=said.get(person), may_act=may_act
+        user["name"], person, roles, user["is_active"], caps.get(person), said=fields.get(person), may_act=may_act
     )
 
 
@@ -253,21 +253,21 @@ def _cap(row: Limit) -> Cap:
     return Cap(most, "role" if row.person is None else "person", row.is_authentic)
 
 
-def recorded_authority(standing: Authority, asked: QuestionAmount) -> dict[str, Any] | None:
+def recorded_authority(authority: Authority, amount: QuestionAmount) -> dict[str, Any] | None:
     """Return the standing for a decision's record; None for an own role without limit."""
-    deputy = standing.deputyship
-    said: dict[str, Any] = {"queue": standing.queue} if standing.queue else {}
+    deputy = authority.deputyship
+    fields: dict[str, Any] = {"queue": authority.queue} if authority.queue else {}
     if deputy is not None:
         by_what = "delegation" if deputy.is_of_one else "deputy"
-        said["deputy_of"] = {"name": deputy.principal.name, "person": deputy.principal.person, by_what: deputy.id}
-    caps = [cap for cap in (standing.cap, standing.deputy_cap) if cap is not None]
+        fields["deputy_of"] = {"name": deputy.principal.name, "person": deputy.principal.person, by_what: deputy.id}
+    caps = [cap for cap in (authority.cap, authority.deputy_cap) if cap is not None]
     if caps:
-        said["limits"] = [
+        fields["limits"] = [
             {"of": cap.of}
             if cap.most is None
             else {"of": cap.of, "most": format(cap.most.value, "f"), "currency": cap.most.currency}
             for cap in caps
         ]
-    if caps and isinstance(asked.amount, Sum):
-        said["amount"] = {"value": format(asked.amount.value, "f"), "currency": asked.amount.currency}
-    return said or None
+    if caps and isinstance(amount.amount, Sum):
+        fields["amount"] = {"value": format(amount.amount.value, "f"), "currency": amount.amount.currency}
+    return fields or None

@@ -48,8 +48,8 @@ def can_look(user: User) -> bool:
 
 def wrong(field: str, problem: str, fix: str, called: str = "") -> InvalidInput:
     """Return the error for one wrong field. `called` is its label, if its name isn't clear."""
-    told = f"Invalid input: {called or field} {problem}."
-    return InvalidInput(told, errors=[{"field": field, "problem": problem, "fix": fix}])
+    text = f"Invalid input: {called or field} {problem}."
+    return InvalidInput(text, errors=[{"field": field, "problem": problem, "fix": fix}])
 
 
 class Unchanged(InvalidInput):

@@ -313,8 +313,8 @@ class Server:
         account = self.layout.account
         while pids := _servers_in(self.layout.pgdata, account.uid if account else os.geteuid()):
             if time.monotonic() > deadline:
-                shown = ", ".join(map(str, pids))
-                raise EmbeddedProblem(f"another server (pid {shown}) is still running in {self.layout.pgdata}")
+                text = ", ".join(map(str, pids))
+                raise EmbeddedProblem(f"another server (pid {text}) is still running in {self.layout.pgdata}")
             idle(0.1)
         (self.layout.pgdata / "postmaster.pid").unlink(missing_ok=True)
 

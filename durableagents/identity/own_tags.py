@@ -14,7 +14,7 @@ from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.web.text_safety import is_hidden
 
-LONGEST = 200
+MAX_LENGTH = 200
 
 
 class AlreadyOwn(DurableAgentsError):
@@ -40,8 +40,8 @@ def checked(tag: str) -> str:
     problem = (
         "is empty"
         if not tag
-        else f"has {len(tag)} characters, and {LONGEST} are the most"
-        if len(tag) > LONGEST
+        else f"has {len(tag)} characters, and {MAX_LENGTH} are the most"
+        if len(tag) > MAX_LENGTH
         else "has blanks around it"
         if tag != tag.strip()
         else "contains invisible characters"

@@ -109,8 +109,8 @@ class SessionStore(Sessions):
         if row is None:
             self._session_key: str | None = None
             return None
-        self.read_at, data, ends, *told = row
-        self.person = account(told) if told[_BEFORE_ACCOUNT] is not None else None
+        self.read_at, data, ends, *account_values = row
+        self.person = account(account_values) if account_values[_BEFORE_ACCOUNT] is not None else None
         return Session(session_key=key, session_data=data, expire_date=ends)
 
     def load(self) -> dict[str, Any]:
@@ -151,14 +151,14 @@ def _remember(key: str | None, owner: Any) -> None:
         _owners[key] = int(owner)
 
 
-def account(told: list[Any]) -> User | None:
+def account(values: list[Any]) -> User | None:
     """Return an account as read by WHO and ACCOUNT; None if changed outside the application."""
-    groups, tags, reads, along, proof, *columns = told
+    groups, tags, reads, annotations, proof, *columns = values
     if not is_authentic(proof):
         return None
     user: Any = User.from_db(DEFAULT_DB_ALIAS, _COLUMNS, columns)
     user.proof = proof
-    know_roles(user, groups, learnt(along))
+    know_roles(user, groups, learnt(annotations))
     know_own_tags(user, tags)
     know_reads_payloads(user, reads)
     return cast(User, user)

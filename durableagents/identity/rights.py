@@ -121,12 +121,12 @@ def _let(right: str, user_id: int, may: bool, *, by: Actor, justification: str) 
 def _change(right: str, rights: Any, subject: str, may: bool, *, by: Actor, reason: str) -> None:
     """Give or remove a right on a locked row, with a record of the reason; the database records it too."""
     app, _, codename = right.partition(".")
-    action, said = _CALLED[right]
+    action, text = _CALLED[right]
     found = Permission.objects.get(codename=codename, content_type__app_label=app)
     had = rights.filter(pk=found.pk).exists()
     with acting(by):
         (rights.add if may else rights.remove)(found)
-    acted(action, by=by, subject=subject, justification=reason, before={said: had}, after={said: may})
+    acted(action, by=by, subject=subject, justification=reason, before={text: had}, after={text: may})
 
 
 def known_roles() -> list[str]:

@@ -23,7 +23,7 @@ from ledger.web.roles import PROVED as PROVED
 from ledger.web.roles import PROVED_BY
 
 IDLE = timedelta(minutes=30)
-LONGEST = timedelta(seconds=settings.SESSION_COOKIE_AGE)
+MAX_LIFETIME = timedelta(seconds=settings.SESSION_COOKIE_AGE)
 # A session is written at most this often.
 NOTED_EVERY = timedelta(minutes=1)
 _SINCE, _SEEN = "signed_in_at", "seen_at"
@@ -76,7 +76,7 @@ def _note(session: SessionBase, now: datetime) -> None:
     # A session from before this was counted starts when it is next seen.
     since = _moment(session, _SINCE, now)
     session[_SINCE], session[_SEEN] = since.isoformat(), now.isoformat()
-    session.set_expiry(min(now + IDLE, since + LONGEST))
+    session.set_expiry(min(now + IDLE, since + MAX_LIFETIME))
 
 
 def _moment(session: SessionBase, name: str, default: datetime) -> datetime:

@@ -59,8 +59,8 @@ def send(to: str, subject: str, text: str, *, html: str = "", message: UUID | No
         mail.connection = get_connection()
         mail.send()
     except smtplib.SMTPRecipientsRefused as error:
-        code, said = next(iter(error.recipients.values()), (0, b""))
-        return _outcome_of(code, said)
+        code, reply = next(iter(error.recipients.values()), (0, b""))
+        return _outcome_of(code, reply)
     except smtplib.SMTPDataError as error:
         return _outcome_of(error.smtp_code, error.smtp_error)
     except (smtplib.SMTPException, OSError) as error:
@@ -68,9 +68,9 @@ def send(to: str, subject: str, text: str, *, html: str = "", message: UUID | No
     return SENT
 
 
-def _outcome_of(code: int, said: bytes | str) -> Outcome:
+def _outcome_of(code: int, reply: bytes | str) -> Outcome:
     """Return the outcome of the server's reply to this mail: 5xx is permanent."""
-    words = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+    words = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else reply
     return Outcome(
         "refused" if code // 100 == 5 else "failed", f"the mail server said {code} {words}"[:_MAX_REASON_LENGTH]
     )

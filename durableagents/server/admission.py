@@ -98,8 +98,8 @@ class Admission:
 
     def _mark(self, scope: Scope) -> bytes:
         """Return a digest of a request's credentials; empty without any."""
-        shown = credentials(scope)
-        return blake2b(shown, key=self._salt, digest_size=16).digest() if shown else b""
+        credential = credentials(scope)
+        return blake2b(credential, key=self._salt, digest_size=16).digest() if credential else b""
 
     async def _enter(self, lane: Lane) -> bool:
         if not lane.waiting and self._has_room(lane):

@@ -44,14 +44,14 @@ class Requests:
             path = without_secrets(quote(scope["path"], errors="replace"))[:MAX_PATH]
             level = logging.DEBUG if scope["path"].startswith(_QUIET) else logging.INFO
             milliseconds = round((time.perf_counter() - began) * 1000, 1)
-            told = {
+            entry = {
                 "method": scope["method"],
                 "path": path,
                 "status": status,
                 "ms": milliseconds,
                 "actor": request.actor,
             }
-            log.log(level, "%(method)s %(path)s %(status)s %(ms)s ms %(actor)s", told, extra={"fields": told})
+            log.log(level, "%(method)s %(path)s %(status)s %(ms)s ms %(actor)s", entry, extra={"fields": entry})
             if level == logging.INFO and Answered in observers.installed:
                 observers.tell(Answered(request, scope["method"], path, status, began_at, time.time_ns()))
             context.request.reset(token)

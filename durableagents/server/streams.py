@@ -182,11 +182,11 @@ def verdicts(keys: Iterable[str | None]) -> dict[str | None, Verdict]:
 
 
 def _of_key(authorization: str) -> Verdict:
-    asked = HttpRequest()
-    asked.META["HTTP_AUTHORIZATION"] = authorization
+    http_request = HttpRequest()
+    http_request.META["HTTP_AUTHORIZATION"] = authorization
     kinds: Any = api_settings.DEFAULT_AUTHENTICATION_CLASSES
     try:
-        user = Request(asked, authenticators=[kind() for kind in kinds]).user
+        user = Request(http_request, authenticators=[kind() for kind in kinds]).user
     except AuthenticationFailed:
         return SIGNED_OUT
     return viewer_of(user) if roles(user) else NOT_ALLOWED
@@ -198,8 +198,8 @@ _REASONS = {SIGNED_OUT: "signed-out", NOT_ALLOWED: "forbidden"}
 
 def _sender(scope: Scope) -> str | None:
     """Return who sends a request, as `verdicts` takes it."""
-    shown = credentials(scope)
-    return shown.decode("latin-1") or None if b"\x00" not in shown else None
+    credential = credentials(scope)
+    return credential.decode("latin-1") or None if b"\x00" not in credential else None
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -217,8 +217,8 @@ class Answer:
         return next((value.decode("latin-1") for key, value in self.headers if key.lower() == name), "")
 
     async def relay(self, send: Send) -> None:
-        shown = [pair for pair in self.headers if pair[0].lower() != WAITS_FOR.lower().encode()]
-        await send({"type": "http.response.start", "status": self.status, "headers": shown})
+        headers = [pair for pair in self.headers if pair[0].lower() != WAITS_FOR.lower().encode()]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})
 
 
@@ -266,20 +266,20 @@ class Streams:
             else:
                 body += message.get("body", b"")
 
-        asked = {**scope, "query_string": query.encode("latin-1"), AGAIN: is_again}
+        fields = {**scope, "query_string": query.encode("latin-1"), AGAIN: is_again}
         if is_again:
             async with self._asking:
-                await self._app(asked, receive, keep)
+                await self._app(fields, receive, keep)
         else:
-            await self._app(asked, receive, keep)
+            await self._app(fields, receive, keep)
         return Answer(status, headers, body)
 
     # --- long polls ---
 
     async def _wait(self, scope: Scope, receive: Receive, send: Send, run_id: str, query: dict[str, str]) -> None:
         """Answer at the next revision of the run, its end, or when the time is over."""
-        asked = scope.get("query_string", b"").decode("latin-1")
-        first = await self._ask(scope, asked, is_again=False)
+        text = scope.get("query_string", b"").decode("latin-1")
+        first = await self._ask(scope, text, is_again=False)
         known = first.header(WAITS_FOR.lower().encode())
         if not known:
             return await first.relay(send)
@@ -469,11 +469,11 @@ class _Stream:
                     await self._until_after(watcher.now.seq if watcher.now else 0, watcher)
                 try:
                     async with asyncio.timeout(HEARTBEAT_SECONDS / 5):
-                        said = await ear.get()
+                        text = await ear.get()
                 except TimeoutError:
                     await self._write(": \n\n")
                     continue
-                rows = [{"slot": one.slot, "text": one.text, "characters": one.characters} for one in said]
+                rows = [{"slot": one.slot, "text": one.text, "characters": one.characters} for one in text]
                 await self._write(f"event: output\ndata: {json.dumps({'results': rows})}\n\n")
 
     async def _news(self, watcher: Watcher) -> None:

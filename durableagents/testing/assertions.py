@@ -141,10 +141,10 @@ class Assertions:
         for _, _, wait in open_ones:
             if all(value in ("", str(wait.spec.detail.get(name))) for name, value in detail.items()):
                 return
-        told = ", ".join(f"{name}={value!r}" for name, value in detail.items() if value)
+        text = ", ".join(f"{name}={value!r}" for name, value in detail.items() if value)
         others = f" ({', '.join(wait_in_words(w) for _, _, w in open_ones)})" if open_ones else ""
         raise AssertionError(
-            f"expected: the run waits for {what}{f' ({told})' if told else ''}. It is otherwise: {self.now}{others}"
+            f"expected: the run waits for {what}{f' ({text})' if text else ''}. It is otherwise: {self.now}{others}"
         )
 
     # --- what left ---
@@ -167,10 +167,10 @@ class Assertions:
         if len(found) != len(expected):
             more = found[len(expected) :]
             rest = [call_in_words(*_wanted(want)) for want in expected[len(found) :]]
-            told = f"not expected: {', '.join(call_in_words(x.tool, x.args) for x in more)}" if more else ""
+            text = f"not expected: {', '.join(call_in_words(x.tool, x.args) for x in more)}" if more else ""
             raise AssertionError(
                 f"expected {len(expected)} effects, and {len(found)} were carried out;"
-                f" {told or f'missing: {chr(44).join(rest)}'}; {self.now}"
+                f" {text or f'missing: {chr(44).join(rest)}'}; {self.now}"
             )
 
     def assert_each_effect_once(self) -> None:
@@ -184,8 +184,8 @@ class Assertions:
         record = self._family.record
         left = [] if record is None else record.left_out()
         if record is None or left:
-            told = f"on record, and not made: {'; '.join(left)}" if left else "the story has no record"
-            raise AssertionError(f"expected: all that is on record is done. It is otherwise: {told}; {self.now}")
+            text = f"on record, and not made: {'; '.join(left)}" if left else "the story has no record"
+            raise AssertionError(f"expected: all that is on record is done. It is otherwise: {text}; {self.now}")
 
     def assert_replays(self) -> None:
         """Assert that every visit so far replays from its checkpoint: no other requests, and the same state. Nothing is

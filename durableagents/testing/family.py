@@ -53,8 +53,8 @@ class DeclaredTiming:
     def settle(self, now: datetime, time: Time) -> Terms:
         """Return the terms of an approval requested now."""
         is_plain = time.on_timeout is None and not isinstance(time.within, WorkingHours)
-        said = None if is_plain else {"on_timeout": time.on_timeout or "reject", "calendar": None}
-        return Terms(now + time.span, said)
+        fields = None if is_plain else {"on_timeout": time.on_timeout or "reject", "calendar": None}
+        return Terms(now + time.span, fields)
 
 
 class StandIns:
@@ -160,9 +160,9 @@ class _Lending(Tape):
         self._lent, self._buffer = lent, buffer
 
     def slot(self, name: str) -> Slot:
-        known, told = super().slot(name), self._lent.pop(name, None)
-        if told is not None and known.now.result is None:
-            value, what = told
+        known, lent = super().slot(name), self._lent.pop(name, None)
+        if lent is not None and known.now.result is None:
+            value, what = lent
             event = e.ValueRead(slot=name, what=what, payload=value)
             self.add(event)
             self._buffer(event)

@@ -66,10 +66,10 @@ class Hands:
                 object.__setattr__(tool, "reconcile", hook)
 
     def _hook(self, tool: Tool) -> Any:
-        said = self.hooks.get(tool.name)
+        registered = self.hooks.get(tool.name)
 
         async def hook(args: Any, call: ToolCall) -> Any:
-            answer = said(args, call) if callable(said) else said
+            answer = registered(args, call) if callable(registered) else registered
             return await answer if inspect.isawaitable(answer) else answer
 
         return hook

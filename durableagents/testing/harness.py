@@ -349,10 +349,10 @@ class Harness(Assertions):
         handled = next((x for x in member.run.events if isinstance(x, e.MessageHandled) and x.n == n), None)
         if handled is None:
             raise StoryProblem(f"the message {name!r} was not handled: {self.now}")
-        told = payload_of(handled)
+        payload = payload_of(handled)
         if handled.outcome != "answered":
-            raise Refused(told.get("message", handled.outcome), code=told.get("code", handled.outcome))
-        return told.get("answer")
+            raise Refused(payload.get("message", handled.outcome), code=payload.get("code", handled.outcome))
+        return payload.get("answer")
 
     # --- the outside ---
 
@@ -505,6 +505,6 @@ def _caps(budget: Budget | None) -> Caps:
     return UNLIMITED if budget is None else budget.caps()
 
 
-def _condition_text(**said: str) -> str:
-    told = ", ".join(f"{name}={value!r}" for name, value in said.items() if value)
-    return f" ({told})" if told else ""
+def _condition_text(**text: str) -> str:
+    values = ", ".join(f"{name}={value!r}" for name, value in text.items() if value)
+    return f" ({values})" if values else ""

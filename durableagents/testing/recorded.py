@@ -25,54 +25,55 @@ class Record:
         """Return the recorded outcome of a call. Any other call stops the story with both as text."""
         known = self.places.get(call.slot)
         attempts = known if isinstance(known, list) else [known] if known else []
-        asked = call_in_words(tool.name, args)
+        call_text = call_in_words(tool.name, args)
         if call.attempt >= len(attempts) or "tool" not in attempts[call.attempt]:
-            raise Stopped(f"at {call.slot} the record has no call, and the code asks for {asked}")
-        told = attempts[call.attempt]
-        recorded = call_in_words(told["tool"], told["args"])
-        misfit = first_misfit(told["args"], args)
-        if told["tool"] != tool.name or misfit:
+            raise Stopped(f"at {call.slot} the record has no call, and the code asks for {call_text}")
+        answer = attempts[call.attempt]
+        recorded = call_in_words(answer["tool"], answer["args"])
+        misfit = first_misfit(answer["args"], args)
+        if answer["tool"] != tool.name or misfit:
             raise Stopped(
-                f"at {call.slot} the record has {recorded}, and the code asks for {asked}: {misfit or 'another tool'}"
+                f"at {call.slot} the record has {recorded}, and the code asks for {call_text}: "
+                f"{misfit or 'another tool'}"
             )
         self.asked.add(call.slot)
-        return _outcome(told)
+        return _outcome(answer)
 
     def values_of(self, visit: str) -> dict[str, tuple[str, Any]]:
         """Return the values that a visit read, by slot."""
         return {
-            slot: (told["value"], told["is"])
-            for slot, told in self.places.items()
-            if isinstance(told, dict) and "value" in told and slot.partition("/")[0] == visit
+            slot: (value["value"], value["is"])
+            for slot, value in self.places.items()
+            if isinstance(value, dict) and "value" in value and slot.partition("/")[0] == visit
         }
 
     def turns(self) -> dict[str, list[Any]]:
         """Return each model's answers, in order."""
-        said: dict[str, list[Any]] = {}
-        for told in (each for each in self.places.values() if isinstance(each, dict) and "assistant" in each):
-            turn = ModelRefused(told["fails"], told["message"]) if "fails" in told else told["answers"]
-            said.setdefault(told["assistant"], []).append(turn)
-        return said
+        fields: dict[str, list[Any]] = {}
+        for item in (each for each in self.places.values() if isinstance(each, dict) and "assistant" in each):
+            turn = ModelRefused(item["fails"], item["message"]) if "fails" in item else item["answers"]
+            fields.setdefault(item["assistant"], []).append(turn)
+        return fields
 
     def left_out(self) -> list[str]:
         """Return recorded calls that the code did not make."""
         calls = {
-            slot: told[0] if isinstance(told, list) else told
-            for slot, told in self.places.items()
+            slot: answers[0] if isinstance(answers, list) else answers
+            for slot, answers in self.places.items()
             if slot not in self.asked
         }
         return [
-            f"{call_in_words(told['tool'], told['args'])} at {slot}"
-            for slot, told in calls.items()
-            if isinstance(told, dict) and "tool" in told
+            f"{call_in_words(answers['tool'], answers['args'])} at {slot}"
+            for slot, answers in calls.items()
+            if isinstance(answers, dict) and "tool" in answers
         ]
 
 
-def _outcome(told: Mapping[str, Any]) -> Any:
-    if "refused" in told:
-        raise BusinessFailure(told.get("message", ""), code=told["refused"], details=told.get("details"))
-    if told.get("unknown"):
+def _outcome(fields: Mapping[str, Any]) -> Any:
+    if "refused" in fields:
+        raise BusinessFailure(fields.get("message", ""), code=fields["refused"], details=fields.get("details"))
+    if fields.get("unknown"):
         raise TransportError("no answer, as on record")
-    if "accepted" in told:
-        return Pending(receipt=told["accepted"], within=timedelta(seconds=told.get("within_seconds", 86400)))
-    return told["returns"]
+    if "accepted" in fields:
+        return Pending(receipt=fields["accepted"], within=timedelta(seconds=fields.get("within_seconds", 86400)))
+    return fields["returns"]

@@ -158,12 +158,12 @@ def fitting(sizes: Iterable[int]) -> int:
     return max(count, 1)
 
 
-def by_id(request: Request, run_id: UUID, rows: QuerySet[Any], shown: Callable[[Any], Any]) -> Response:
+def by_id(request: Request, run_id: UUID, rows: QuerySet[Any], present: Callable[[Any], Any]) -> Response:
     """Return a page of a run's rows in ascending order. Raises NotFound."""
     query = Query(request, "after")
     after = query.integer("after", default=0, lowest=0, highest=MAX_SEQ)
     records = rows_of_run(run_id, list(rows.filter(run_id=run_id, id__gt=after).order_by("id")[: query.limit + 1]))
-    return query.page(records, lambda row: {"after": str(row.id)}, shown)
+    return query.page(records, lambda row: {"after": str(row.id)}, present)
 
 
 def rows_of_run(run_id: UUID, rows: list[Any]) -> list[Any]:

@@ -152,9 +152,9 @@ def drawn_leaves(value: object, is_wide: object = False, url: str = "") -> SafeS
         return SafeString('<p class="small muted" data-hidden>Erased.</p>\n')
     if isinstance(value, Hidden):
         return SafeString(f'<p class="small muted" data-hidden>Not shown to you. {escape(WHO_GIVES)}</p>\n')
-    shown, is_cut = _head(value)
+    head_text, is_cut = _head(value)
     drawn = [f'<dl class="args small{" wide-2" if is_wide else ""}">']
-    for leaf in shown:
+    for leaf in head_text:
         text = whole(leaf.text) if leaf.kind in ("string", "cut") else escape(leaf.text)
         is_empty = leaf.kind == "string" and not leaf.text
         drawn.append(f"<dt>{way(leaf.path or 'value')}</dt>\n<dd>{text}{_EMPTY if is_empty else ''}</dd>")
@@ -215,9 +215,9 @@ def _is_moment(at: object) -> TypeGuard[datetime]:
 
 
 @register.simple_tag
-def typed_or(typed: Mapping[str, str], name: str, *shown: object) -> object:
+def typed_or(typed: Mapping[str, str], name: str, *values: object) -> object:
     """Return a field's submitted text, even if empty; if the form wasn't sent, the first non-empty default."""
-    return typed[name] if typed and name in typed else next((each for each in shown if each), "")
+    return typed[name] if typed and name in typed else next((each for each in values if each), "")
 
 
 @register.simple_tag

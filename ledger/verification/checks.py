@@ -108,9 +108,9 @@ class Overrides:
         )
         if isinstance(event, e.ContextInjected) and not self.journal.is_erased:
             fields = sorted([*payload.get("change", ()), *payload.get("gone", ())])
-            told = {"fields": fields, "has_message": "message" in payload}
-            said = row.after.get("context") if isinstance(row.after, dict) else None
-            if (row.role, said) != (event.role, told):
+            summary = {"fields": fields, "has_message": "message" in payload}
+            context = row.after.get("context") if isinstance(row.after, dict) else None
+            if (row.role, context) != (event.role, summary):
                 yield f"{what} names other content, or another role, than its event"
         if not (self.journal.is_about(row.seq + 1, row.at)):
             yield f"{what}: its time, {row.at.isoformat()}, differs from its event's"
@@ -129,16 +129,16 @@ def _is_of_the_start(line: EventLine) -> bool:
 
 def _on_a_case(event: e.InquiryMade | e.InquiryEnded | e.ApprovalDelegated | e.DelegationEnded) -> tuple[str, str]:
     """Return the name and text of an act on a case other than its decision."""
-    told = event.payload if isinstance(event.payload, dict) else {}
+    payload = event.payload if isinstance(event.payload, dict) else {}
     match event:
         case e.InquiryMade():
-            return "inquiry", told.get("question", "")
+            return "inquiry", payload.get("question", "")
         case e.InquiryEnded(outcome=outcome):
-            return "inquiry_answer" if outcome == "answered" else "inquiry_withdraw", told.get("answer", "")
+            return "inquiry_answer" if outcome == "answered" else "inquiry_withdraw", payload.get("answer", "")
         case e.ApprovalDelegated():
-            return "delegate", told.get("justification", "")
+            return "delegate", payload.get("justification", "")
         case _:
-            return "delegate_end", told.get("justification", "")
+            return "delegate_end", payload.get("justification", "")
 
 
 _SAYINGS = {
@@ -191,8 +191,8 @@ class Acts:
                 by, seq, columns = event.by, line.seq - 1, {"by": event.by, "role": event.role, "justification": why}
             case e.OutcomeProposed() | e.OutcomeWithdrawn() | e.UpstreamAsked():
                 name, by, seq = _SAYINGS[type(event)], event.by, line.seq - 1
-                told = event.payload if isinstance(event.payload, dict) else {}
-                columns = {"by": by, "role": event.role, "justification": told.get("justification", "")}
+                summary = event.payload if isinstance(event.payload, dict) else {}
+                columns = {"by": by, "role": event.role, "justification": summary.get("justification", "")}
                 columns |= {"person": event.person} if isinstance(event, e.OutcomeProposed) else {}
             case _:
                 return

@@ -210,10 +210,10 @@ def verify_all(
     batches = _batches(after, since)
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=django.setup) as pool:
         # A few batches ahead, so that the processes never wait and the memory stays bounded.
-        ahead = deque(pool.submit(_verify_each, each) for each in islice(batches, 2 * processes))
-        while ahead:
-            yield from ahead.popleft().result()
-            ahead.extend(pool.submit(_verify_each, each) for each in islice(batches, 1))
+        upcoming = deque(pool.submit(_verify_each, each) for each in islice(batches, 2 * processes))
+        while upcoming:
+            yield from upcoming.popleft().result()
+            upcoming.extend(pool.submit(_verify_each, each) for each in islice(batches, 1))
 
 
 def _verify_each(run_ids: Sequence[UUID]) -> list[Verification]:

@@ -462,9 +462,9 @@ class Query:
         show: Callable[[Any], Any],
     ) -> Response:
         """Return one page. `rows` has up to limit + 1; `place` gives the query parameters that continue after a row."""
-        shown = rows[: self.limit]
-        following = self._url(place(shown[-1])) if len(rows) > self.limit else None
-        return Response({"results": [show(row) for row in shown], "next": following})
+        page_rows = rows[: self.limit]
+        following = self._url(place(page_rows[-1])) if len(rows) > self.limit else None
+        return Response({"results": [show(row) for row in page_rows], "next": following})
 
     def stretch(self, rows: Sequence[Any], following: dict[str, str] | None) -> Response:
         """Return a page with the given query parameters for the next one."""

@@ -112,9 +112,9 @@ def _part(request: HttpRequest, etag: str, size: int) -> range | None:
 
 
 def _unsatisfiable(size: int) -> HttpResponse:
-    told = problems.identified(
+    problem = problems.identified(
         problems.document(416, "no-such-range", "No such range", f"The content has {size} bytes: ask for some of them.")
     )
-    response = HttpResponse(json.dumps(told), status=416, content_type=problems.CONTENT_TYPE, headers=HEADERS)
+    response = HttpResponse(json.dumps(problem), status=416, content_type=problems.CONTENT_TYPE, headers=HEADERS)
     response["Content-Range"] = f"bytes */{size}"
     return response

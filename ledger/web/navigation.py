@@ -88,14 +88,14 @@ def entries(held: frozenset[str], tally: Tally, may: Callable[[str], bool]) -> l
     """Return the sections for a reader with these roles; `may` tells whether they have a permission. Readers without a
     role see no counts: those are by role."""
     known = [(one, role_in(one.roles, held) is not None) for one in _sections]
-    shown = [(one, by_role) for one, by_role in known if by_role or (one.permission and may(one.permission))]
+    visible = [(one, by_role) for one, by_role in known if by_role or (one.permission and may(one.permission))]
     return [
         Entry(
             one,
             shown_count(tally.badge(one.number.badge), BADGE_TO) if one.number and by_role else "",
-            one.is_rare and len(shown) > MAX_IN_A_ROW,
+            one.is_rare and len(visible) > MAX_IN_A_ROW,
         )
-        for one, by_role in shown
+        for one, by_role in visible
     ]
 
 

@@ -75,8 +75,8 @@ class Page(View):
             messages.success(request, "Nothing has changed yet. A second person has to approve it.", extra_tags="ok")
             return redirect("rule_change", change_id=waits.change)
         except DurableAgentsError as error:
-            told = explained(error, kwargs.get("run_id"))
-            return self.trouble(request, told if isinstance(told, DurableAgentsError) else error)
+            explanation = explained(error, kwargs.get("run_id"))
+            return self.trouble(request, explanation if isinstance(explanation, DurableAgentsError) else error)
 
     def may_open(self, held: frozenset[str]) -> bool:
         return role_in(self.allowed, held) is not None

@@ -47,16 +47,16 @@ class Sent:
         sizes = {name: sum(len(text.encode("utf-8", "replace")) for text in all_) for name, all_ in self._lists.items()}
         if sum(sizes.values()) > strict_json.MAX_BYTES:
             largest = max(sizes, key=lambda name: sizes[name])
-            told = {
+            problem = {
                 "problem": f"holds {sizes[largest]} bytes",
                 "fix": f"at most {strict_json.MAX_BYTES} in the whole form",
             }
-            raise TooLarge("form", strict_json.MAX_BYTES, errors=[{"field": largest, **told}])
+            raise TooLarge("form", strict_json.MAX_BYTES, errors=[{"field": largest, **problem}])
         refuse_stray({*self._lists, *self._files} - {*known} - self._aside)
         twice = [name for name, given in self._lists.items() if len(given) > 1]
         if twice:
-            told = {"problem": "was sent more than once", "fix": "send it once"}
-            raise does_not_fit([{"field": name, **told} for name in twice[:_STRAY_SHOWN]], "form")
+            problem = {"problem": "was sent more than once", "fix": "send it once"}
+            raise does_not_fit([{"field": name, **problem} for name in twice[:_STRAY_SHOWN]], "form")
 
     def read(self, shape: type[Body], **values: Callable[[str], Any]) -> Body:
         """Return the form as `shape`; empty fields count as not sent. `values` convert the text of fields. Raises
@@ -81,10 +81,10 @@ def told_of(seen: Mapping[str, tuple[str, str]]) -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
-        told = [_as_seen(each, seen) for each in error.extra["errors"]]
-        if told == error.extra["errors"]:
+        errors = [_as_seen(each, seen) for each in error.extra["errors"]]
+        if errors == error.extra["errors"]:
             raise
-        raise does_not_fit(told, "form") from None
+        raise does_not_fit(errors, "form") from None
 
 
 def _as_seen(error: dict[str, str], seen: Mapping[str, tuple[str, str]]) -> dict[str, str]:
@@ -98,10 +98,10 @@ def _as_seen(error: dict[str, str], seen: Mapping[str, tuple[str, str]]) -> dict
 def refuse_stray(names: Iterable[str]) -> None:
     """Refuse fields that the form doesn't have. Raises InvalidInput."""
     if stray := sorted(names):
-        told = {"problem": "is not a field of this form", "fix": "reload the page and try again"}
+        problem = {"problem": "is not a field of this form", "fix": "reload the page and try again"}
         raise InvalidInput(
             f"The form was sent with {len(stray)} field{'' if len(stray) == 1 else 's'} that it does not have.",
-            errors=[{"field": name.replace("\x00", "\ufffd")[:200], **told} for name in stray[:_STRAY_SHOWN]],
+            errors=[{"field": name.replace("\x00", "\ufffd")[:200], **problem} for name in stray[:_STRAY_SHOWN]],
         )
 
 

@@ -85,8 +85,8 @@ def identified(problem: dict[str, Any]) -> dict[str, Any]:
 
 def waiting(error: Proposed) -> tuple[dict[str, str], dict[str, str]]:
     """Return body and headers of the 202 for an act that waits for a second person."""
-    told = {"change": str(error.change), "state": "open", "detail": "A second person must approve this change."}
-    return told, {"Location": reverse("api-change", args=[error.change])}
+    fields = {"change": str(error.change), "state": "open", "detail": "A second person must approve this change."}
+    return fields, {"Location": reverse("api-change", args=[error.change])}
 
 
 _STANDARD = {"type", "title", "status", "detail", "code", "request_id"}
@@ -95,8 +95,8 @@ _STANDARD = {"type", "title", "status", "detail", "code", "request_id"}
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
     """DRF's exception hook. Unknown errors are bugs: Django logs them and `handler500` answers."""
     if isinstance(error, Proposed):
-        told, headers = waiting(error)
-        return Response(told, status=202, headers=headers)
+        problem, headers = waiting(error)
+        return Response(problem, status=202, headers=headers)
     known = _known_problem(explained(error, (context.get("kwargs") or {}).get("run_id")))
     if known is None:
         return None
@@ -343,8 +343,8 @@ def page(
     """Render a problem for people, even without templates. `again` is the address to retry. A submitted form has
     `fields` and its address `to`; without fields, only the previous page still has the input."""
     try:
-        told = {"problem": problem, "again": again, "to": to, "fields": fields}
-        return loader.get_template(template).render(told)
+        context = {"problem": problem, "again": again, "to": to, "fields": fields}
+        return loader.get_template(template).render(context)
     except TemplateDoesNotExist:
         return f"<!doctype html><title>{problem['title']}</title><p>{problem['detail']}"
 

@@ -187,10 +187,10 @@ def roles(user: Any) -> frozenset[str]:
     return known
 
 
-def know_roles(user: Any, groups: Iterable[str], stands: Iterable[Mark] = ()) -> None:
+def know_roles(user: Any, groups: Iterable[str], marks: Iterable[Mark] = ()) -> None:
     """Cache the user's groups and deputy entries that were read together with the user."""
     held = [name for name in groups if is_role(name)]
-    setattr(user, _CACHE, frozenset([*held, *(one.mark for one in stands if held)]))
+    setattr(user, _CACHE, frozenset([*held, *(one.mark for one in marks if held)]))
 
 
 def needs_factor(user: Any) -> bool:

@@ -11,7 +11,7 @@ from time import monotonic
 from django.db import connection
 
 SECONDS = 0.5
-MOST = 200
+MAX_RENDERED = 200
 # Nobody waits longer for another's rendering; they make their own.
 PATIENCE_SECONDS = 3.0
 
@@ -67,10 +67,10 @@ class Renderings:
             mine.done.set()
 
     def _make_room(self) -> None:
-        if len(self._newest) < MOST:
+        if len(self._newest) < MAX_RENDERED:
             return
         old = [key for key, one in self._newest.items() if not one.serves(0)]
-        for key in old or list(self._newest)[: MOST // 2]:
+        for key in old or list(self._newest)[: MAX_RENDERED // 2]:
             del self._newest[key]
 
     def clear(self) -> None:

@@ -51,19 +51,19 @@ def pieces(text: str, *, is_code: bool = False) -> list[Piece]:
     """Split text into drawable pieces and marks. In code, indentation is drawn, not counted."""
     if is_harmless(text):
         return [Piece(text)] if text else []
-    shown: list[Piece] = []
+    found: list[Piece] = []
     plain: list[str] = []
     for piece in _walk(text, is_code):
         if not piece.is_mark:
             plain.append(piece.text)
             continue
         if plain:
-            shown.append(Piece("".join(plain)))
+            found.append(Piece("".join(plain)))
             plain = []
-        shown.append(piece)
+        found.append(piece)
     if plain:
-        shown.append(Piece("".join(plain)))
-    return shown
+        found.append(Piece("".join(plain)))
+    return found
 
 
 def is_harmless(text: str) -> bool:
@@ -73,15 +73,15 @@ def is_harmless(text: str) -> bool:
 
 def line_pieces(text: str, most: int = MAX_LINE) -> list[Piece]:
     """Return text as one line of at most `most` characters, with a mark for a cut."""
-    shown: list[Piece] = []
+    found: list[Piece] = []
     for part, broken in zip(text[:most].split("\n"), [False, *[True] * text[:most].count("\n")], strict=True):
-        shown += [Piece("line break", True, "A line break, which is not drawn here")] if broken else []
-        shown += pieces(part) if part else []
+        found += [Piece("line break", True, "A line break, which is not drawn here")] if broken else []
+        found += pieces(part) if part else []
     rest = len(text) - most
     return (
-        shown
+        found
         if rest <= 0
-        else [*shown, Piece(f"… {rest:,} more", True, f"{rest:,} more characters are not drawn here")]
+        else [*found, Piece(f"… {rest:,} more", True, f"{rest:,} more characters are not drawn here")]
     )
 
 
@@ -188,7 +188,7 @@ def each_leaf(value: Any, path: str = "") -> Iterator[Leaf]:
             yield _leaf(where, item)
 
 
-_EXACT, _LONGEST = 2**53, 10**21
+_EXACT, _MAX_WRITTEN_OUT = 2**53, 10**21
 _PLAIN_NAME = re.compile(r"[^\W\d][\w-]*")
 
 
@@ -203,7 +203,7 @@ def _leaf(path: str, item: Any) -> Leaf:
         return Leaf(path, "null", "null")
     if isinstance(item, bool):
         return Leaf(path, "true" if item else "false", "boolean")
-    if isinstance(item, float) and _EXACT <= abs(item) < _LONGEST:
+    if isinstance(item, float) and _EXACT <= abs(item) < _MAX_WRITTEN_OUT:
         # As RFC 8785 writes it in hashed content.
         return Leaf(path, f"{Decimal(repr(item)).normalize():f}", "number")
     if isinstance(item, (int, float)):

@@ -55,7 +55,7 @@ class RunModels(ApiView):
         return self._now(run_id)
 
     def _now(self, run_id: UUID) -> Response:
-        rows = [AskedRow.of(asked) for asked in thinking.asked_by(run_id)]
+        rows = [AskedRow.of(model) for model in thinking.asked_by(run_id)]
         return Response({"results": rows, "next": None})
 
 

@@ -63,12 +63,12 @@ class RunContext(ApiView):
 
 
 def _row(found: Look) -> dict[str, Any]:
-    stands, made = found.stands, found.made
+    position, made = found.stands, found.made
     changes = [{"path": path, "before": was, "after": now} for path, was, now in made.lines] if made else []
     return ContextRow.of(
-        stands,
+        position,
         seen={"seq": found.seq, "head": found.head},
-        open=list(stands.open),
+        open=list(position.open),
         after=None if made is None else made.state,
         changes=changes,
         hears=bool(found.agent.assistants),

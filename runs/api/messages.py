@@ -31,8 +31,8 @@ class OneMessage(ApiView):
     def get(self, request: Request, run_id: UUID, name: str) -> Response:
         seconds = _seconds(request)
         lifecycle.find(run_id)
-        (told,) = told_of([sending.wait_for(sending.message(run_id, name), seconds)])
-        return Response(request_row(told, is_read=reads(run_id)))
+        (detail,) = told_of([sending.wait_for(sending.message(run_id, name), seconds)])
+        return Response(request_row(detail, is_read=reads(run_id)))
 
     @described(
         "Send a message to a run",
@@ -53,9 +53,9 @@ class OneMessage(ApiView):
         message = sending.wait_for(sent.message, seconds)
         where = {"Location": f"/api/v1/runs/{run_id}/messages/{message.n}"}
         where |= REPLAYED if key is not None and not sent.is_new else {}
-        (told,) = told_of([message])
-        is_read = told.row.by == self.by.ref or reads(run_id)
-        return Response(request_row(told, is_read=is_read), status=200 if message.outcome else 202, headers=where)
+        (detail,) = told_of([message])
+        is_read = detail.row.by == self.by.ref or reads(run_id)
+        return Response(request_row(detail, is_read=is_read), status=200 if message.outcome else 202, headers=where)
 
 
 class Messages(ApiView):
@@ -69,8 +69,8 @@ class Messages(ApiView):
         after = query.integer("after", default=0, lowest=0, highest=2**31 - 1)
         lifecycle.find(run_id)
         rows = list(Message.objects.filter(run_id=run_id, n__gt=after).order_by("n")[: query.limit + 1])
-        shown = partial(request_row, is_read=reads(run_id))
-        return query.page(told_of(rows), lambda told: {"after": str(told.row.n)}, shown)
+        present = partial(request_row, is_read=reads(run_id))
+        return query.page(told_of(rows), lambda detail: {"after": str(detail.row.n)}, present)
 
 
 def _seconds(request: Request) -> int:
@@ -90,18 +90,18 @@ class RunView(ApiView):
         return Response(ViewRow(run=run_id, name=name, value=masked(reading.read(run_id, name))))
 
 
-def request_row(told: MessageDetail, *, is_read: bool = True) -> RequestRow:
+def request_row(detail: MessageDetail, *, is_read: bool = True) -> RequestRow:
     """Return the row of a message; body and answer only if they may be read."""
-    row, told = told.row, told if is_read else told.hidden
+    row, detail = detail.row, detail if is_read else detail.hidden
     return RequestRow.of(
         row,
         id=row.n,
         run=row.run_id,
         outcome=row.outcome or "waiting",
-        body=told.body,
-        answer=told.answer,
+        body=detail.body,
+        answer=detail.answer,
         hidden=not is_read,
-        error=RequestError(code=told.code, message=told.why) if told.is_no else None,
-        sent_at=told.sent_at,
-        answered_at=told.answered_at,
+        error=RequestError(code=detail.code, message=detail.why) if detail.is_no else None,
+        sent_at=detail.sent_at,
+        answered_at=detail.answered_at,
     )

@@ -19,10 +19,10 @@ _WAITS = 202
 REPLAYED = {"Idempotent-Replayed": "true"}
 
 
-def answered_once(request: Request, asked: Any, act: Callable[[], tuple[int, Any]]) -> HttpResponse:
+def answered_once(request: Request, body: Any, act: Callable[[], tuple[int, Any]]) -> HttpResponse:
     """Return the answer of `act`, for a request with a key the same bytes each time.
 
-    A repeat must have the same `asked`, as plain data. The answer of a change that waits for a second person is kept
+    A repeat must have the same `body`, as plain data. The answer of a change that waits for a second person is kept
     too. Raises ParseError for an invalid key, KeyInUse, KeyReused, and what `act` raises."""
     key = idempotency.key_from(request.headers.get("Idempotency-Key"))
     if key is None:
@@ -39,12 +39,12 @@ def answered_once(request: Request, asked: Any, act: Callable[[], tuple[int, Any
         except Proposed as proposed:  # no error: it would take the proposal back along with this transaction
             return _WAITS, waiting(proposed)[0]
 
-    status, text = idempotency.answer_once(f"user:{request.user.pk}", key, asked, acting)
+    status, text = idempotency.answer_once(f"user:{request.user.pk}", key, body, acting)
     headers = (_headers(text) if status == _WAITS else {}) | ({} if is_first else REPLAYED)
     return HttpResponse(text, status=status, headers=headers, content_type="application/json")
 
 
 def _headers(text: bytes) -> dict[str, str]:
     """Return the headers of an answer that waits for a second person."""
-    told = json.loads(text)
-    return waiting(Proposed(UUID(told["change"])))[1] if "change" in told else {}
+    data = json.loads(text)
+    return waiting(Proposed(UUID(data["change"])))[1] if "change" in data else {}

@@ -64,20 +64,22 @@ from runs.services.settling.agreeing import Heard
 _NEAR = 16
 
 
-def wait_row(wait: Wait, evidence: Any = None, doubt: Heard | None = None, *, is_read: bool = True) -> WaitRow:
-    """Return the row of a wait. `evidence` is why it stopped for an operator (both, if two calls differ), `doubt` the
+def wait_row(wait: Wait, evidence: Any = None, unknown: Heard | None = None, *, is_read: bool = True) -> WaitRow:
+    """Return the row of a wait. `evidence` is why it stopped for an operator (both, if two calls differ), `unknown` the
     state of an unknown outcome, `is_read` whether payloads may be shown."""
     # Whatever stands in the row: one that was damaged must not hide the list that it is in.
     row = budget_wait_text(wait)
     detail = masked(row) | ({"found": masked(evidence)} if isinstance(evidence, dict) else {})
     if wait.kind == Wait.Kind.INPUT:
         detail["schema"] = row.get("schema")  # the agent's own code; people who answer need every name in it
-    said = None if doubt is None else doubt.said
-    proposed = None if said is None else ProposedRow.of(said, receipt=masked(said.receipt) if is_read else None)
+    proposal = None if unknown is None else unknown.said
+    proposed = (
+        None if proposal is None else ProposedRow.of(proposal, receipt=masked(proposal.receipt) if is_read else None)
+    )
     upstream = (
         None
-        if doubt is None or not doubt.asked_seq
-        else UpstreamRow.of(doubt, answer=doubt.answer or None, result=masked(doubt.result) if is_read else None)
+        if unknown is None or not unknown.asked_seq
+        else UpstreamRow.of(unknown, answer=unknown.answer or None, result=masked(unknown.result) if is_read else None)
     )
     return WaitRow.of(
         wait, since=wait.opened_at, detail=detail, child=families.child_of(wait), proposed=proposed, upstream=upstream
@@ -97,10 +99,10 @@ def run_rows(
     ids = [run.id for run in runs]
     heads, readable = families.heads(ids), seen.readable({run.id: run.creator for run in runs if run.erased_at is None})
     waits = families.open_waits(ids)
-    told = readable | {
+    visible_ids = readable | {
         run.id for run in runs if run.state == State.CANCELLED and run.erased_at is None
     }  # by whom and why is no payload
-    places = [(r.id, r.end_seq) for r in runs if r.state in ENDED and r.end_seq and r.id in told]
+    places = [(r.id, r.end_seq) for r in runs if r.state in ENDED and r.end_seq and r.id in visible_ids]
     if wanted is not None and not wanted & _OF_ENDING:
         places = []
     large = larger_than(most_output, places)
@@ -110,14 +112,14 @@ def run_rows(
     is_shown = wanted is None or "waiting_for" in wanted
     evidence = _evidence_of([wait for wait in stops if is_shown and wait.run_id in readable])
     aside = reserved(runs, heads)
-    kin = seen.among(one for run in runs for one in [run.parent, run.came_from, run.goes_on_as, run.forked_from])
+    related = seen.among(one for run in runs for one in [run.parent, run.came_from, run.goes_on_as, run.forked_from])
     return [
         run_row(
             facts[run.id],
             endings.get(run.id),
             evidence,
             aside.get(run.id, budget.NOTHING_USED),
-            kin=kin,
+            related=related,
             is_read=run.id in readable,
             is_large=run.id in large,
         )
@@ -157,7 +159,7 @@ def run_row(
     evidence: Mapping[UUID, Any] = MappingProxyType({}),
     aside: budget.Usage = budget.NOTHING_USED,
     *,
-    kin: Collection[UUID] = (),
+    related: Collection[UUID] = (),
     is_read: bool = True,
     is_large: bool = False,
     attributes: Mapping[str, Any] | None = None,
@@ -165,7 +167,7 @@ def run_row(
     """Return the API's row of a run.
 
     `ending` is the payload of the event that ended it; `evidence` is what its operator waits are about; `aside` is
-    reserved for calls under way; `kin` are the other runs that may be named; `is_read`: its payloads may be shown;
+    reserved for calls under way; `related` are the other runs that may be named; `is_read`: its payloads may be shown;
     `is_large`: a list leaves out its output for its size; `attributes` replace the head's.
     """
     run, head, halt = facts.run, facts.head or Head.standing_in(facts.run.id), halt_of(facts.head)
@@ -182,7 +184,7 @@ def run_row(
         epoch=head.epoch,
         seq=head.seq,
         journal=size_of(run, head),
-        **_related(run, kin),
+        **_related(run, related),
         **_outcome(run, ending),
         output_omitted=is_large,
         hidden=not is_read,
@@ -224,21 +226,21 @@ def _trouble_of(run: Run, ending: Any) -> dict[str, Any] | None:
 
 def _cancellation_of(run: Run, ending: Any) -> Cancellation | None:
     """Return a run's cancellation from `ending`; None if it wasn't cancelled or no reason is recorded."""
-    said = ending if run.state == State.CANCELLED and isinstance(ending, dict) else {}
-    by, why = said.get("asked_by"), said.get("justification")
+    fields = ending if run.state == State.CANCELLED and isinstance(ending, dict) else {}
+    by, why = fields.get("asked_by"), fields.get("justification")
     return Cancellation(by=by, why=why) if isinstance(by, str) and isinstance(why, str) else None
 
 
-def _related(run: Run, kin: Collection[UUID]) -> dict[str, Any]:
+def _related(run: Run, related: Collection[UUID]) -> dict[str, Any]:
     """Return the fields that name other runs, those that the viewer may see."""
-    goes_on_as, parent = seen.id_if_visible(run.goes_on_as, kin), None
-    if run.parent is not None and run.parent in kin:
+    goes_on_as, parent = seen.id_if_visible(run.goes_on_as, related), None
+    if run.parent is not None and run.parent in related:
         parent = ParentRow.of(run, id=run.parent, slot=run.parent_slot, attempt=run.parent_attempt)
     return {
         "renewed_as": goes_on_as if run.goes_on_by == "renewal" else None,
         "handed_off_to": goes_on_as if run.goes_on_by == "handoff" else None,
-        "came_from": seen.id_if_visible(run.came_from, kin),
-        "forked_from": seen.id_if_visible(run.forked_from, kin),
+        "came_from": seen.id_if_visible(run.came_from, related),
+        "forked_from": seen.id_if_visible(run.forked_from, related),
         "parent": parent,
     }
 
@@ -254,7 +256,7 @@ def _counts(states: Mapping[str, int]) -> ChildCounts:
 def budget_row(run: Run, head: Head, waits: Sequence[Wait], aside: budget.Usage = budget.NOTHING_USED) -> BudgetRow:
     """Return the row of a run's caps, use and reservations (`aside`)."""
     all_ = spending.shares(head, aside)
-    asked = spending.exceeded(waits)
+    exceeded = spending.exceeded(waits)
     time = budget_of(run, head, waits).wall_seconds
     return BudgetRow.of(
         run,
@@ -265,15 +267,15 @@ def budget_row(run: Run, head: Head, waits: Sequence[Wait], aside: budget.Usage 
         cost_usd=spending.cost_usd(head),
         unpriced_calls=head.unpriced_calls,
         exceeded=None
-        if asked is None
+        if exceeded is None
         else ExceededRow.of(
-            asked,
-            wait_id=asked.wait.id,
-            most=asked.shown(asked.at_most),
-            used=asked.shown(asked.used),
-            wanted=asked.shown(asked.wanted),
-            reserved=asked.shown(asked.reserved),
-            enough={name: spending.Share(name, 0, None).shown(least) for name, least in asked.enough.items()},
+            exceeded,
+            wait_id=exceeded.wait.id,
+            most=exceeded.shown(exceeded.at_most),
+            used=exceeded.shown(exceeded.used),
+            wanted=exceeded.shown(exceeded.wanted),
+            reserved=exceeded.shown(exceeded.reserved),
+            enough={name: spending.Share(name, 0, None).shown(least) for name, least in exceeded.enough.items()},
         ),
     )
 
@@ -328,5 +330,5 @@ def tool_row(agent: Agent, tool: Tool, certificate_of: CertificateReader) -> Too
 
 
 def _certificate_row(certificate: Certificate) -> CertificateRow:
-    standing = certificate.standing
-    return CertificateRow.of(certificate, standing=standing.word, until=standing.until)
+    verdict = certificate.standing
+    return CertificateRow.of(certificate, standing=verdict.word, until=verdict.until)

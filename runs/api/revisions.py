@@ -23,18 +23,18 @@ def revision_of(updated_at: datetime) -> str:
 
 def resume_token(run_id: UUID, epoch: int) -> str:
     """Return a signed token of the run in this epoch: it ends when a worker claims the run again."""
-    told = run_id.bytes + epoch.to_bytes(8, "big", signed=True)
-    return urlsafe_b64encode(told + mac(word_key(), b"resume\x00" + told)[:16]).decode().rstrip("=")
+    content = run_id.bytes + epoch.to_bytes(8, "big", signed=True)
+    return urlsafe_b64encode(content + mac(word_key(), b"resume\x00" + content)[:16]).decode().rstrip("=")
 
 
 def is_current(token: str, run_id: UUID, epoch: int) -> bool:
     """Return whether the run is still in the token's epoch. Raises InvalidInput for a token that isn't this run's."""
     try:
-        told = urlsafe_b64decode(token + "=" * (-len(token) % 4))
-        seen = int.from_bytes(told[16:24], "big", signed=True)
+        content = urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        seen = int.from_bytes(content[16:24], "big", signed=True)
     except ValueError:
-        told, seen = b"", 0
-    if len(told) != 40 or not compare_digest(token, resume_token(run_id, seen)):
+        content, seen = b"", 0
+    if len(content) != 40 or not compare_digest(token, resume_token(run_id, seen)):
         error = {"field": "resume_token", "problem": "is not a token of this run", "fix": "send the token unchanged"}
         raise InvalidInput("The resume token does not belong to this run.", errors=[error])
     return seen == epoch

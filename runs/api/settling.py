@@ -38,13 +38,13 @@ class DoubtRow(Shape):
     cases: list[SimilarRow] = Field(description="Similar calls, newest first.")
 
 
-class Doubts(Shape):
+class UnknownOutcomes(Shape):
     """The unknown outcomes of a run, oldest first; at most twenty."""
 
     results: Rows[DoubtRow]
 
 
-MOST = 20
+MAX_UNKNOWN = 20
 
 
 class Reconcile(ApiView):
@@ -52,16 +52,16 @@ class Reconcile(ApiView):
 
     roles = {**READ, "POST": (OPERATOR,)}
 
-    @described("List a run's unknown outcomes", Doubts)
+    @described("List a run's unknown outcomes", UnknownOutcomes)
     def get(self, request: Request, run_id: UUID) -> Response:
         Query(request)
         run = lifecycle.find(run_id)
         open_ones = run.waits.filter(kind=Wait.Kind.RECONCILE, resolved_at__isnull=True)
-        waits = list(open_ones.order_by("opened_at", "id")[:MOST])
+        waits = list(open_ones.order_by("opened_at", "id")[:MAX_UNKNOWN])
         known, needs_two = heard(waits), is_for_two()
         is_read = run.erased_at is None and bool(seen.readable({run.pk: run.creator}))
         rows = [_row(run, wait, known[wait.pk], is_read=is_read, needs_two=needs_two) for wait in waits]
-        return Response(Doubts.of(run, results=rows))
+        return Response(UnknownOutcomes.of(run, results=rows))
 
     @described("Settle an unknown outcome", RunRow, also=(202,), body=ReconcileBody)
     def post(self, request: Request, run_id: UUID) -> Response:

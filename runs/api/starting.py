@@ -65,24 +65,25 @@ class BulkStart(ApiView):
         most, principal = most_of(request.auth), f"bulk:{request.user.pk}"
         done: list[bool] = []
         results = [
-            self._one(f"{key}-{place}", principal, asked, most=most, done=done) for place, asked in enumerate(body.runs)
+            self._one(f"{key}-{place}", principal, question, most=most, done=done)
+            for place, question in enumerate(body.runs)
         ]
         # A start that is refused is tried again.
         is_repeat = not any(done) and all(item.problem is None for item in results)
         return Response(BulkAnswer.of(None, results=results), headers=REPLAYED if is_repeat and results else None)
 
-    def _one(self, key: str, principal: str, asked: Any, *, most: Budget | None, done: list[bool]) -> BulkItem:
+    def _one(self, key: str, principal: str, start_body: Any, *, most: Budget | None, done: list[bool]) -> BulkItem:
         try:
-            if not isinstance(asked, dict):
+            if not isinstance(start_body, dict):
                 raise InvalidInput("A start must be a JSON object.", errors=[_NO_OBJECT])
-            body = fit(StartBody, asked)
+            body = fit(StartBody, start_body)
             with transaction.atomic():
 
                 def act() -> tuple[int, RunRow]:
                     done.append(True)
                     return begin(body, by=self.by, most=most, key=key)
 
-                status, answer = idempotency.answer_once(principal, key, asked, act)
+                status, answer = idempotency.answer_once(principal, key, start_body, act)
         except DurableAgentsError as error:
             problem = document(error.status, error.code, error.title, error.detail, **error.extra)
             return BulkItem.of(None, status=error.status, run=None, problem=problem)

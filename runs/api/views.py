@@ -311,10 +311,12 @@ class Steer(ApiView):
         try:
             return act().id
         except IllegalTransition:
-            state, asked = _REPEATS.get(self.action, ("", ""))
+            state, request_flag = _REPEATS.get(self.action, ("", ""))
             head = Head.objects.filter(run_id=run_id).first()
             run = lifecycle.find(run_id)
-            if asked and (run.is_undoing if is_undo else run.state == state or getattr(head, asked, False)):
+            if request_flag and (
+                run.is_undoing if is_undo else run.state == state or getattr(head, request_flag, False)
+            ):
                 return run_id
             raise
 

@@ -26,10 +26,10 @@ class AttributeForm(PartForm):
     """Fields for an agent's attributes."""
 
     def __init__(
-        self, agent: Agent, *, data: Mapping[str, str] | None = None, shown: Iterable[tuple[str, ShownAttribute]] = ()
+        self, agent: Agent, *, data: Mapping[str, str] | None = None, values: Iterable[tuple[str, ShownAttribute]] = ()
     ) -> None:
         super().__init__(data=data)
-        known = {one.name: value_in_words(one.value) for _, one in shown}
+        known = {one.name: value_in_words(one.value) for _, one in values}
         for name, attribute in agent.attributes.items():
             self.fields[_field(name)] = _drawn(name, attribute, known.get(name))
 
@@ -38,13 +38,13 @@ class AttributeForm(PartForm):
         return any(field.value() for field in self.all)
 
 
-def _drawn(name: str, attribute: Attribute, shown: str | None) -> Value:
+def _drawn(name: str, attribute: Attribute, text: str | None) -> Value:
     about = {"title": attribute.title, "description": _NOTES.get(attribute.kind, "")}
     if attribute.kind == "flag":
-        words = {"yes": "true", "no": "false"}.get(shown or "")
+        words = {"yes": "true", "no": "false"}.get(text or "")
         return Choice(about, key=name, required=False, shown=words, choices=["true", "false"])
     widget = forms.TextInput({"autocomplete": "off"})
-    return Value(about, key=name, required=False, shown=shown, widget=widget)
+    return Value(about, key=name, required=False, value=text, widget=widget)
 
 
 def _field(name: str) -> str:

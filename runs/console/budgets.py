@@ -55,7 +55,7 @@ class BudgetForm(PartForm):
         names: tuple[str, ...] = tuple(LABELS),
         *,
         data: Mapping[str, str] | None = None,
-        shown: Mapping[str, str] = MappingProxyType({}),
+        values: Mapping[str, str] = MappingProxyType({}),
         notes: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         super().__init__(data=data)
@@ -63,7 +63,7 @@ class BudgetForm(PartForm):
             widget = forms.TextInput({"inputmode": "decimal", "autocomplete": "off"})
             schema = {"title": LABELS[name], "description": notes.get(name, "")}
             self.fields[f"budget.{name}"] = Value(
-                schema, key=name, required=False, shown=shown.get(name), widget=widget
+                schema, key=name, required=False, value=values.get(name), widget=widget
             )
 
     def get(self, name: str) -> Bound:
@@ -264,14 +264,14 @@ class BudgetBlock:
         return any(field.errors for field in self.others)
 
 
-def _short(name: str, asked: Exceeded, share: Share | None) -> Short:
+def _short(name: str, exceeded: Exceeded, share: Share | None) -> Short:
     if share is None:
-        given, passed = (amount_of(name, n) for n in (asked.at_most, asked.used))
+        given, passed = (amount_of(name, n) for n in (exceeded.at_most, exceeded.used))
         return Short(name, [("given", given), ("passed", passed)])
-    least = asked.enough.get(name)
+    least = exceeded.enough.get(name)
     wanted = None if least is None else max(least - share.used - share.reserved, 0)
-    said = amounts_of(name, share.cap, share.used, share.reserved, share.left, wanted, least)
-    return Short(name, [*zip(("cap", "used", "reserved", "left", "needed next", "enough"), said, strict=True)])
+    amounts = amounts_of(name, share.cap, share.used, share.reserved, share.left, wanted, least)
+    return Short(name, [*zip(("cap", "used", "reserved", "left", "needed next", "enough"), amounts, strict=True)])
 
 
 def block(
@@ -284,7 +284,7 @@ def block(
     refused: Refused | None = None,
 ) -> BudgetBlock:
     """Return a run's budget for its page, with what was typed if setting it was `refused`."""
-    asked = None if run.state in ENDED else spending.exceeded(waits)
+    exceeded = None if run.state in ENDED else spending.exceeded(waits)
     around = {run.pk: (run, head)} if caps_of(head) != UNLIMITED else {}
     around |= {parent[0].pk: parent} if parent is not None and run.state not in ENDED else {}
     begun = under_way([of for of, _ in around.values()], {pk: its for pk, (_, its) in around.items()})
@@ -292,15 +292,19 @@ def block(
     seen = budget_of(run, head, waits).model_dump_json()
     above = _above(*parent, run, head, begun.get(parent[0].pk, {})) if parent and run.state not in ENDED else None
     if authority.BUDGET not in may or run.state in ENDED:
-        return BudgetBlock(run, head, asked, None, aside, seen, above)
+        return BudgetBlock(run, head, exceeded, None, aside, seen, above)
     ours = refused if refused is not None and refused.act == authority.BUDGET else None
-    notes = {name: f"at least {amount_of(name, least)}" for name, least in (asked.enough if asked else {}).items()}
-    form = BudgetForm(data=ours.typed, notes=notes) if ours else BudgetForm(shown=_suggested_caps(asked), notes=notes)
-    for name in asked.enough if asked is not None else ():
+    notes = {
+        name: f"at least {amount_of(name, least)}" for name, least in (exceeded.enough if exceeded else {}).items()
+    }
+    form = (
+        BudgetForm(data=ours.typed, notes=notes) if ours else BudgetForm(values=_suggested_caps(exceeded), notes=notes)
+    )
+    for name in exceeded.enough if exceeded is not None else ():
         form.get(name).field.required = True  # for display; the service decides whether it may be empty
     if ours:
         form.mark(ours.error)
-    return BudgetBlock(run, head, asked, form, aside, seen, above)
+    return BudgetBlock(run, head, exceeded, form, aside, seen, above)
 
 
 def _above(parent: Run, above: Head, run: Run, head: Head, begun: Mapping[Call, Usage]) -> Above | None:
@@ -340,22 +344,22 @@ def _cap_text(name: str, value: Any) -> str:
     return f"${value}" if name == "usd" else amount_of(name, value) if isinstance(value, int) else str(value)
 
 
-def enough_words(asked: Exceeded) -> str:
-    least = [_counted(name, most) for name, most in asked.enough.items()]
+def enough_words(exceeded: Exceeded) -> str:
+    least = [_counted(name, most) for name, most in exceeded.enough.items()]
     return f"It needs at least {' and '.join(least)}." if least else "It needs more."
 
 
-def _suggested_caps(asked: Exceeded | None) -> dict[str, str]:
+def _suggested_caps(exceeded: Exceeded | None) -> dict[str, str]:
     """Return caps that let the run continue for as long again."""
-    if asked is None:
+    if exceeded is None:
         return {}
-    shown: dict[str, str] = {}
-    for name, least in asked.enough.items():
-        most = (asked.at_most or 0) if name == asked.resource else 0
+    fields: dict[str, str] = {}
+    for name, least in exceeded.enough.items():
+        most = (exceeded.at_most or 0) if name == exceeded.resource else 0
         enough = 2 * max(most, least)
-        shown[name] = str(enough)
+        fields[name] = str(enough)
         if name == "usd":
-            shown[name] = usd_of(-(-enough // 10_000) * 10_000)  # whole cents
+            fields[name] = usd_of(-(-enough // 10_000) * 10_000)  # whole cents
         elif name == "wall_seconds":
-            shown[name] = str(max(round(enough / HOUR), -(-least // HOUR)))
-    return shown
+            fields[name] = str(max(round(enough / HOUR), -(-least // HOUR)))
+    return fields

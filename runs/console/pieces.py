@@ -168,21 +168,23 @@ def event(line: EventLine, downloads: Downloads = _nowhere) -> SafeString:
     )
 
 
-def thing_said(said: TranscriptMessage, downloads: Downloads = _nowhere) -> SafeString:
+def thing_said(message: TranscriptMessage, downloads: Downloads = _nowhere) -> SafeString:
     """Draw one message of a conversation."""
-    who = '<span class="chip hold">agent</span>' if said.role == "agent" else f"<b>{escape(said.role)}</b>"
-    title = f"<span>{visible(said.title)}</span>" if said.title else ""
-    tool = f"<code>{visible(said.tool)}</code>" if said.tool else ""
+    who = '<span class="chip hold">agent</span>' if message.role == "agent" else f"<b>{escape(message.role)}</b>"
+    title = f"<span>{visible(message.title)}</span>" if message.title else ""
+    tool = f"<code>{visible(message.tool)}</code>" if message.tool else ""
     tokens = (
-        "" if said.tokens_in is None else f" · {escape(str(said.tokens_in))} in, {escape(str(said.tokens_out))} out"
+        ""
+        if message.tokens_in is None
+        else f" · {escape(str(message.tokens_in))} in, {escape(str(message.tokens_out))} out"
     )
-    url = downloads(said.seq)
-    text = f'<div class="text" tabindex="0">{visible(said.text)}</div>' if said.text else ""
-    text += cut_note(said.text, url) if len(said.text) > MAX_SHOWN else ""
+    url = downloads(message.seq)
+    text = f'<div class="text" tabindex="0">{visible(message.text)}</div>' if message.text else ""
+    text += cut_note(message.text, url) if len(message.text) > MAX_SHOWN else ""
     return SafeString(
-        f'<div class="said {escape(said.role)}"><p class="who-said">{who}{title}{tool}'
-        f'<span class="right">{clock(said.at)}{tokens}</span></p>'
-        f"{text}{drawn_leaves(said.data, url=url) if said.data is not None else ''}</div>\n"
+        f'<div class="said {escape(message.role)}"><p class="who-said">{who}{title}{tool}'
+        f'<span class="right">{clock(message.at)}{tokens}</span></p>'
+        f"{text}{drawn_leaves(message.data, url=url) if message.data is not None else ''}</div>\n"
     )
 
 

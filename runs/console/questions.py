@@ -69,28 +69,28 @@ def open_questions(
     put: Callable[[Wait], EventLine | None] = lambda wait: None,
 ) -> list[Question]:
     """Return a run's open questions, with forms for roles that may answer. `put` returns the event that asked."""
-    shown = []
+    questions = []
     for wait in waits:
         if wait.kind == Wait.Kind.INPUT:
             ours = wrong if wrong and wrong.wait_id == wait.id else None
             try:
-                shown.append(_question(wait, held, ours, put(wait)))
+                questions.append(_question(wait, held, ours, put(wait)))
             except (AttributeError, KeyError, TypeError, ValueError):
                 # A changed row makes no form, but the run's page must still show.
-                shown.append(Question(wait, may=False, is_damaged=True))
-    return shown
+                questions.append(Question(wait, may=False, is_damaged=True))
+    return questions
 
 
 def _question(wait: Wait, held: frozenset[str], wrong: Wrong | None, put: EventLine | None) -> Question:
-    shown, schema = Question(wait, questions.may_answer(wait, held), wrong=wrong), _schema(wait, put)
-    if shown.may and wrong:
-        shown.form = _form(wait, schema, wrong.data)
-        shown.form.mark(wrong.error, within="answer", root=_name(wait))
-    elif shown.may:
-        shown.form = _form(wait, schema)
-    if shown.form is not None and len(shown.form.values) >= MAX_FIELDS and put is not None:
+    question, schema = Question(wait, questions.may_answer(wait, held), wrong=wrong), _schema(wait, put)
+    if question.may and wrong:
+        question.form = _form(wait, schema, wrong.data)
+        question.form.mark(wrong.error, within="answer", root=_name(wait))
+    elif question.may:
+        question.form = _form(wait, schema)
+    if question.form is not None and len(question.form.values) >= MAX_FIELDS and put is not None:
         return _question(wait, held, wrong, None)  # a cut form has the order in which the answer is read
-    return shown
+    return question
 
 
 def _form(wait: Wait, schema: dict[str, Any], data: Mapping[str, Any] | None = None) -> SchemaForm:

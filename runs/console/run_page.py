@@ -360,10 +360,10 @@ class Dossier:
         if self.sight.before is not None:
             older_rows = older_rows.filter(seq__lt=self.sight.before)
         rows = [StoredPoint(*row) for row in older_rows.values_list(*StoredPoint._fields)[: POINTS_SHOWN + 1]]
-        shown = [Point(row, before, self.hidden) for row, before in zip(rows, [*rows[1:], None], strict=False)][
+        points = [Point(row, before, self.hidden) for row, before in zip(rows, [*rows[1:], None], strict=False)][
             :POINTS_SHOWN
         ]
-        return Window(shown, older=shown[-1].row.seq if len(rows) > POINTS_SHOWN else 0)
+        return Window(points, older=points[-1].row.seq if len(rows) > POINTS_SHOWN else 0)
 
     @property
     def child_states(self) -> list[tuple[str, str, int]]:
@@ -392,7 +392,7 @@ class Dossier:
             PeopleRow("answer", line.at, answer=line, justification=_answer_reason(words.get(line.seq)))
             for line in self.story.answers
         ]
-        acts_.sort(key=lambda shown: shown.at)
+        acts_.sort(key=lambda act: act.at)
         # One more of each kind was read than this page holds, so the page is right, and so is whether there is more.
         end = max(len(acts_) - most + ACTS_SHOWN, 0)
         start = max(end - ACTS_SHOWN, 0)
@@ -422,27 +422,27 @@ class Dossier:
     @cached_property
     def journal(self) -> Window:
         """Return a page of the journal, newest first. `older` is the seq before which the next page begins."""
-        shown = self.opened.journal(self.sight.before, EVENTS_SHOWN)
-        return Window(shown, older=shown[-1].seq if shown and shown[-1].seq > 1 else 0)
+        events = self.opened.journal(self.sight.before, EVENTS_SHOWN)
+        return Window(events, older=events[-1].seq if events and events[-1].seq > 1 else 0)
 
 
-def gather(run_id: UUID, sight: PageScope = PageScope()) -> Dossier:
+def gather(run_id: UUID, page_scope: PageScope = PageScope()) -> Dossier:
     """Read what a page shows of one run. Raises NotFound."""
-    kin = families.around(run_id, most=CHILDREN_SHOWN)
-    if kin is None:
+    around = families.around(run_id, most=CHILDREN_SHOWN)
+    if around is None:
         raise NotFound("run", run_id)
-    run_list.without_hidden_kin([kin.run, *kin.children])
-    run, open_waits = kin.run, families.open_waits(kin.ids)
+    run_list.without_hidden_kin([around.run, *around.children])
+    run, open_waits = around.run, families.open_waits(around.ids)
     waits = [] if run.state in ENDED else open_waits.get(run_id, [])
     now = datetime.now(UTC)
-    with folded.folded(run_id, is_opened=sight.is_opened) as kept:
+    with folded.locked_story(run_id, is_opened=page_scope.is_opened) as kept:
         fold, drawn = kept.fold, kept.drawn
-        story = fold.story(now, sight.want, case=case_of(waits))
+        story = fold.story(now, page_scope.want, case=case_of(waits))
         question_seqs: dict[tuple[str | None, Any], int] = {
             place: seq for wait in waits if (seq := fold.questions.get(place := (wait.slot, wait.n)))
         }
     # The head is read after the events, and the run's row before them: see `as_of`.
-    heads = families.heads([*kin.ids, *([kin.parent.pk] if kin.parent else [])])
+    heads = families.heads([*around.ids, *([around.parent.pk] if around.parent else [])])
     head = heads.get(run_id)
     is_headless, head = head is None, head or Head.standing_in(run_id)
     last = story.last.seq if story.last is not None else 0
@@ -469,15 +469,15 @@ def gather(run_id: UUID, sight: PageScope = PageScope()) -> Dossier:
         opened,
         drawn,
         lane,
-        sight,
+        page_scope,
         facts,
         question_seqs,
         agent,
         now,
         cut,
-        kin.parent if run.parent else None,
-        run_list.carded(kin.children, heads, open_waits),
-        heads.get(kin.parent.pk) if kin.parent and run.parent else None,
+        around.parent if run.parent else None,
+        run_list.carded(around.children, heads, open_waits),
+        heads.get(around.parent.pk) if around.parent and run.parent else None,
         hidden,
         min(head.seq, getattr(run, "row_seq", None) or head.seq),
     )

@@ -177,7 +177,7 @@ guard = Guard(verdicts)
 
 # --- access to runs that notify ---------------------------------------------------------------------------------------
 
-MOST = 20_000
+MAX_SESSIONS = 20_000
 _OF = """
     SELECT r.creator, ARRAY(SELECT t.tag FROM runs_runtag t WHERE t.run_id = r.id) FROM runs_run r WHERE r.id = %s"""
 
@@ -206,7 +206,7 @@ class Sighted:
             owned = await in_thread(self._ask, UUID(run_id))
             if owned is None:
                 return False
-            if len(self._known) >= MOST:
+            if len(self._known) >= MAX_SESSIONS:
                 self._known.clear()
             self._known[run_id] = owned
         return who.sees(owned.creator, owned.tags)

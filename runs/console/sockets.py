@@ -31,7 +31,7 @@ from runs.background import run_forever
 from runs.console.socket_watch import BROKEN, OpenItems, Verdict, guard, in_thread, sighted
 from runs.journal import notify
 from runs.journal.notify import hub
-from runs.overheard.ears import Ears
+from runs.overheard.ears import LiveSubscriptions
 
 # A page reloads at most twice a second. Those notified together share a rendering.
 SECONDS = 0.5
@@ -140,7 +140,7 @@ POLICY_VIOLATION = 1008  # RFC 6455
 MAX_MESSAGES_PER_SECOND = 50
 OWN_SECONDS = 1.0
 log = logging.getLogger(__name__)
-ears = Ears(in_thread)
+ears = LiveSubscriptions(in_thread)
 
 
 class BrowserLeft(Exception):
@@ -219,9 +219,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _tell(self, run_id: UUID | str | None, seq: int) -> None:
         await self._say({"run": str(run_id) if run_id else None, "seq": seq})
 
-    async def _say(self, told: dict[str, Any]) -> None:
+    async def _say(self, fields: dict[str, Any]) -> None:
         with _to_a_browser():
-            await self.send(text_data=json.dumps(told))
+            await self.send(text_data=json.dumps(fields))
 
     async def _overhear(self, run_id: UUID) -> None:
         async with ears.open(run_id) as ear:

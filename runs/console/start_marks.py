@@ -70,20 +70,20 @@ def run_of(request: HttpRequest, mark: UUID) -> UUID | None:
     return UUID(json.loads(answer)["id"]) if answer is not None else None
 
 
-def start_once(request: HttpRequest, mark: UUID, asked: Any, start: Callable[[], UUID]) -> tuple[UUID, bool]:
+def start_once(request: HttpRequest, mark: UUID, body: Any, start: Callable[[], UUID]) -> tuple[UUID, bool]:
     """Return the form's run, and whether it is new: a form sent twice starts one.
-    `asked` is plain data. Raises FormUsed, FormInUse, and what `start` raises."""
+    `body` is plain data. Raises FormUsed, FormInUse, and what `start` raises."""
     try:
-        return do_once(request, mark, asked, start)
+        return do_once(request, mark, body, start)
     except KeyReused:
         # A browser that goes back to the refusal sends all of this again.
-        further = _further(mark, asked)
+        further = _further(mark, body)
         if (run_id := run_of(request, further)) is not None:
             return run_id, False
         raise FormUsed(further) from None
 
 
-def do_once(request: HttpRequest, mark: UUID, asked: Any, act: Callable[[], UUID]) -> tuple[UUID, bool]:
+def do_once(request: HttpRequest, mark: UUID, body: Any, act: Callable[[], UUID]) -> tuple[UUID, bool]:
     """Return the id of what `act` made, and whether it was made now or by an earlier sending.
     Raises KeyReused if the values differ, FormInUse, and what `act` raises."""
     is_new = False
@@ -95,15 +95,15 @@ def do_once(request: HttpRequest, mark: UUID, asked: Any, act: Callable[[], UUID
 
     try:
         with transaction.atomic():
-            _, answer = answer_once(_principal(request), str(mark), asked, acting)
+            _, answer = answer_once(_principal(request), str(mark), body, acting)
     except KeyInUse:
         raise FormInUse() from None
     return UUID(json.loads(answer)["id"]), is_new
 
 
-def _further(mark: UUID, asked: Any) -> UUID:
+def _further(mark: UUID, body: Any) -> UUID:
     """Return the mark for a used form's new values: the same for the same values."""
-    return uuid5(mark, hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest())
+    return uuid5(mark, hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest())
 
 
 def _principal(request: HttpRequest) -> str:

@@ -54,7 +54,7 @@ class WhenForm(PartForm):
         super().__init__(data=data)
         for name, label in _LABELS.items():
             schema = {"title": label, "description": _HELP.get(name, "")}
-            self.fields[name] = Value(schema, key=name, required=False, shown=None, widget=_widget(name))
+            self.fields[name] = Value(schema, key=name, required=False, value=None, widget=_widget(name))
 
 
 def _widget(name: str) -> forms.Widget:
@@ -123,7 +123,7 @@ class StartPage(Page):
         form = SchemaForm(agent.input.model_json_schema(), document=filled.document, extra_fields=_extra_fields(agent))
         like = filled.like
         tags = ", ".join(tags_of(like.run.tags)) if like is not None else ""
-        found_by = attributes.AttributeForm(agent, shown=like.attributes if like is not None else ())
+        found_by = attributes.AttributeForm(agent, values=like.attributes if like is not None else ())
         return self._show(request, agent, form, mark, filled, tags=tags, found_by=found_by)
 
     def post(self, request: HttpRequest) -> HttpResponse:
@@ -137,7 +137,7 @@ class StartPage(Page):
             sent.check(request.POST)
             if mark is None:
                 raise marks.NotOurForm()
-            run_id, said = self._start(request, mark, _requested_start(agent, form.document(), sent.texts))
+            run_id, message = self._start(request, mark, _requested_start(agent, form.document(), sent.texts))
         except DurableAgentsError as error:
             form.mark(error, within="input")
             caps = budgets.BudgetForm(budgets.AT_START, data=sent.kept)
@@ -148,24 +148,24 @@ class StartPage(Page):
             found_by.mark(error)
             typed = {"tags": sent.kept.get("tags", ""), "caps": caps, "when": when, "found_by": found_by}
             return self._refuse(request, agent, form, mark, filled, error, typed)
-        messages.success(request, said, extra_tags="ok")
+        messages.success(request, message, extra_tags="ok")
         return redirect("run", run_id=run_id)
 
     def _start(self, request: HttpRequest, mark: UUID, body: StartBody) -> tuple[UUID, str]:
-        by, said = (
+        by, text = (
             self.acting(request, prefer=(INTEGRATOR, OPERATOR)),
             "This form has already started this run.",
         )
 
         def start() -> UUID:
-            nonlocal said
+            nonlocal text
             begun = keys.start(keys.Wanted.of(body), by=by)
-            said = "Run started." if begun.is_new else "A run with this key is already active."
+            text = "Run started." if begun.is_new else "A run with this key is already active."
             return begun.run.id
 
         # Omitted fields stay omitted, so that a form sent before a field existed still matches.
         run_id, _ = marks.start_once(request, mark, body.model_dump(mode="json", exclude_unset=True), start)
-        return run_id, said
+        return run_id, text
 
     def _refuse(
         self,

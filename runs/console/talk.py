@@ -84,7 +84,7 @@ class Talk:
 
     @property
     def shown(self) -> list[tuple[MessageDetail, Outcome]]:
-        return [(told, outcome_of(told.row.outcome)) for told in self.told]
+        return [(message, outcome_of(message.row.outcome)) for message in self.told]
 
     def __bool__(self) -> bool:
         return bool(self.told or self.forms or self.views)
@@ -100,13 +100,13 @@ def talk_of(
     declared = list(agent.messages.values()) if agent is not None else []
     forms = [_asking(each, wrong if wrong and wrong.name == each.name else None) for each in declared if may]
     views = list(agent.views.values()) if agent is not None else []
-    told = [one if hidden is None else _hidden(one, hidden) for one in told_of(rows, is_head=True)]
-    return Talk(told, total - len(rows), forms, views, run.state in ENDED)
+    details = [one if hidden is None else _hidden(one, hidden) for one in told_of(rows, is_head=True)]
+    return Talk(details, total - len(rows), forms, views, run.state in ENDED)
 
 
-def _hidden(told: MessageDetail, placeholder: Hidden) -> MessageDetail:
-    hidden = replace(told.hidden, body=placeholder)
-    return hidden if told.answer is None else replace(hidden, answer=placeholder)
+def _hidden(detail: MessageDetail, placeholder: Hidden) -> MessageDetail:
+    hidden = replace(detail.hidden, body=placeholder)
+    return hidden if detail.answer is None else replace(hidden, answer=placeholder)
 
 
 def _asking(declared: Declared, wrong: NotSent | None) -> Asking:

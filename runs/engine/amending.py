@@ -46,9 +46,9 @@ def amended_plan(plan: dict[str, Any], arguments: dict[str, Any], tool: Tool | N
 def _from_the_first_stage(plan: dict[str, Any]) -> dict[str, Any]:
     """Reset a plan to its first stage. Proof is kept, but for the text to type, which is of the old arguments."""
     kept = {name: value for name, value in plan.items() if name not in ("passed", "proof")}
-    shown = plan.get("proof")
-    if isinstance(shown, dict) and (shown := {name: value for name, value in shown.items() if name != "typed"}):
-        kept |= {"proof": shown}
+    proof = plan.get("proof")
+    if isinstance(proof, dict) and (proof := {name: value for name, value in proof.items() if name != "typed"}):
+        kept |= {"proof": proof}
     return kept | ({"stage": 1, "queue": required_by(plan, "").stages[0].queue} if is_staged(plan) else {})
 
 
@@ -96,8 +96,8 @@ def arguments_of(record: Slot) -> Any:
 
 def editable_of(record: Slot) -> set[str]:
     """Return the fields that people could change, from the questions whose arguments they changed."""
-    asked = (record.asked.get(event.approval_id) for event, _ in record.amended)
-    return {name for question in asked for name in editable_in(payload_of(question))["properties"]}
+    requests = (record.asked.get(event.approval_id) for event, _ in record.amended)
+    return {name for question in requests for name in editable_in(payload_of(question))["properties"]}
 
 
 def asked_for(record: Slot) -> Any:
@@ -130,11 +130,11 @@ def became(record: Slot, gate: Gate | None, args: Any) -> str:
     rule = None if gate is None else gate.rule_for(args)
     if gate is None or question is None or rule is None:
         return ""
-    said = payload_of(question)
-    if gate.requirement != required_by(said, question.queue):
+    payload = payload_of(question)
+    if gate.requirement != required_by(payload, question.queue):
         return ""
-    if printable(rule) != said.get("rule"):
+    if printable(rule) != payload.get("rule"):
         return "the rule that requires it differs from the one in its request"
-    if gate.amount_for(args) != {name: said[name] for name in ("amount",) if name in said}:
+    if gate.amount_for(args) != {name: payload[name] for name in ("amount",) if name in payload}:
         return "its amount differs from the one in its request"
     return ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import BaseModel, TypeAdapter
 
 from runs.engine.errors import DefinitionError
-from runs.engine.gating.timing import LONGEST
+from runs.engine.gating.timing import MAX_WAIT
 from runs.engine.secrets import takes_secrets
 from runs.engine.tools import Tool, must_be_stable
 
@@ -114,7 +114,7 @@ class Assistant:
             _whole(whose, "most_tokens", self.most_tokens)
         if self.window is not None:
             _whole(whose, "window", self.window, least=SMALLEST_WINDOW)
-        _number(whose, "timeout", self.timeout, LONGEST.total_seconds())
+        _number(whose, "timeout", self.timeout, MAX_WAIT.total_seconds())
         if self.temperature is not None:
             _number(whose, "temperature", self.temperature, 2.0, is_zero_fine=True)
         for model in check_models(f"{whose}, models", self.models):

@@ -14,7 +14,7 @@ from ledger.events import AttributesSet
 from runs.engine.budget import A_MILLION, usd_of
 from runs.engine.canonical import plain
 
-LONGEST = 200  # characters
+MAX_CHARACTERS = 200  # characters
 MAX_IN_LIST = 32
 # Control characters, line ends, marks that turn or hide text, surrogates; some scripts need the joiners.
 _UNSEEN, _JOINERS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"}), "\u200c\u200d"
@@ -172,8 +172,8 @@ def _keyword(value: Any) -> str:
         raise ValueError(f"is {_type(value)}, not a text")
     if not value.strip():
         raise ValueError("is empty")
-    if len(value) > LONGEST:
-        raise ValueError(f"has {len(value)} characters; at most {LONGEST} are allowed")
+    if len(value) > MAX_CHARACTERS:
+        raise ValueError(f"has {len(value)} characters; at most {MAX_CHARACTERS} are allowed")
     hidden = next((each for each in value if unicodedata.category(each) in _UNSEEN and each not in _JOINERS), None)
     if hidden is not None:
         raise ValueError(f"contains an invisible character (U+{ord(hidden):04X}), which can't be searched for")
@@ -224,7 +224,7 @@ def _type(value: Any) -> str:
     return names.get(type(value), f"a {type(value).__name__}")
 
 
-MOST = 16  # attributes per agent
+MAX_ATTRIBUTES = 16  # attributes per agent
 # Keywords of the search grammar: see runs/queries/expressions.py.
 RESERVED = frozenset({"and", "or", "not", "in", "has", "is", "set", "true", "false", "created_at"})
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -243,8 +243,8 @@ def misdeclared(attributes: Any) -> str | None:
     """Return what is wrong with an agent's declaration; None if it is valid."""
     if not isinstance(attributes, Mapping):
         return "attributes must be a mapping of names to types, such as Keyword()"
-    if len(attributes) > MOST:
-        return f"there are {len(attributes)} attributes; at most {MOST} are allowed"
+    if len(attributes) > MAX_ATTRIBUTES:
+        return f"there are {len(attributes)} attributes; at most {MAX_ATTRIBUTES} are allowed"
     for name, attribute in attributes.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             return f"attribute name {name!r} is not lower_snake_case of at most 63 letters"
@@ -288,10 +288,10 @@ def setting(
 
 def recorded_attributes(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the given values as plain data for the record and its digest: amounts and days as texts."""
-    return {str(name): _told(value) for name, value in given.items()}
+    return {str(name): _comparable(value) for name, value in given.items()}
 
 
-def _told(value: Any) -> Any:
+def _comparable(value: Any) -> Any:
     if isinstance(value, tuple):
         value = list(value)
     try:

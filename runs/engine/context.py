@@ -434,8 +434,8 @@ class Context:
         """Log a line for people: `message`, and `fields` as name=value, with `level` debug, info, warning or error. The
         run keeps its newest 500 lines; the worker's log has all of them. Not journaled: a replay adds no second line to
         the run, and a crash may lose the last ones."""
-        said = tell_line(self._visit, message, level, fields)
-        log.log(logging.getLevelNamesMapping()[level.upper()], "run %s: %s", self.run_id, on_one_line(said))
+        text = tell_line(self._visit, message, level, fields)
+        log.log(logging.getLevelNamesMapping()[level.upper()], "run %s: %s", self.run_id, on_one_line(text))
 
     def progress(self, done: float, of: float | None = None, note: str = "") -> None:
         """Report progress: `done` out of `of` (None: unknown), with a `note`. The run keeps the newest report. Raises

@@ -217,10 +217,10 @@ def successor_of(
 
 def ends_with(successor: Successor) -> list[e.Event]:
     """Return the last events of the origin's journal: its continuation, and its end."""
-    told: e.Event = e.RunRenewed(successor=successor.run_id)
+    event: e.Event = e.RunRenewed(successor=successor.run_id)
     if successor.carried_on.how == HANDOFF:
-        told = e.RunHandedOff(successor=successor.run_id, agent=f"{successor.agent}@{successor.version}")
-    return [told, e.RunCompleted()]
+        event = e.RunHandedOff(successor=successor.run_id, agent=f"{successor.agent}@{successor.version}")
+    return [event, e.RunCompleted()]
 
 
 def _payload(to: Renewed | HandedOver, agent: Agent) -> Any:
@@ -266,8 +266,8 @@ def _models(inherited: Inherited, by: str) -> Iterator[e.ModelsChosen]:
         last.pop(event.assistant, None)
         last[event.assistant] = event
     for n, event in enumerate(last.values()):
-        said = BY_SETTING if event.by == BY_SETTING else by
-        yield e.ModelsChosen(slot=CHOICE, n=n, assistant=event.assistant, models=list(event.models), by=said)
+        chosen_by = BY_SETTING if event.by == BY_SETTING else by
+        yield e.ModelsChosen(slot=CHOICE, n=n, assistant=event.assistant, models=list(event.models), by=chosen_by)
 
 
 def _kept(inherited: Inherited) -> list[tuple[int, e.SignalReceived | e.SignalCarried]]:

@@ -95,12 +95,12 @@ class Driver:
         history: History = await self.journal.load()
         assert isinstance(history.created, e.RunCreated)
         self.created, self.depth = history.created, history.depth
-        stands = await brought_up(self.agent, self.runtime, position_of(history.snapshot or self.at, history.tail))
-        self.entry, self._unread = stands.entry, stands.unread
-        self._wrote = "" if stands.unread else written_by_others(self.agent, stands)
+        position = await brought_up(self.agent, self.runtime, position_of(history.snapshot or self.at, history.tail))
+        self.entry, self._unread = position.entry, position.unread
+        self._wrote = "" if position.unread else written_by_others(self.agent, position)
         self.fork = None if history.forked is None else self.fork or Fork(history.forked)
-        self.at = ending.resumed(stands.at, stands.tail, self.generation, self.agent.fingerprint())
-        self.tape = Tape(stands.tail)
+        self.at = ending.resumed(position.at, position.tail, self.generation, self.agent.fingerprint())
+        self.tape = Tape(position.tail)
         self.wish = ending.wish_in(history.tail)
         self.undo_asked = None if self._is_undoing else ending.asked_of(history.tail)
         self.meter = Meter(history.caps, history.used, counts_reads=history.counts_reads)
@@ -154,8 +154,10 @@ class Driver:
         stop = self.tape.open_stop()
         if stop is not None:
             return await self._stand_still(WaitSpec(self.journal.run_id, stop, 0, "operator", 0, self.journal.now()))
-        if (asked := self.tape.open_budget()) is not None:
-            return await self._stand_still(WaitSpec(self.journal.run_id, asked, 0, "budget", 0, self.journal.now()))
+        if (open_budget := self.tape.open_budget()) is not None:
+            return await self._stand_still(
+                WaitSpec(self.journal.run_id, open_budget, 0, "budget", 0, self.journal.now())
+            )
         if self._wrote and (other := await other_code(self.agent, self.journal, self.runtime, self._wrote, self.at)):
             return await self._operator(other)
         if late := untold(self.tape):
@@ -346,12 +348,12 @@ class Driver:
         event = e.RunFailed(code=crash.code, payload=payload)
         return await self._end("failed", [*self._buffered(), event], error=crash.code)
 
-    async def _end_as_asked(self, asked: e.UndoAsked) -> str:
+    async def _end_as_asked(self, undo_asked: e.UndoAsked) -> str:
         """Undo the run's effects as requested from outside, then end it; a completed run ends as cancelled."""
-        if asked.code != WITH_PARENT:
-            return await self._fail(ending.crash_of(asked))
-        how = await self._undo_first("cancelled", "", ending.stated(asked))
-        return how or await self._end("cancelled", [ending.nothing_left(asked)])
+        if undo_asked.code != WITH_PARENT:
+            return await self._fail(ending.crash_of(undo_asked))
+        how = await self._undo_first("cancelled", "", ending.stated(undo_asked))
+        return how or await self._end("cancelled", [ending.nothing_left(undo_asked)])
 
     async def _undo_first(self, reason: Reason, code: str, ends_with: Any) -> str | None:
         """Settle unknown outcomes, then begin to undo effects, before the run ends. None: nothing to undo."""
@@ -393,8 +395,8 @@ class Driver:
         if isinstance(to, HandedOver) and is_too_often(await self.journal.inherited()):
             problem = f"the work was handed on {MAX_HANDOFFS} times, the last time to {to.agent.graph_id}"
             return await self._fail(Crashed("too_many_handoffs", problem, ""))
-        buffered, looks = tuple(self._buffered()), 0
-        while looks < MAX_LOOKS:
+        buffered, count = tuple(self._buffered()), 0
+        while count < MAX_LOOKS:
             reply = await self._load()
             if reply.stop is not None:
                 return await self._stopped(reply.stop)
@@ -403,7 +405,7 @@ class Driver:
                 over = f"{self.at.generation}.{self.at.visit}"
                 state, buffered = await self._answer_between(over, between(self.tape, over, to.state), buffered)
                 going = Renewed(to.node, state)
-            looks += self.journal.seq == seen  # messages that keep coming are answered and don't count
+            count += self.journal.seq == seen  # messages that keep coming are answered and don't count
             if (await self.journal.succeed(partial(self._made_of, going, buffered))).is_done:
                 return "completed"
         problem = (
@@ -455,12 +457,12 @@ class Driver:
             await debit_lost(self.journal, self.tape)
             doubtful = [slot for _, slot in self.tape.in_doubt()]
             waits = await ending.questions(self._at_end, doubtful)
-            asked = ending.said_by(self.wish or ending.wish_in((await self.journal.effects()).events))
-            is_undone = not waits and (asked or {}).get("effects") == "undo"
-            if is_undone and (how := await self._undo_first("cancelled", "", asked)):
+            request = ending.said_by(self.wish or ending.wish_in((await self.journal.effects()).events))
+            is_undone = not waits and (request or {}).get("effects") == "undo"
+            if is_undone and (how := await self._undo_first("cancelled", "", request)):
                 return how
             if not waits:
-                event = e.RunCancelled(by="operator", in_flight=self.tape.outstanding(), payload=asked)
+                event = e.RunCancelled(by="operator", in_flight=self.tape.outstanding(), payload=request)
                 await self.journal.leave("end", [event], state="cancelled")
                 return "cancelled"
             if how := await self._settle({w.id: w.kind for w in waits}, [w.slot for w in waits]):

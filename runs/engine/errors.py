@@ -229,17 +229,17 @@ class ApprovalMissing(Exception):
 class ApprovalExpired(ApprovalMissing):
     """The grant expired, or its approval was revoked (`told`: `approval`, `grant`). Nothing was written."""
 
-    def __init__(self, problem: str, told: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, problem: str, fields: Mapping[str, Any] | None = None) -> None:
         super().__init__(problem)
-        self.told = told or {}
+        self.told = fields or {}
 
 
 class NotAsked(Exception):
     """The queue to ask was closed or removed. Nothing was written. `told` says which, and what happened to it."""
 
-    def __init__(self, problem: str, told: Mapping[str, Any]) -> None:
+    def __init__(self, problem: str, fields: Mapping[str, Any]) -> None:
         super().__init__(problem)
-        self.told = dict(told)
+        self.told = dict(fields)
 
 
 class PoliciesChanged(ApprovalMissing):

@@ -66,10 +66,10 @@ class Evidence:
 class Fork:
     """A fork's own record of its origin."""
 
-    def __init__(self, told: e.RunForked) -> None:
-        said = payload_of(told)
-        self.told, self.state = told, said.get("state")
-        self.effects = [Evidence(**each) for each in said.get("effects", ())]
+    def __init__(self, forked: e.RunForked) -> None:
+        payload = payload_of(forked)
+        self.told, self.state = forked, payload.get("state")
+        self.effects = [Evidence(**each) for each in payload.get("effects", ())]
         self.taken: set[Place] = set()  # in this visit, not journaled yet
         self.undone: set[Place] = set()  # since the fork was made
 
@@ -110,9 +110,9 @@ def _parts(slot: str) -> tuple[int, str]:
 ToolOf = Callable[[str], Tool | None]
 
 
-def evidence_of(run: str, told: Iterable[Told], tool_of: ToolOf) -> list[Evidence]:
+def evidence_of(run: str, forks: Iterable[Told], tool_of: ToolOf) -> list[Evidence]:
     """Return every effect in a run's events; tools from `tool_of` interpret callbacks and receipts."""
-    every = list(told)
+    every = list(forks)
     tape, at = Tape(event for *_, event in every), _times(every)
     back = Undoing()
     for event in (event for *_, event in every):
@@ -164,9 +164,9 @@ class Undoing:
                 pass
 
 
-def _times(told: Iterable[Told]) -> dict[tuple[str | None, int], str]:
+def _times(forks: Iterable[Told]) -> dict[tuple[str | None, int], str]:
     began = (e.ToolInvoked, e.ChildStarted)
-    return {(event.slot, event.attempt): at for _, at, event in told if isinstance(event, began)}
+    return {(event.slot, event.attempt): at for _, at, event in forks if isinstance(event, began)}
 
 
 def _effect(run: str, name: str, slot: Slot, number: int, attempt: Attempt, tool_of: ToolOf) -> Iterator[Evidence]:

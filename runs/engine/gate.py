@@ -219,8 +219,8 @@ def plan_of(
     evidence: Sequence[Evidence],
 ) -> dict[str, Any]:
     """Return all that a decision binds as plain data: who does what, how, by which rule, on what evidence."""
-    shown = [x.as_json() for x in evidence]
-    title, effect, rule, headline, shown = printable([title, effect, rule, headline, shown])
+    evidence_fields = [x.as_json() for x in evidence]
+    title, effect, rule, headline, evidence_fields = printable([title, effect, rule, headline, evidence_fields])
     return {
         "agent": visit.graph_id,
         "run_id": visit.run_id,
@@ -232,7 +232,7 @@ def plan_of(
         "title": title,
         "effect": effect,
         "headline": headline,
-        "evidence": shown,
+        "evidence": evidence_fields,
     }
 
 
@@ -326,20 +326,20 @@ async def open_gate(
         deadline=terms.deadline,
         terms=terms.said,
     )
-    asked = question.asked
+    requested = question.asked
     gate = GateOpening(
-        UUID(asked.approval_id),
+        UUID(requested.approval_id),
         queue,
         plan["tool"],
         plan["title"],
         plan["effect"],
         plan["rule"],
         canonical(plan),
-        asked.plan_hash,
+        requested.plan_hash,
         plan["evidence"],
         printable(request.why),
         visit.created.by,
-        UUID([*earlier_stages(asked), asked.approval_id][0]) if STAGES in plan else None,
+        UUID([*earlier_stages(requested), requested.approval_id][0]) if STAGES in plan else None,
         terms.said,
         terms.look_at,
         plan.get(DOCUMENTS, []),
@@ -376,7 +376,7 @@ def question_of(
 ) -> Question:
     """Return the `n`-th question of a slot. Its id is derived from its place, so that a replay gets the same id."""
     approval_id = str(uuid5(NAMESPACE_URL, f"{run_id}|{slot}|approval|{n}"))
-    asked = e.ApprovalRequested(
+    requested = e.ApprovalRequested(
         slot=slot,
         payload=plan,
         approval_id=approval_id,
@@ -395,18 +395,18 @@ def question_of(
     if terms is not None and terms["on_timeout"] != "reject":
         detail["on_timeout"] = terms["on_timeout"]
     wait = WaitSpec(run_id, slot, 0, "approval", n, deadline, detail)
-    return Question(asked, wait, (asked,) if terms is None else (asked, _timed(asked, terms)))
+    return Question(requested, wait, (requested,) if terms is None else (requested, _timed(requested, terms)))
 
 
-def _timed(asked: e.ApprovalRequested, terms: dict[str, Any]) -> e.ApprovalTimed:
+def _timed(requested: e.ApprovalRequested, terms: dict[str, Any]) -> e.ApprovalTimed:
     calendar = terms["calendar"] or {"name": "", "version": 0}
     return e.ApprovalTimed(
-        slot=asked.slot,
-        approval_id=asked.approval_id,
+        slot=requested.slot,
+        approval_id=requested.approval_id,
         on_timeout=terms["on_timeout"],
         calendar=calendar["name"],
         calendar_version=calendar["version"],
-        n=asked.n,
+        n=requested.n,
         payload=terms,
     )
 
@@ -532,11 +532,11 @@ def amend_question(
     role: str,
     justification: str,
     deadline: datetime | None = None,
-    standing: Any = None,
+    authority: Any = None,
     terms: dict[str, Any] | None = None,
 ) -> tuple[e.PlanAmended, Question]:
     """Return the amendment and the next question after `by` replaces the arguments; time limit and terms stay.
-    `standing` is the basis of their right to decide, if not their own role. Raises ValueError if the tool rejects the
+    `authority` is the basis of their right to decide, if not their own role. Raises ValueError if the tool rejects the
     arguments."""
     plan = amending.amended_plan(payload_of(question), arguments, tool)
     following = question_of(
@@ -553,7 +553,7 @@ def amend_question(
         "justification": justification,
         "arguments": arguments,
         "changes": amending.changes(payload_of(question)["arguments"], arguments),
-    } | ({} if standing is None else {"standing": standing})
+    } | ({} if authority is None else {"standing": authority})
     amended = e.PlanAmended(
         slot=following.wait.slot,
         n=question.n,
@@ -573,8 +573,8 @@ def amend_question(
 async def handle_refused_grant(call: LogicalCall, grant: tuple[str, str] | None, error: ApprovalMissing) -> NoReturn:
     """Handle a refused intent. Asks again the queue whose standing approval was revoked, or the last approval's
     queues if it expired or an earlier attempt was approved; otherwise stops for an operator."""
-    asked, is_lapsed = call.record.asked, isinstance(error, ApprovalExpired)
-    if isinstance(error, ApprovalExpired) and (revoked := asked.get(error.told.get("approval", ""))) is not None:
+    requests, is_lapsed = call.record.asked, isinstance(error, ApprovalExpired)
+    if isinstance(error, ApprovalExpired) and (revoked := requests.get(error.told.get("approval", ""))) is not None:
         await _ask_queue_again(call, revoked, error.told.get("grant"))
     if is_lapsed or call.record.grants:
         # The last approval covers those before it, so no other is asked for.
@@ -720,8 +720,8 @@ def has_required_proof(
     if node_grant is None or call.grant_record is None or demand.queue not in node_grant.queues:
         return False
     record = call.grant_record
-    asked = [each for each in record.asked.values() if each.queue == demand.queue]  # only the latest one counts
-    return any(has_proof(each, record.decisions, record.votes, demand.proof) for each in asked[-1:])
+    requests = [each for each in record.asked.values() if each.queue == demand.queue]  # only the latest one counts
+    return any(has_proof(each, record.decisions, record.votes, demand.proof) for each in requests[-1:])
 
 
 def approved_questions(call: LogicalCall) -> dict[str, e.ApprovalRequested]:

@@ -71,14 +71,14 @@ def patched(model: type[BaseModel], number: int, state: dict[str, Any], patch: d
     if nowhere := sorted(set(lost_of(wanted, fitting))):
         fix = f"one of {', '.join(model.model_fields)}"
         raise Misfit([(f"patch.{path}", "is not a field of the agent's state", fix) for path in nowhere[:20]])
-    told = difference(state, fitting)
-    if not told:
+    changes = difference(state, fitting)
+    if not changes:
         raise Misfit([("patch", "changes nothing in the run's state at that place", "leave it out")])
-    names = {*told.get("change", ()), *told.get("gone", ())}
-    told["before"] = {name: state[name] for name in sorted(names) if name in state}
+    names = {*changes.get("change", ()), *changes.get("gone", ())}
+    changes["before"] = {name: state[name] for name in sorted(names) if name in state}
     if number > 1:
-        told["number"] = number
-    return Patched(fitting, told, list(lines_of(state, fitting)))
+        changes["number"] = number
+    return Patched(fitting, changes, list(lines_of(state, fitting)))
 
 
 def lines_of(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -116,21 +116,21 @@ async def stood(
     agent: Agent,
     run_id: str,
     created: e.RunCreated,
-    stands: Position,
+    position: Position,
     earlier: Sequence[e.Event],
     *,
     depth: int,
     hasher: Hasher,
 ) -> PatchPosition:
     """Return a run's position. Raises Unfit."""
-    at, tape = stands.at, Tape(stands.tail)
+    at, tape = position.at, Tape(position.tail)
     if at.node == UNDO_NODE:
         raise Unfit("undoing", "it is undoing its effects")
     if at.fingerprint and not agent.is_own(at.fingerprint):
         raise Unfit("other_code", f"other code of {agent.graph_id} wrote its checkpoint: resume it first")
     visit = f"{at.generation}.{at.visit}"
-    if stands.entry is not None or at.node == "":
-        node, state = stands.entry or (agent.start, _initial_state(agent, created))
+    if position.entry is not None or at.node == "":
+        node, state = position.entry or (agent.start, _initial_state(agent, created))
         return PatchPosition(visit, BETWEEN, node, _fields(agent, between(tape, visit, state)))
     slots = [name for name in tape.slots if name.startswith(f"{visit}/") and name[len(visit) + 1].isdigit()]
     place = max(map(place_of, slots), default=ENTRY)
@@ -146,8 +146,8 @@ async def stood(
         visit=at.visit,
         generation=at.generation,
         state=at.state,
-        events=tuple(stands.tail),
-        before=needed(earlier, stands.tail),
+        events=tuple(position.tail),
+        before=needed(earlier, position.tail),
         depth=depth,
     )
     found = await replay(recording, agent, hasher=hasher)

@@ -111,8 +111,8 @@ class WaitSpec:
 
 def detail_of(opened: WaitOpened) -> dict[str, Any]:
     """Return the detail of a question's row from its event; empty for other waits."""
-    told = opened.payload if opened.wait == "input" and isinstance(opened.payload, dict) else {}
-    return {name: value for name, value in told.items() if name not in ("call", "hash", "error")}
+    details = opened.payload if opened.wait == "input" and isinstance(opened.payload, dict) else {}
+    return {name: value for name, value in details.items() if name not in ("call", "hash", "error")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +177,16 @@ class Finding:
         elif outcome == "refused" and self.is_belied:
             self.belied = outcome
 
-    def belied_by(self, told: str) -> str:
+    def belied_by(self, text: str) -> str:
         """Return the recorded outcome that a late result contradicts; empty if none."""
-        is_belied = self.on_record == "happened" if told == "refused" else self.on_record in _NOT_DONE
+        is_belied = self.on_record == "happened" if text == "refused" else self.on_record in _NOT_DONE
         return self.on_record if is_belied else ""
 
-    def hear(self, told: str) -> str:
+    def hear(self, text: str) -> str:
         """Take a late result into account and return the recorded outcome that it contradicts."""
-        self.is_belied |= told != "refused" and self.on_record not in ("happened", "answered")
-        self.belied = self.belied_by(told) or self.belied
-        return self.belied_by(told)
+        self.is_belied |= text != "refused" and self.on_record not in ("happened", "answered")
+        self.belied = self.belied_by(text) or self.belied
+        return self.belied_by(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,9 +123,9 @@ class LogicalCall:
         """Continue with the arguments that hooks or people put in place of the requested ones."""
         record = self.record
         if any(each.screenings for each in record.attempts.values()) and ARGUMENTS in (
-            stands := recorded_replacements(record)
+            replaced := recorded_replacements(record)
         ):
-            self.replace(stands[ARGUMENTS])
+            self.replace(replaced[ARGUMENTS])
         if record.amended and (amended := arguments_of(record)) is not None:
             self.amend(amended)
 

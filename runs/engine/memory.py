@@ -146,8 +146,8 @@ class MemoryRun:
         """Decide the only open gate, or the one at a slot: `approved`, `rejected`, `fail` or `abstain`."""
         gates = ((i, w) for i, w in self.waits.items() if w.gate is not None and w.resolution is None)
         wait_id = next(i for i, w in gates if slot in ("", w.spec.slot))
-        said = {"approved": APPROVE, "rejected": REJECT}.get(verdict, verdict)
-        self.record_verdict(wait_id, said, by=by, role=role, justification=justification)
+        resolution = {"approved": APPROVE, "rejected": REJECT}.get(verdict, verdict)
+        self.record_verdict(wait_id, resolution, by=by, role=role, justification=justification)
 
     def record_verdict(self, wait_id: UUID, verdict: str, *, by: str, role: str, justification: str) -> bool:
         """Record one person's verdict on an open gate, as `approvals.services` does; return whether that decided it.
@@ -393,9 +393,11 @@ class MemoryJournal(MemoryContinuation):
         events, successor = make(await self.inherited())
         run = self.run
         left = Meter(run.caps, run.used).left()
-        told = {event.child for event in run.events if isinstance(event, e.ChildEnded)}
+        ended_children = {event.child for event in run.events if isinstance(event, e.ChildEnded)}
         is_open = (
-            run.open_waits() or run.children.keys() - told or (run.inbox and successor.carried_on.how == "renewal")
+            run.open_waits()
+            or run.children.keys() - ended_children
+            or (run.inbox and successor.carried_on.how == "renewal")
         )
         if self._reply().stop is not None or is_open or successor.left != left:
             return self._reply(is_done=False)
@@ -405,8 +407,8 @@ class MemoryJournal(MemoryContinuation):
 
     def _fence(self) -> None:
         if self.run.lease != self.lease.token or self.run.epoch != self.lease.epoch:
-            stands = f"run {self.run_id} is at epoch {self.run.epoch}"
-            raise StaleLease(f"{stands}, but the writer has epoch {self.lease.epoch}")
+            text = f"run {self.run_id} is at epoch {self.run.epoch}"
+            raise StaleLease(f"{text}, but the writer has epoch {self.lease.epoch}")
 
     async def set_aside(self, events: Sequence[e.Event], key: str = "") -> Reply:
         return self._let_go("release", events, state=self.run.state)
@@ -439,13 +441,13 @@ class MemoryJournal(MemoryContinuation):
 
     def _is_belied(self, slot: str | None, attempt: int) -> bool:
         """Return whether a late result says an earlier attempt happened, and no person has denied it since."""
-        belied: set[int] = set()
+        contradicted: set[int] = set()
         for x in (x for x in self.run.events if slot is not None and x.slot == slot and x.attempt < attempt):
             if _is_testimony(x):
-                belied.add(x.attempt)
+                contradicted.add(x.attempt)
             elif isinstance(x, e.ToolReconciled) and x.verdict == "did_not":
-                belied.discard(x.attempt)
-        return bool(belied)
+                contradicted.discard(x.attempt)
+        return bool(contradicted)
 
     def _granted(self, slot: str, plan_hash: str, call: tuple[str | None, int]) -> MemoryWait:
         fitting = [

@@ -122,9 +122,9 @@ def _are_equal(one: Any, other: Any) -> bool:
 def with_changes(state: dict[str, Any], handled: Sequence[Change]) -> dict[str, Any]:
     """Return a plain state after these changes."""
     for event in handled:
-        told = event.payload if isinstance(event.payload, dict) else {}
-        state = {name: value for name, value in state.items() if name not in told.get("gone", ())}
-        state |= told.get("change", {})
+        payload = event.payload if isinstance(event.payload, dict) else {}
+        state = {name: value for name, value in state.items() if name not in payload.get("gone", ())}
+        state |= payload.get("change", {})
     return state
 
 
@@ -147,8 +147,8 @@ def taken_at(tape: Tape, slot: str) -> e.MessageHandled:
 
 def fields_changed(event: Change) -> list[str]:
     """Return the fields that the change affects, by their names at that time."""
-    told = event.payload if isinstance(event.payload, dict) else {}
-    return [*told.get("change", ()), *told.get("gone", ())]
+    payload = event.payload if isinstance(event.payload, dict) else {}
+    return [*payload.get("change", ()), *payload.get("gone", ())]
 
 
 def number_of_changes(event: Change) -> int:
@@ -228,16 +228,16 @@ def handle(agent: Takes, state: Callable[[], dict[str, Any]], came: e.MessageRec
         own = agent.state.model_validate(state())
         before = plain(own)
         given = message.function(own, message.takes.model_validate(came.payload))
-        told: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if message.answers is not None:
             fits = isinstance(given, message.answers)
-            told["answer"] = plain(given if fits else message.answers.model_validate(given))
+            fields["answer"] = plain(given if fits else message.answers.model_validate(given))
         after = plain(own)
         agent.state.model_validate(after)
         changed = difference(before, after)
         if changed and agent.schema_version > 1:
             changed["number"] = agent.schema_version
-        return "answered", told | changed
+        return "answered", fields | changed
     except Refused as no:
         return "refused", {"code": printable(str(no.code)), "message": printable(str(no.message))}
     except (Exception, SystemExit) as error:

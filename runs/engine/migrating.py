@@ -86,7 +86,7 @@ class MigrationResult:
     node: str = ""
     state: Any = None
     answered: Sequence[str] = ()
-    anew: Sequence[str] = ()
+    repeated: Sequence[str] = ()
     closes: Sequence[tuple[str, int, str, int]] = ()
     number: int = 1
 
@@ -109,29 +109,29 @@ async def tried(
     moving: Moving,
     run_id: str,
     created: e.RunCreated,
-    stands: Position,
+    position: Position,
     earlier: Sequence[e.Event],
     *,
     depth: int,
     hasher: Hasher,
 ) -> MigrationResult:
     """Decide about a run at this position. `earlier` are older events that its calls may need."""
-    tape = Tape(stands.tail)
+    tape = Tape(position.tail)
     try:
-        closes = _must_be_quiet(stands, tape)
-        if stands.at.node == "" and stands.entry is None:
-            return _unbegun(moving, created, stands, closes)
-        node, state = stands.entry or (stands.at.node, stands.at.state)
+        closes = _must_be_quiet(position, tape)
+        if position.at.node == "" and position.entry is None:
+            return _unbegun(moving, created, position, closes)
+        node, state = position.entry or (position.at.node, position.at.state)
         if node not in moving.nodes:
             raise _No("node_left_out", f"it is at node {node!r}, which the mapping does not contain")
         node = moving.nodes[node]
         why = "it has not entered a node"
-        if stands.entry is None:
-            found = await _replayed(moving, run_id, created, stands, earlier, node, tape, depth=depth, hasher=hasher)
+        if position.entry is None:
+            found = await _replayed(moving, run_id, created, position, earlier, node, tape, depth=depth, hasher=hasher)
             if isinstance(found, MigrationResult):
-                return replace(found, at=stands.at, node=node, closes=closes, number=moving.number or 1)
+                return replace(found, at=position.at, node=node, closes=closes, number=moving.number or 1)
             why = found
-        return _reentered(moving, stands, tape, node, state, why)
+        return _reentered(moving, position, tape, node, state, why)
     except _No as no:
         return refused(no.code, str(no))
 
@@ -139,15 +139,17 @@ async def tried(
 # --- conditions for any move ------------------------------------------------------------------------------------------
 
 
-def _must_be_quiet(stands: Position, tape: Tape) -> list[tuple[str, int, str, int]]:
+def _must_be_quiet(position: Position, tape: Tape) -> list[tuple[str, int, str, int]]:
     """Return the waits of stops that the move resolves; refuse other stops and unknown outcomes."""
-    if stands.at.node == UNDO_NODE:
+    if position.at.node == UNDO_NODE:
         raise _No("undoing", "it is undoing its effects, which no other version may take over")
-    doubts = [f"{slot.what} at {name}" for name, slot in tape.in_doubt()]
-    doubts += [f"{slot.what} at {name}" for name, slot in tape.slots.items() if slot.is_asked_about]
-    if doubts:
-        raise _No("in_doubt", f"the outcome is unknown of {', '.join(dict.fromkeys(doubts))}: settle that first")
-    stops = _open_stops(stands.tail)
+    unknown_outcomes = [f"{slot.what} at {name}" for name, slot in tape.in_doubt()]
+    unknown_outcomes += [f"{slot.what} at {name}" for name, slot in tape.slots.items() if slot.is_asked_about]
+    if unknown_outcomes:
+        raise _No(
+            "in_doubt", f"the outcome is unknown of {', '.join(dict.fromkeys(unknown_outcomes))}: settle that first"
+        )
+    stops = _open_stops(position.tail)
     if others := [reason for reason in stops.values() if reason not in SOLVED]:
         raise _No(
             "stopped", f"it stopped for an operator ({others[0]}), which moving to another version does not resolve"
@@ -197,8 +199,8 @@ def migrated_state(moving: Moving, state: Any) -> Any:
 def _problems(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
         return describe_error(error)
-    told = error.errors(include_url=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'state'}: {each['msg']}" for each in told[:5])
+    errors = error.errors(include_url=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'state'}: {each['msg']}" for each in errors[:5])
 
 
 def lost_of(before: Any, after: Any, path: str = "") -> Iterator[str]:
@@ -219,7 +221,7 @@ def lost_of(before: Any, after: Any, path: str = "") -> Iterator[str]:
 
 
 def _unbegun(
-    moving: Moving, created: e.RunCreated, stands: Position, closes: Sequence[tuple[str, int, str, int]]
+    moving: Moving, created: e.RunCreated, position: Position, closes: Sequence[tuple[str, int, str, int]]
 ) -> MigrationResult:
     """Move a run before its first node: only its input counts."""
     try:
@@ -228,15 +230,15 @@ def _unbegun(
     except Exception as error:  # the author's own code makes the first state
         why = _problems(error) if isinstance(error, ValueError) else describe_error(error)
         raise _No("input_misfit", f"its input does not fit {moving.to.graph_id}: {why}") from error
-    _keeps_messages(moving, stands, "a change made before its first node")
-    return MigrationResult(UNBEGUN, at=stands.at, anew=["all of it"], closes=closes)
+    _keeps_messages(moving, position, "a change made before its first node")
+    return MigrationResult(UNBEGUN, at=position.at, repeated=["all of it"], closes=closes)
 
 
 async def _replayed(
     moving: Moving,
     run_id: str,
     created: e.RunCreated,
-    stands: Position,
+    position: Position,
     earlier: Sequence[e.Event],
     node: str,
     tape: Tape,
@@ -245,12 +247,12 @@ async def _replayed(
     hasher: Hasher,
 ) -> MigrationResult | str:
     """Return the calls answered from the record and what follows, or why the replay differs."""
-    state = migrated_state(moving, stands.at.state)
+    state = migrated_state(moving, position.at.state)
     try:
-        _keeps_messages(moving, stands, "a change made during the visit", is_state_made=moving.makes_state)
+        _keeps_messages(moving, position, "a change made during the visit", is_state_made=moving.makes_state)
     except _No as no:
         return str(no)
-    at = stands.at
+    at = position.at
     recording = Recording(
         run_id=run_id,
         graph_id=moving.to.graph_id,
@@ -260,8 +262,8 @@ async def _replayed(
         visit=at.visit,
         generation=at.generation,
         state=state,
-        events=tuple(stands.tail),
-        before=needed(earlier, stands.tail),
+        events=tuple(position.tail),
+        before=needed(earlier, position.tail),
         depth=depth,
     )
     found = await replay(recording, moving.to, hasher=hasher)
@@ -269,16 +271,16 @@ async def _replayed(
         return str(found.difference)
     for name, slot in tape.slots.items():
         _must_ask_the_same(moving, name, slot)
-    return MigrationResult(REPLAYED, state=state, answered=found.answered, anew=found.beyond)
+    return MigrationResult(REPLAYED, state=state, answered=found.answered, repeated=found.beyond)
 
 
-def _keeps_messages(moving: Moving, stands: Position, what: str, *, is_state_made: bool = False) -> None:
+def _keeps_messages(moving: Moving, position: Position, what: str, *, is_state_made: bool = False) -> None:
     """Refuse recorded changes whose fields don't exist, unchanged, in the new state."""
     fields = moving.to.state.model_fields
     known = (
         set(fields) | {str(f.alias) for f in fields.values()} | {str(f.serialization_alias) for f in fields.values()}
     )
-    for event in changes_in(stands.tail):
+    for event in changes_in(position.tail):
         names = fields_changed(event)
         is_other = number_of_changes(event) != moving.to.schema_version
         if names and (is_state_made or is_other or not known.issuperset(names)):
@@ -287,35 +289,35 @@ def _keeps_messages(moving: Moving, stands: Position, what: str, *, is_state_mad
 
 def _must_ask_the_same(moving: Moving, name: str, slot: Slot) -> None:
     """Refuse if a pending call's approval would be weaker than the new version requires."""
-    asked = slot.gate
+    gate = slot.gate
     is_no = slot.decision is not None and slot.decision.verdict != "approved"
-    if asked is None or slot.was_invoked or is_no:
+    if gate is None or slot.was_invoked or is_no:
         return
-    tool = moving.to.tool(asked.tool)
+    tool = moving.to.tool(gate.tool)
     if tool is None or tool.gate is None:
         return
-    args = tool.input.model_validate(payload_of(asked).get("arguments"))
+    args = tool.input.model_validate(payload_of(gate).get("arguments"))
     now = in_words(tool.gate.requirement), tool.gate.rule_for(args)
-    then = in_words(required_by(asked.payload, asked.queue))
-    if tool.gate.is_needed(args) and now != (then, asked.rule):
+    then = in_words(required_by(gate.payload, gate.queue))
+    if tool.gate.is_needed(args) and now != (then, gate.rule):
         raise _No(
             "gate_differs",
-            f"{asked.tool} at {name} was put to {then} ({asked.rule}), and {moving.to.graph_id} puts it to "
+            f"{gate.tool} at {name} was put to {then} ({gate.rule}), and {moving.to.graph_id} puts it to "
             f"{now[0]} ({now[1]}): an approval by one does not count for the other",
         )
 
 
-def _reentered(moving: Moving, stands: Position, tape: Tape, node: str, state: Any, why: str) -> MigrationResult:
+def _reentered(moving: Moving, position: Position, tape: Tape, node: str, state: Any, why: str) -> MigrationResult:
     """Start the node over, if nothing done in the visit counts."""
-    if kept := list(_unrepeatable_acts(stands.tail, tape)):
+    if kept := list(_unrepeatable_acts(position.tail, tape)):
         raise _No("would_repeat", f"{why}, and entering the node again would repeat or lose {'; '.join(kept[:5])}")
     if tape.open_budget() is not None:
         raise _No("budget", f"{why}, and it is waiting for more budget: settle that first")
-    changed = changes_in(stands.tail)
+    changed = changes_in(position.tail)
     if any(fields_changed(x) and number_of_changes(x) != (moving.number or 1) for x in changed):
         raise _No("message_lost", f"{why}, and its state was changed under another number")
     made = migrated_state(moving, with_changes(state, changed) if changed else state)
-    anew = [f"{slot.what} at {name}" for name, slot in tape.slots.items() if name[:1].isdigit() and slot.what]
+    repeated = [f"{slot.what} at {name}" for name, slot in tape.slots.items() if name[:1].isdigit() and slot.what]
     waits = [
         (name, number, kind, n)
         for name, slot in tape.slots.items()
@@ -324,7 +326,9 @@ def _reentered(moving: Moving, stands: Position, tape: Tape, node: str, state: A
         if end is None
     ]
     gates = [(name, 0, "approval", slot.gate.n) for name, slot in tape.slots.items() if slot.gate and not slot.decision]
-    return MigrationResult(REENTERED, "", why, stands.at, node, made, (), anew, [*waits, *gates], moving.number or 1)
+    return MigrationResult(
+        REENTERED, "", why, position.at, node, made, (), repeated, [*waits, *gates], moving.number or 1
+    )
 
 
 def _unrepeatable_acts(tail: Sequence[e.Event], tape: Tape) -> Iterator[str]:

@@ -141,8 +141,8 @@ async def _in_thread(screen: Screen, piece: Piece) -> Any:
 
 
 def _reason(given: Any) -> str:
-    said: str = printable(str(given))
-    return on_one_line(said)[:MAX_REASON_LENGTH] or "no reason given"
+    text: str = printable(str(given))
+    return on_one_line(text)[:MAX_REASON_LENGTH] or "no reason given"
 
 
 def recorded(
@@ -152,14 +152,14 @@ def recorded(
     past: Attempt,
     *,
     to: str,
-    asked: Sequence[Screen],
+    screens: Sequence[Screen],
     pieces: dict[str, Piece],
     findings: Sequence[Finding],
-    stands: dict[str, Any],
+    replaced: dict[str, Any],
     seen: Sequence[str] = (),
 ) -> list[e.Event]:
     """Return the events to record, and add them to `past`. Empty if only built-in limits applied and found nothing."""
-    if not findings and set(asked) <= set(ALWAYS):
+    if not findings and set(screens) <= set(ALWAYS):
         return []
     first = len(past.withheld)
     screened = e.ContentScreened(
@@ -167,11 +167,11 @@ def recorded(
         attempt=attempt,
         n=len(past.screenings),
         to=to,
-        hooks=[each.id for each in asked],
+        hooks=[each.id for each in screens],
         pieces=len(pieces),
         refused=sum(each.is_refused for each in findings),
         replaced=sum(not each.is_refused for each in findings),
-        payload=_told(stands, seen),
+        payload=_record_fields(replaced, seen),
     )
     withheld = [
         e.ContentWithheld(
@@ -196,19 +196,19 @@ def recorded(
     return [screened, *withheld]
 
 
-def _told(stands: dict[str, Any], seen: Sequence[str]) -> dict[str, Any] | None:
-    told = ({"stands": stands} if stands else {}) | ({"seen": list(seen)} if seen else {})
-    return told or None
+def _record_fields(replaced: dict[str, Any], seen: Sequence[str]) -> dict[str, Any] | None:
+    fields = ({"stands": replaced} if replaced else {}) | ({"seen": list(seen)} if seen else {})
+    return fields or None
 
 
 def recorded_replacements(record: Slot) -> dict[str, Any]:
     """Return all recorded replacements: what one attempt withheld, no later one lets through."""
-    stands: dict[str, Any] = {}
+    replaced: dict[str, Any] = {}
     for _, attempt in sorted(record.attempts.items()):
         for each in attempt.screenings:
             known = payload_of(each).get("stands", {})
-            stands |= known if isinstance(known, dict) else {}
-    return stands
+            replaced |= known if isinstance(known, dict) else {}
+    return replaced
 
 
 def refused_at(record: Slot) -> set[str]:
@@ -220,8 +220,8 @@ def refusal(past: Attempt) -> ContentRefused | None:
     last = next((each for each in reversed(past.withheld) if each.verdict == "refused"), None)
     if last is not None:
         return ContentRefused(last.source, last.to, f"{last.hook}@{last.version}", last.reason)
-    told = payload_of(past.result).get("withheld")
-    return ContentRefused(**told) if isinstance(told, dict) else None
+    withheld = payload_of(past.result).get("withheld")
+    return ContentRefused(**withheld) if isinstance(withheld, dict) else None
 
 
 def _source(piece: Piece) -> str:
@@ -257,10 +257,10 @@ class RequestScreening:
         assistant: str,
         messages: Sequence[Any],
         record: Slot,
-        shown: ScreenedConversation,
+        screened: ScreenedConversation,
     ) -> None:
         self._visit, self._slot, self._attempt, self._past = visit, slot, record.current, record.now
-        self._assistant, self._shown = assistant, shown
+        self._assistant, self._shown = assistant, screened
         self._parts = {str(n): part for n, part in enumerate(_parts_of(messages))}
         self.events: list[e.Event] = []
         for place, content in recorded_replacements(record).items():
@@ -282,24 +282,24 @@ class RequestScreening:
         findings = await look(self._visit, screens, pieces)
         for place in pieces:
             self._seen(self._parts[place]).update(each.id for each in screens)
-        stands: dict[str, Any] = {}
+        replaced: dict[str, Any] = {}
         no = None
         for found in findings:
             if found.is_refused and _is_prompt(self._parts[found.place]) and found.place == "0":
                 no = no or found
                 continue
-            stands[found.place] = found.marker if found.is_refused else found.stands
-            self._put(found.place, stands[found.place], is_held=found.is_refused)
+            replaced[found.place] = found.marker if found.is_refused else found.stands
+            self._put(found.place, replaced[found.place], is_held=found.is_refused)
         self.events += recorded(
             self._visit,
             self._slot,
             self._attempt,
             self._past,
             to=f"model {self._assistant}",
-            asked=screens,
+            screens=screens,
             pieces=pieces,
             findings=findings,
-            stands=stands,
+            replaced=replaced,
         )
         return no
 
@@ -376,17 +376,17 @@ async def received(
         return content
     findings = await look(visit, screens, {place: piece})
     is_refused = any(each.is_refused for each in findings)
-    stands = {} if is_refused or not findings else {place: findings[-1].stands}
+    replaced = {} if is_refused or not findings else {place: findings[-1].stands}
     events = recorded(
         visit,
         slot,
         record.current,
         past,
         to=f"node {visit.node}",
-        asked=screens,
+        screens=screens,
         pieces={place: piece},
         findings=findings,
-        stands=stands,
+        replaced=replaced,
         seen=[place],
     )
     for event in events:  # recorded with the next step or the run's end: nothing depends on it before that

@@ -247,8 +247,8 @@ class Tape:
 
     def told_by_witnesses(self) -> list[str]:
         """Return slots of open calls of which a late result says that they happened."""
-        told = [(name, slot.now) for name, slot in self.slots.items() if slot.now.testimony is not None]
-        return [name for name, now in told if now.result is None and not (now.is_settled or now.accepted)]
+        late_results = [(name, slot.now) for name, slot in self.slots.items() if slot.now.testimony is not None]
+        return [name for name, now in late_results if now.result is None and not (now.is_settled or now.accepted)]
 
     def went_on_from(self, name: str) -> bool:
         """Return whether the node had an effect after this call, so that its outcome can't change."""
@@ -307,10 +307,10 @@ def _is_place(slot: str) -> bool:
     return slot[:1].isdigit()
 
 
-def _unbind(slots: Iterable[Slot], told: Any) -> None:
+def _unbind(slots: Iterable[Slot], value: Any) -> None:
     """Unbind pending model requests: they change when people add a message for the model."""
     waiting = (slot for slot in slots if slot.what == "model" and not slot.was_invoked)
-    for slot in waiting if "message" in told else ():
+    for slot in waiting if "message" in value else ():
         slot.requested_hash = ""
 
 

@@ -25,7 +25,7 @@ from runs.engine.gating.fields import RISKS as RISKS
 from runs.engine.gating.fields import AmountRule, amount_entry, amount_problem, editable_problem, names_problem
 from runs.engine.gating.fields import Evidence as Evidence
 from runs.engine.gating.stages import Requirement, Stage
-from runs.engine.gating.timing import LONGEST, OnTimeout, Time, WorkingHours, problem_of
+from runs.engine.gating.timing import MAX_WAIT, OnTimeout, Time, WorkingHours, problem_of
 from runs.engine.limits import RateLimit
 from runs.engine.secrets import Secret, names_of, takes_secrets
 
@@ -90,8 +90,8 @@ class Pending:
     within: timedelta = timedelta(days=14)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.within, timedelta) or abs(self.within) > LONGEST:
-            raise ValueError(f"Pending(within={self.within!r}): give a timedelta of at most {LONGEST.days} days")
+        if not isinstance(self.within, timedelta) or abs(self.within) > MAX_WAIT:
+            raise ValueError(f"Pending(within={self.within!r}): give a timedelta of at most {MAX_WAIT.days} days")
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,7 +496,7 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def _check_times(name: str, timeout: object) -> None:
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < LONGEST.total_seconds():
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < MAX_WAIT.total_seconds():
         raise DefinitionError(f"tool {name!r}: timeout is {timeout!r}: give a number of seconds above 0")
 
 

@@ -32,11 +32,11 @@ def _own(undo: Undo) -> str:
     return f":{undo.name}"
 
 
-def name_of(known: Mapping[str, Undo], tool: Tool, asked: Undo | OfTheTool, whose: str) -> str:
+def name_of(known: Mapping[str, Undo], tool: Tool, wanted: Undo | OfTheTool, whose: str) -> str:
     """Return the recorded name of a call's undo. Raises MisusedContext."""
     if tool.is_pure:
         raise MisusedContext(f"tool {tool.name!r} is pure: there is nothing to undo")
-    meant = tool.undo if isinstance(asked, OfTheTool) else asked
+    meant = tool.undo if isinstance(wanted, OfTheTool) else wanted
     name = next((name for name, undo in known.items() if undo is meant), None)
     if meant is None or name is None:
         by = meant.tool.name if meant is not None else "nothing"

@@ -124,12 +124,12 @@ def unknown_batch(
 
 
 def query_result(
-    slot: str, attempt: int, asked: e.UpstreamAsked, answer: Happened | DidNotHappen | None
+    slot: str, attempt: int, upstream_asked: e.UpstreamAsked, answer: Happened | DidNotHappen | None
 ) -> e.UpstreamTold:
     """Return the event of upstream's answer to a person's request."""
     payload = {"result": plain(answer.output)} if isinstance(answer, Happened) else None
     word = {Happened: "happened", DidNotHappen: "did_not"}.get(type(answer), "nothing")
-    return e.UpstreamTold(slot=slot, attempt=attempt, answer=word, n=asked.n, payload=payload)
+    return e.UpstreamTold(slot=slot, attempt=attempt, answer=word, n=upstream_asked.n, payload=payload)
 
 
 def settlement_wait(intent: Intent, run_id: str, n: int, title: str, now: datetime, rejection: Any = None) -> WaitSpec:
@@ -224,10 +224,10 @@ async def settle_lost_answer(
     is_sender_done = is_sender_done and not call.may_still_send
     if await _is_query_halted(call):
         await ask_person(call, f"{reason}; the other side was {_NOT_ASKED}", is_sender_done=is_sender_done)
-    said = await _query(call)
-    if isinstance(said, Happened):
-        return await _settle(call, said)
-    did_not = await is_denial_trusted(said, call.visit.agent, call.tool, call.visit.runtime.certificates)
+    result = await _query(call)
+    if isinstance(result, Happened):
+        return await _settle(call, result)
+    did_not = await is_denial_trusted(result, call.visit.agent, call.tool, call.visit.runtime.certificates)
     if is_distrusted or not (is_sender_done and did_not):
         await ask_person(call, reason, is_sender_done=is_sender_done)
     call.may_have_been_sent = False

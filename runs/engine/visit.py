@@ -232,9 +232,9 @@ class Visit:
     def guards_for(self, tool: Tool) -> Sequence[Guard]:
         """Return the guards in force for a tool, in their order."""
         runtime = self.runtime
-        asked = tool.name, runtime.policies.version, runtime.limits.version
-        if (found := self._guards.get(asked)) is None:
-            found = self._guards[asked] = tuple(each for each in runtime.guards if each.is_in_force(self, tool))
+        values = tool.name, runtime.policies.version, runtime.limits.version
+        if (found := self._guards.get(values)) is None:
+            found = self._guards[values] = tuple(each for each in runtime.guards if each.is_in_force(self, tool))
         return found
 
     def open_path(self, slot: str, what: str) -> str:

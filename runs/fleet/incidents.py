@@ -105,11 +105,11 @@ class ProgressAtLoss:
 
 def progress_at_loss(run_id: UUID, *, claimed_seq: int) -> ProgressAtLoss:
     """Return the progress of a run claimed at `claimed_seq`, in two queries over the current visit."""
-    asked: dict[str, Any] = {"run": run_id, "claimed": claimed_seq, "marks": list(_MARKS), "further": FURTHER}
+    fields: dict[str, Any] = {"run": run_id, "claimed": claimed_seq, "marks": list(_MARKS), "further": FURTHER}
     with connection.cursor() as cursor:
-        cursor.execute(_IN_DOUBT, asked)
+        cursor.execute(_IN_DOUBT, fields)
         rows = cursor.fetchall()
-        cursor.execute(_ANSWERED, asked)
+        cursor.execute(_ANSWERED, fields)
         replayed, mark, has_progressed = cursor.fetchone()
     in_doubt = [_call(slot, attempt, kind, clear, at) for slot, attempt, kind, clear, at, _ in rows]
     is_sending = any(seq > claimed_seq for *_, seq in rows)

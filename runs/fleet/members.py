@@ -247,8 +247,8 @@ def roll_call() -> Roll | None:
     rows = _on_link(lambda link: link.execute(statement).fetchall())
     if rows is None:
         return None
-    told = rows[0][-4:] if rows else (0.0, None, 0.0, True)
-    return Roll([Member(*row[:-4]) for row in rows], *told)
+    values = rows[0][-4:] if rows else (0.0, None, 0.0, True)
+    return Roll([Member(*row[:-4]) for row in rows], *values)
 
 
 def last_sweep_age_seconds() -> float | None:

@@ -47,10 +47,10 @@ def change_of(agent: Agent, fingerprint: str, parts: Any) -> Change:
     """Return how an agent differs from its stored version, compared by the stored fingerprint's scheme."""
     mine = as_stored(agent, fingerprint)
     stored = json.loads(parts) if isinstance(parts, str) else parts
-    said = [] if mine is None else differences(stored, mine)
-    if not said:
-        said = ["its parts were recorded by another release of Durable Agents, so the differences can't be listed"]
-    return Change(agent.graph_id, tuple(said), proposed(agent))
+    texts = [] if mine is None else differences(stored, mine)
+    if not texts:
+        texts = ["its parts were recorded by another release of Durable Agents, so the differences can't be listed"]
+    return Change(agent.graph_id, tuple(texts), proposed(agent))
 
 
 def proposed(agent: Agent) -> str:

@@ -68,9 +68,9 @@ class ReadCache:
         if row is None:
             return None
         tool, run_id, slot, at, expires_at, sealed, code = row
-        said = coded(key, tool, str(run_id), slot, microseconds(at), microseconds(expires_at), sealed)
+        coded_fields = coded(key, tool, str(run_id), slot, microseconds(at), microseconds(expires_at), sealed)
         try:
-            if is_rows_code(code_key(), TABLE, said, bytes(code)):
+            if is_rows_code(code_key(), TABLE, coded_fields, bytes(code)):
                 return KeptRead(await decoding([row], lambda: unpack(sealed)), at, str(run_id), slot)
             problem = "it was not written with this installation's key, or was changed"
         except ValueError as error:
@@ -101,8 +101,10 @@ class ReadCache:
             with collecting(uploads):
                 sealed = pack(kept.result, run_id) or pack([], run_id) or b""
             await upload_all(uploads)
-            said = coded(key, tool, kept.run_id, kept.slot, microseconds(kept.at), microseconds(expires_at), sealed)
-            code = row_code(code_key(), TABLE, said)
+            coded_fields = coded(
+                key, tool, kept.run_id, kept.slot, microseconds(kept.at), microseconds(expires_at), sealed
+            )
+            code = row_code(code_key(), TABLE, coded_fields)
             await link.execute(_KEEP, [key, tool, run_id, kept.slot, kept.at, expires_at, len(sealed), sealed, code])
 
     async def _row(self, key: bytes) -> tuple[Any, ...] | None:

@@ -65,10 +65,10 @@ def child_statements(spec: ChildSpec) -> list[tuple[str, list[Any]]]:
 
 def successor_parts(successor: Successor) -> tuple[str, list[Any]]:
     """Return the parameters of `runs_succeed` for a continuation, with its journal's first events."""
-    run_id, told = UUID(successor.run_id), successor.carried_on
+    run_id, carried_on = UUID(successor.run_id), successor.carried_on
     placeholders, values = lines(list(successor.events), run_id, 0)
     words = features.search_terms(
-        run_id, by="", tags=(), input=successor.input, key=told.business_key
+        run_id, by="", tags=(), input=successor.input, key=carried_on.business_key
     )  # the rest is its origin's
     about = stored_text(subject(successor.input)[:ABOUT_LENGTH], run_id)
     carried: list[list[int]] = [list(column) for column in zip(*successor.signals, strict=True)] or [[], [], []]
@@ -78,13 +78,13 @@ def successor_parts(successor: Successor) -> tuple[str, list[Any]]:
     )
     return parts, [
         run_id,
-        told.how,
+        carried_on.how,
         successor.agent,
         successor.version,
-        UUID(told.first),
-        told.turn,
-        told.handoffs,
-        told.business_key,
+        UUID(carried_on.first),
+        carried_on.turn,
+        carried_on.handoffs,
+        carried_on.business_key,
         about,
         words,
         Jsonb(successor.left.stated()),

@@ -95,15 +95,15 @@ def translated(error: psycopg.Error) -> Exception:
     if state == NOT_OPEN:
         return NotAsked(message, json.loads(error.diag.message_detail or "{}"))
     if state == HALTED:
-        told = json.loads(error.diag.message_detail or "{}")
-        is_at_call = told.get("scope") in ("tool", "provider")
-        return RunHalted(message, f"{told.get('scope')}:{told.get('key')}" if is_at_call else "")
+        data = json.loads(error.diag.message_detail or "{}")
+        is_at_call = data.get("scope") in ("tool", "provider")
+        return RunHalted(message, f"{data.get('scope')}:{data.get('key')}" if is_at_call else "")
     if state in (NO_ROOM, NO_PRICE):
-        told = json.loads(error.diag.message_detail or "{}")
+        data = json.loads(error.diag.message_detail or "{}")
         return (
-            SharedBudgetShort(message, told)
+            SharedBudgetShort(message, data)
             if state == NO_ROOM
-            else SharedBudgetUnpriced(message, str(told.get("model")))
+            else SharedBudgetUnpriced(message, str(data.get("model")))
         )
     return ApprovalMissing(message) if state == NO_APPROVAL else error
 

@@ -82,12 +82,14 @@ class Lookups:
             log.warning(log_messages.LARGE_STATE, self._run_id, size)
         self.state_size = size
 
-    async def history(self, lease: Lease, said: tuple[str, int], *, at_least: int) -> History:
-        """Return the history, at least up to event `at_least`; `said` are version and generation of the run's row.
+    async def history(self, lease: Lease, version: tuple[str, int], *, at_least: int) -> History:
+        """Return the history, at least up to event `at_least`; `version` are version and generation of the run's row.
         The claim was an earlier statement, so the old owner's last commit is visible. Raises JournalBroken."""
-        return await patiently(lambda: self._history(lease, said, at_least), f"run {self._run_id}, reading its journal")
+        return await patiently(
+            lambda: self._history(lease, version, at_least), f"run {self._run_id}, reading its journal"
+        )
 
-    async def _history(self, lease: Lease, said: tuple[str, int], at_least: int) -> History:
+    async def _history(self, lease: Lease, version: tuple[str, int], at_least: int) -> History:
         """Read twice; if another worker takes the run in between, our next commit notices."""
         async with self._pool.connection() as connection:
             await features.prepare_reading(connection, [self._run_id])
@@ -102,7 +104,7 @@ class Lookups:
         created, tail, forked = await decoding(
             events,
             lambda: (
-                *read(self._run_id, events, cut, at_least=max(at_least, flags[0]), said=said),
+                *read(self._run_id, events, cut, at_least=max(at_least, flags[0]), version=version),
                 forked_in(self._run_id, events),
             ),
         )

@@ -248,9 +248,9 @@ def _hex_code(code: bytes | None) -> str:
 
 
 def read(
-    run_id: UUID, rows: Sequence[TupleRow], cut: Cut, *, at_least: int, said: tuple[str, int] | None
+    run_id: UUID, rows: Sequence[TupleRow], cut: Cut, *, at_least: int, version: tuple[str, int] | None
 ) -> tuple[Event, list[Event]]:
-    """Return a run's first event and its tail, after checking that they link up and match `said`, version and
+    """Return a run's first event and its tail, after checking that they link up and match `version`, version and
     generation by its row (None: the rows end before the journal does). Raises JournalBroken."""
     created: Event | None = None
     entered: Event | None = None
@@ -280,8 +280,8 @@ def read(
         )
     if not isinstance(created, RunCreated):
         raise JournalBroken("the journal does not begin with the run's creation", "forged_run")
-    if said is not None:
-        check_version(said, created, entered, tail, cut)
+    if version is not None:
+        check_version(version, created, entered, tail, cut)
     return created, tail
 
 
@@ -292,20 +292,20 @@ def forked_in(run_id: UUID, rows: Sequence[TupleRow]) -> RunForked | None:
         raise JournalBroken(f"events are missing from the beginning of the journal of run {run_id}")
     if any(bytes(after[9]) != bytes(before[10]) for before, after in pairwise(first)):
         raise JournalBroken(f"the beginning of the journal of run {run_id} is not linked correctly")
-    told = [checked(run_id, row)[1] for row in first if row[3] == RunForked.KIND]
-    return next((event for event in told if isinstance(event, RunForked)), None)
+    forks = [checked(run_id, row)[1] for row in first if row[3] == RunForked.KIND]
+    return next((event for event in forks if isinstance(event, RunForked)), None)
 
 
 def check_version(
-    said: tuple[str, int], created: RunCreated, entered: Event | None, tail: Sequence[Event], cut: Cut
+    version: tuple[str, int], created: RunCreated, entered: Event | None, tail: Sequence[Event], cut: Cut
 ) -> None:
     """Raise JournalBroken if version or generation of a run's row differ from the journal's."""
     graph_id, generation = version_of(created, entered, tail)
     if generation is None:
-        generation = cut.snapshot.generation if cut.snapshot is not None else 0 if cut.seq == 0 else said[1]
-    if said != (graph_id, generation):
+        generation = cut.snapshot.generation if cut.snapshot is not None else 0 if cut.seq == 0 else version[1]
+    if version != (graph_id, generation):
         raise JournalBroken(
-            f"the run's row says {said[0]}, moved {said[1]} times, its journal {graph_id}, moved {generation} times",
+            f"the run's row says {version[0]}, moved {version[1]} times, its journal {graph_id}, {generation} times",
             "forged_run",
         )
 
@@ -324,7 +324,7 @@ def tape_of(run: Run) -> Tape:
         cursor.execute(EVENTS, [run.id, since])
         rows = cursor.fetchall()
     last = Head.objects.values_list("seq", flat=True).get(pk=run.id)
-    _, tail = read(run.id, rows, Cut(since), at_least=last, said=(run.graph_id, run.generation))
+    _, tail = read(run.id, rows, Cut(since), at_least=last, version=(run.graph_id, run.generation))
     return Tape(tail)
 
 

@@ -36,14 +36,14 @@ class Teller:
         self._waiting: dict[tuple[str, Lease], tuple[deque[ProgressMessage], dict[str, ProgressMessage]]] = {}
         self._count = 0
 
-    def keep(self, run_id: str, lease: Lease, told: ProgressMessage) -> None:
+    def keep(self, run_id: str, lease: Lease, progress_message: ProgressMessage) -> None:
         """Queue a message. Call from the loop's own thread."""
         lines, progress = self._waiting.setdefault((run_id, lease), (deque(maxlen=MAX_LINES), {}))
-        if told.is_progress:
-            progress[told.place] = told  # only the latest progress
+        if progress_message.is_progress:
+            progress[progress_message.place] = progress_message  # only the latest progress
         elif self._count < MAX_WAITING:
             self._count += len(lines) < MAX_LINES
-            lines.append(told)  # beyond the limit the oldest are dropped, as in the database
+            lines.append(progress_message)  # beyond the limit the oldest are dropped, as in the database
 
     async def serve(self, pool: Pool) -> None:
         """Send forever."""
@@ -58,20 +58,20 @@ class Teller:
             try:
                 async with pool.connection() as link:
                     await prepare_reading(link, [UUID(run_id)])
-                    told = json.dumps([_plain(one, UUID(run_id)) for one in (*lines, *progress.values())])
-                    await link.execute(_KEEP, [run_id, lease.epoch, lease.token, told, MAX_LINES])
+                    text = json.dumps([_plain(one, UUID(run_id)) for one in (*lines, *progress.values())])
+                    await link.execute(_KEEP, [run_id, lease.epoch, lease.token, text, MAX_LINES])
                 self.on_kept(run_id)
             except (psycopg.Error, OSError, PoolTimeout, RecordDamaged) as error:
                 log.warning("run %s: %s lines were not kept (%s)", run_id, len(lines), first_line(error))
 
 
-def _plain(told: ProgressMessage, run_id: UUID) -> dict[str, Any]:
+def _plain(progress_message: ProgressMessage, run_id: UUID) -> dict[str, Any]:
     return {
-        "place": told.place,
-        "n": told.n,
-        "at": told.at.isoformat(),
-        "text": stored_text(told.text, run_id),
-        "level": told.level,
-        "done": told.done,
-        "of": told.of,
+        "place": progress_message.place,
+        "n": progress_message.n,
+        "at": progress_message.at.isoformat(),
+        "text": stored_text(progress_message.text, run_id),
+        "level": progress_message.level,
+        "done": progress_message.done,
+        "of": progress_message.of,
     }

@@ -37,7 +37,7 @@ class Ear:
         return self._now
 
 
-class Ears:
+class LiveSubscriptions:
     """All pages of this process. `in_thread` queries the database outside the event loop."""
 
     def __init__(self, in_thread: InThread) -> None:
@@ -76,6 +76,6 @@ class Ears:
             await self._in_thread(listen, due)
             self._listened |= dict.fromkeys(due, time.monotonic() + LISTENED_SECONDS / 3)
         now = await self._in_thread(live_output_of, runs)
-        for run, ears in list(self._ears.items()):
-            for ear in list(ears):
+        for run, subscriptions in list(self._ears.items()):
+            for ear in list(subscriptions):
                 ear.tell(now.get(run, []))

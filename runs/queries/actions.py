@@ -105,23 +105,28 @@ def _without_default(field: dict[str, Any]) -> dict[str, Any]:
 
 def offers_of(facts: RunFacts, reader: Reader) -> list[Offer]:
     """Return all actions on a run, allowed or not, and those about its waits."""
-    stands = authority.steering_authority(facts.run)
+    steering = authority.steering_authority(facts.run)
     return [
-        *(_on_run(act, facts, stands, reader, is_full=True) for act in ACTIONS if has_action(act, facts.run)),
+        *(_on_run(act, facts, steering, reader, is_full=True) for act in ACTIONS if has_action(act, facts.run)),
         *_for_waits(facts, reader),
     ]
 
 
-def steering(facts: RunFacts, reader: Reader, stands: SteeringAuthority) -> dict[str, Offer]:
-    return {act: _on_run(act, facts, stands, reader) for act in ("pause", "resume", "cancel", "retry", "requeue")}
+def steering(facts: RunFacts, reader: Reader, steering_authority: SteeringAuthority) -> dict[str, Offer]:
+    return {
+        act: _on_run(act, facts, steering_authority, reader)
+        for act in ("pause", "resume", "cancel", "retry", "requeue")
+    }
 
 
-def _on_run(act: str, facts: RunFacts, stands: SteeringAuthority, reader: Reader, *, is_full: bool = False) -> Offer:
+def _on_run(
+    act: str, facts: RunFacts, steering_authority: SteeringAuthority, reader: Reader, *, is_full: bool = False
+) -> Offer:
     """Return an action; a cancel in full requires a choice about effects if there are any to undo."""
     path, body = f"/api/v1/runs/{facts.run.pk}/{act}", _BODIES.get(act, SteerRunBody)
-    role = stands.role(act, reader.held, reader.by.person)
+    role = steering_authority.role(act, reader.held, reader.by.person)
     if role is None:
-        return offer(act, path, body, "justification").refused(stands.refusal(act, reader.held))
+        return offer(act, path, body, "justification").refused(steering_authority.refusal(act, reader.held))
     body = GoOnBody if act in GOING_ON and role == OPERATOR else body
     error = _refusal(act, facts)
     if (
@@ -146,7 +151,7 @@ def _refusal(act: str, facts: RunFacts) -> DurableAgentsError | None:
     hint = why_not(act, facts.stand)
     if hint is not None:
         return RunHasEnded(hint) if act == "priority" else refusal(act, run, hint)
-    if act in ALONE and (other := related_runs.in_the_way(run)) is not None:
+    if act in ALONE and (other := related_runs.find_competing_run(run)) is not None:
         return refusal(act, run, related_runs.why_not(other))
     if act == "retry" and run.state == State.FAILED and retrying.key_lives([run]):
         return refusal(act, run, retrying.KEY_LIVES.format(run.business_key))

@@ -51,8 +51,8 @@ def link_of(run: Run, wait: Wait) -> Link | None:
     if tool is None or tool.link is None:
         return None
     try:
-        told = told_at(run.pk, wait.slot)
-        intent = next(x for x in reversed(told) if isinstance(x, e.ToolInvoked) and x.attempt == wait.attempt)
+        requested = told_at(run.pk, wait.slot)
+        intent = next(x for x in reversed(requested) if isinstance(x, e.ToolInvoked) and x.attempt == wait.attempt)
         args = tool.input.model_validate(payload_of(intent)["arguments"])
         return read(in_time(f"link of {tool.name}", partial(tool.link, args), SECONDS))
     except (JournalBroken, DurableAgentsError, StopIteration, KeyError, ValueError) as error:
@@ -148,7 +148,7 @@ def similar_to(run: Run, wait: Wait) -> Similar:
 
 def _reason_text(sealed: Any) -> str:
     try:
-        told = unpack(sealed)
+        payload = unpack(sealed)
     except (ValueError, RecursionError):
         return ""
-    return str(told.get("justification") or "") if isinstance(told, dict) else ""
+    return str(payload.get("justification") or "") if isinstance(payload, dict) else ""

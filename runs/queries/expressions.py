@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
-LONGEST = 500  # characters of an expression, as in a query parameter
+MAX_EXPRESSION_LENGTH = 500  # characters of an expression, as in a query parameter
 MAX_LOOKS, MAX_VALUES, DEEPEST = 20, 50, 10
 COMPARED = ("=", "!=", "<", "<=", ">", ">=")
 _WORDS = frozenset({"and", "or", "not", "in", "has", "is", "set"})
@@ -86,8 +86,10 @@ class _Token:
 
 def read(text: str) -> Expression:
     """Parse an expression. Raises Misread."""
-    if len(text) > LONGEST:
-        raise Misread(LONGEST + 1, f"is {len(text)} characters long", f"use at most {LONGEST}")
+    if len(text) > MAX_EXPRESSION_LENGTH:
+        raise Misread(
+            MAX_EXPRESSION_LENGTH + 1, f"is {len(text)} characters long", f"use at most {MAX_EXPRESSION_LENGTH}"
+        )
     return _Reader(list(_tokens(text))).whole()
 
 

@@ -156,11 +156,11 @@ def living(head: Head | None) -> int:
 
 def open_waits(run_ids: Iterable[UUID]) -> dict[UUID, list[Wait]]:
     """Return each run's open waits, oldest first, as the viewer may read them, with their children (`child_of`)."""
-    told = RawSQL(_CHILD, (), output_field=JSONField())
+    details = RawSQL(_CHILD, (), output_field=JSONField())
     found: dict[UUID, list[Wait]] = {}
     rows = Wait.objects.filter(run_id__in=list(run_ids), resolved_at__isnull=True)
     creators: dict[UUID, int | None] = {}
-    for wait in rows.annotate(child=told, creator=F("run__creator")).order_by("opened_at"):
+    for wait in rows.annotate(child=details, creator=F("run__creator")).order_by("opened_at"):
         found.setdefault(wait.run_id, []).append(wait)
         creators[wait.run_id] = wait.creator
     readable = seen.readable(creators)

@@ -48,9 +48,11 @@ def halt_of(head: Head | None) -> Halted | None:
     return halt_from_json(getattr(head, "halted", None))
 
 
-def halt_from_json(told: Mapping[str, Any] | None) -> Halted | None:
+def halt_from_json(fields: Mapping[str, Any] | None) -> Halted | None:
     """Return a halt from its JSON."""
-    return None if not told else Halted.model_construct(**{**told, "since": datetime.fromisoformat(told["since"])})
+    return (
+        None if not fields else Halted.model_construct(**{**fields, "since": datetime.fromisoformat(fields["since"])})
+    )
 
 
 def is_put_aside(run: Run) -> bool:

@@ -15,7 +15,7 @@ from runs.models import ENDED, Run, State, Wait
 from runs.queries import families, progress
 from runs.queries.display import main_wait
 from runs.services import authority
-from runs.services.allowed import Stand, stand_of
+from runs.services.allowed import RunConditions, stand_of
 from runs.services.command import cancellers, holders
 from runs.services.settling import agreeing
 from runs.services.settling.agreeing import Heard, Proposal, heard
@@ -54,12 +54,14 @@ class Related:
     @cached_property
     def proposals(self) -> dict[UUID, Proposal]:
         """Return, by wait, the first verdicts that a second person may confirm; one check for each who gave some."""
-        given = {pk: said for pk, each in self.heard.items() if (said := each.said) is not None and said.is_open}
+        given = {
+            pk: proposal for pk, each in self.heard.items() if (proposal := each.said) is not None and proposal.is_open
+        }
         if not given or not self.is_for_two:
             return {}
-        people = {said.person: said for said in given.values()}
-        counting = {person for person, said in people.items() if agreeing.counts(said)}
-        return {pk: said for pk, said in given.items() if said.person in counting}
+        people = {proposal.person: proposal for proposal in given.values()}
+        counting = {person for person, proposal in people.items() if agreeing.counts(proposal)}
+        return {pk: proposal for pk, proposal in given.items() if proposal.person in counting}
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +123,7 @@ class RunFacts:
         return self.related.cancelled_by.get(self.run.pk)
 
     @cached_property
-    def stand(self) -> Stand:
+    def stand(self) -> RunConditions:
         kinds = [str(wait.kind) for wait in self.waits]
         return stand_of(
             self.run,

@@ -305,8 +305,8 @@ def newest(filters: Filters, *, limit: int, beyond: Place | None = None) -> list
     """Return matching runs, newest first, after a place."""
     if filters.q and not filters.conditions:
         fit = [one for one in filters.found.matches if not filters.states or one.state in filters.states]
-        shown = [one for one in fit if beyond is None or (one.created_at, one.id) < beyond][:limit]
-        rows = Run.objects.filter(id__in=[one.id for one in shown])
+        page_rows = [one for one in fit if beyond is None or (one.created_at, one.id) < beyond][:limit]
+        rows = Run.objects.filter(id__in=[one.id for one in page_rows])
     else:
         rows = Run.objects.filter(id__in=_ids(filters, limit=limit, beyond=beyond))
     return sorted(rows, key=_place, reverse=True)[:limit]
@@ -528,11 +528,11 @@ def needing_operator(*, limit: int = PAGE, beyond: Place | None = None) -> tuple
 
 
 def _stuck(waits: Sequence[Wait], limit: int) -> tuple[list[Card], str]:
-    shown = waits[:limit]
-    more = closed(shown[-1].opened_at, shown[-1].id) if len(waits) > limit else ""
-    readable = seen.readable({wait.run_id: wait.run.creator for wait in shown})
-    told = [payloads.without_hidden_payload(wait, is_read=wait.run_id in readable) for wait in shown]
-    return [_for(wait) for wait in told if wait.run.state not in ENDED], more
+    page_waits = waits[:limit]
+    more = closed(page_waits[-1].opened_at, page_waits[-1].id) if len(waits) > limit else ""
+    readable = seen.readable({wait.run_id: wait.run.creator for wait in page_waits})
+    details = [payloads.without_hidden_payload(wait, is_read=wait.run_id in readable) for wait in page_waits]
+    return [_for(wait) for wait in details if wait.run.state not in ENDED], more
 
 
 def needing_somebody(held: frozenset[str], *, limit: int) -> tuple[list[OpenQuestion], list[Card], bool]:

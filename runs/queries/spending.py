@@ -165,10 +165,10 @@ def exceeded(waits: Iterable[Wait]) -> Exceeded | None:
 def _enough(wait: Wait, resource: str) -> dict[str, int]:
     """Return the required caps by budget name. An older row only has its own cap; time passes meanwhile."""
     parts = [_number(wait, name) for name in ("used", "reserved", "wanted")]
-    told = budget_wait_text(wait).get("enough")
-    if not isinstance(told, dict):
-        told = {resource: sum(part or 0 for part in parts)} if resource and None not in parts else {}
-    enough = {NAMES.get(name, name): least for name, least in told.items() if _is_number(least)}
+    fields = budget_wait_text(wait).get("enough")
+    if not isinstance(fields, dict):
+        fields = {resource: sum(part or 0 for part in parts)} if resource and None not in parts else {}
+    enough = {NAMES.get(name, name): least for name, least in fields.items() if _is_number(least)}
     if "wall_seconds" in enough:
         enough["wall_seconds"] = max(enough["wall_seconds"], _passed(_text(wait, "began")) + 1)
     return {name: least for name, least in enough.items() if name in LABELS}

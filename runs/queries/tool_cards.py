@@ -44,12 +44,12 @@ _TONES = {"certified": "ok", "ignores_keys": "bad", "refuses_repeats": "bad", "h
 
 
 def _certificate_card(certificate: Certificate) -> CertificateCard:
-    standing = certificate.standing
-    tone = "bad" if standing.is_unsafe else _TONES.get(standing.word, "hold")
+    verdict = certificate.standing
+    tone = "bad" if verdict.is_unsafe else _TONES.get(verdict.word, "hold")
     word = {"certified": "certified", "not_probed": "not certified"}.get(
-        standing.word, f"not certified: {standing.word.replace('_', ' ')}"
+        verdict.word, f"not certified: {verdict.word.replace('_', ' ')}"
     )
-    until = standing.until if standing.is_certified else None
+    until = verdict.until if verdict.is_certified else None
     return CertificateCard(word, tone, until, certificate.told, certificate.by)
 
 

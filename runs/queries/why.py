@@ -110,8 +110,8 @@ def _evidence(reason: str, facts: RunFacts) -> list[Evidence]:
         found.append(evidence("ahead of it", run=facts.ahead))
     if not found and facts.head is not None:
         found.append(evidence("last event", facts.head.seq, at=getattr(facts.head, "last_at", None)))
-    if reason == "unknown_outcome" and (said := facts.proposal) is not None:
-        found.append(evidence(f"{said.by} says {said.verdict}", said.seq, at=said.at))
+    if reason == "unknown_outcome" and (proposal := facts.proposal) is not None:
+        found.append(evidence(f"{proposal.by} says {proposal.verdict}", proposal.seq, at=proposal.at))
     return found
 
 

@@ -21,7 +21,7 @@ UNDOING = "The run is undoing its effects and then ends. Answer its questions, o
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class RunConditions:
     """The parts of a run's state that decide which actions are allowed.
     Stopped for an operator, at a cap, or also paused by a person; `told`: the parent that was told of its end;
     `is_in_pool`: unclaimed since its last change; `is_early`: its turn or start time has not come."""
@@ -55,10 +55,10 @@ class Stand:
 
 def stand_of(
     run: Run, *, pause_asked: bool, cancel_asked: bool, kinds: Iterable[str] = (), is_held: bool = False
-) -> Stand:
+) -> RunConditions:
     """Return a run's state with these kinds of open waits; budget waits don't count while it is undoing."""
     kinds = [kind for kind in kinds if not run.is_undoing or kind != Wait.Kind.BUDGET]
-    return Stand(
+    return RunConditions(
         state=str(run.state),
         is_owned=run.owner is not None,
         is_pause_asked=pause_asked,
@@ -75,7 +75,7 @@ def stand_of(
     )
 
 
-def _pause(s: Stand) -> str | None:
+def _pause(s: RunConditions) -> str | None:
     if s.has_ended or s.is_pause_asked or s.is_cancel_asked:
         return "A pause has been requested already." if s.is_pause_asked else ""
     if s.state == State.PAUSED and (not s.asks_budget or s.is_held):
@@ -83,7 +83,7 @@ def _pause(s: Stand) -> str | None:
     return None
 
 
-def _resume(s: Stand) -> str | None:
+def _resume(s: RunConditions) -> str | None:
     if s.asks_budget:
         then = "resume it then" if s.is_held else "it continues by itself"
         return f"The run needs more budget. Raise it, and {then}."
@@ -92,13 +92,13 @@ def _resume(s: Stand) -> str | None:
     return None
 
 
-def _cancel(s: Stand) -> str | None:
+def _cancel(s: RunConditions) -> str | None:
     if s.has_ended or (s.is_cancel_asked and (s.is_owned or not (s.is_stopped or s.is_left_waiting))):
         return "A cancel has been requested already." if s.is_cancel_asked else ""
     return UNDOING if s.is_undoing else None
 
 
-def _retry(s: Stand) -> str | None:
+def _retry(s: RunConditions) -> str | None:
     if s.has_ended and s.is_undoing:
         return UNDONE
     if s.told:
@@ -110,28 +110,28 @@ def _retry(s: Stand) -> str | None:
     return None
 
 
-def _reconcile(s: Stand) -> str | None:
+def _reconcile(s: RunConditions) -> str | None:
     if not s.doubts:
         return NO_DOUBT
     return PARKING if s.is_owned else None
 
 
-def not_alike(doubts: int) -> str | None:
+def not_alike(unknown_outcomes: int) -> str | None:
     """Return why a run with this many unknown outcomes can't be settled in bulk; None if it can."""
-    return None if doubts == 1 else SEVERAL_DOUBTS if doubts else NO_DOUBT
+    return None if unknown_outcomes == 1 else SEVERAL_DOUBTS if unknown_outcomes else NO_DOUBT
 
 
-def _budget(s: Stand) -> str | None:
+def _budget(s: RunConditions) -> str | None:
     if s.has_ended or s.is_cancel_asked:
         return OVER
     return "The run is undoing its effects, which no cap limits." if s.is_undoing else None
 
 
-def _models(s: Stand) -> str | None:
+def _models(s: RunConditions) -> str | None:
     return OVER if s.has_ended or s.is_cancel_asked else None
 
 
-def _inject(s: Stand) -> str | None:
+def _inject(s: RunConditions) -> str | None:
     if s.is_undoing or s.is_cancel_asked:
         return UNDOING if s.is_undoing else "A cancel has been requested."
     if s.told:
@@ -143,7 +143,7 @@ def _inject(s: Stand) -> str | None:
     return None
 
 
-def _requeue(s: Stand) -> str | None:
+def _requeue(s: RunConditions) -> str | None:
     if s.has_ended:
         return OVER
     if not s.is_owned and s.state not in (State.PENDING, State.RUNNING, State.COMPENSATING):
@@ -153,11 +153,11 @@ def _requeue(s: Stand) -> str | None:
     return IN_POOL if s.is_in_pool else None
 
 
-def _priority(s: Stand) -> str | None:
+def _priority(s: RunConditions) -> str | None:
     return OVER if s.has_ended else None
 
 
-RULES: dict[str, Callable[[Stand], str | None]] = {
+RULES: dict[str, Callable[[RunConditions], str | None]] = {
     "pause": _pause,
     "resume": _resume,
     "cancel": _cancel,
@@ -173,6 +173,6 @@ RULES: dict[str, Callable[[Stand], str | None]] = {
 ALONE = frozenset({"resume", "retry"})
 
 
-def why_not(action: str, stand: Stand) -> str | None:
+def why_not(action: str, condition: RunConditions) -> str | None:
     """Return why this action is refused, possibly "" (the state alone says it); None if it is allowed."""
-    return RULES[action](stand)
+    return RULES[action](condition)

@@ -10,8 +10,8 @@ from runs.services.answer_schema import misfits_of
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
-MOST = 20
-_LONGEST = 300
+MAX_PROBLEMS = 20
+_MAX_MESSAGE_LENGTH = 300
 _KINDS = {
     "integer": "a whole number, such as 12",
     "number": "a number, such as 12.5",
@@ -27,7 +27,7 @@ _DECIMAL = {"integer", "number", "string"}
 def misfits(schema: dict[str, Any], given: Any) -> list[dict[str, str]]:
     """Return at most twenty errors. What only the tool's code can check, the node finds, and asks again."""
     errors = sorted(misfits_of(schema, given), key=lambda error: [str(part) for part in error.absolute_path])
-    return [_misfit(error) for error in errors][:MOST]
+    return [_misfit(error) for error in errors][:MAX_PROBLEMS]
 
 
 def _misfit(error: ValidationError) -> dict[str, str]:
@@ -82,7 +82,7 @@ def _one_of(options: Any, given: Any, error: ValidationError) -> tuple[str, str]
 
 def _choice(choices: Any, given: Any, error: ValidationError) -> tuple[str, str]:
     named = ", ".join(str(choice) for choice in choices)
-    return _is_empty(given) or "is not one of the choices", f"choose one of: {named}"[:_LONGEST]
+    return _is_empty(given) or "is not one of the choices", f"choose one of: {named}"[:_MAX_MESSAGE_LENGTH]
 
 
 def _short(least: Any, given: Any, error: ValidationError) -> tuple[str, str]:
@@ -100,7 +100,7 @@ def _is_empty(given: Any) -> str:
 
 
 def _plain(value: Any, given: Any, error: ValidationError) -> tuple[str, str]:
-    return error.message[:_LONGEST], "see the question's schema"
+    return error.message[:_MAX_MESSAGE_LENGTH], "see the question's schema"
 
 
 _WORDS: dict[str, Words] = {
@@ -119,14 +119,14 @@ _WORDS: dict[str, Words] = {
     "minLength": _short,
     "pattern": lambda form, given, error: (
         _is_empty(given) or "does not have the required form",
-        f"it has to match {form}"[:_LONGEST],
+        f"it has to match {form}"[:_MAX_MESSAGE_LENGTH],
     ),
     "maxItems": lambda most, given, error: (f"has {len(given)} entries", f"at most {most}"),
     "minItems": _few,
     "uniqueItems": lambda value, given, error: ("contains duplicates", "name each once"),
     "additionalProperties": lambda value, given, error: (
         f"contains unknown names: {', '.join(sorted(given.keys() - error.schema.get('properties', {}).keys()))}"[
-            :_LONGEST
+            :_MAX_MESSAGE_LENGTH
         ],
         "remove it",
     ),

@@ -88,8 +88,8 @@ _IN_WORDS = {
 
 def asked_of(detail: Any, also: Sequence[str] | None = None) -> list[str]:
     """Return the queue or role a wait asks, followed by the queues it was escalated to; none for a damaged detail."""
-    said = detail if isinstance(detail, dict) else {}
-    first = next((each for name in ("queue", "of") if isinstance(each := said.get(name), str) and each), "")
+    fields = detail if isinstance(detail, dict) else {}
+    first = next((each for name in ("queue", "of") if isinstance(each := fields.get(name), str) and each), "")
     return [each for each in (first, *(also or ())) if each]
 
 
@@ -111,16 +111,16 @@ def raises_budgets() -> str | None:
 def standings(runs: Iterable[Run]) -> dict[UUID, SteeringAuthority]:
     """Return who may steer each of these runs, in one query."""
     runs = list(runs)
-    asked: dict[UUID, set[str]] = {run.pk: set() for run in runs}
-    waits = Wait.objects.filter(run_id__in=list(asked), kind__in=_ASKING)
+    fields: dict[UUID, set[str]] = {run.pk: set() for run in runs}
+    waits = Wait.objects.filter(run_id__in=list(fields), kind__in=_ASKING)
     rows = list(waits.values_list("run_id", "detail__queue", "detail__of", "also").distinct())
     went = _went({run_id for run_id, *_, also in rows if also})
     for run_id, queue, of, also in rows:
-        asked[run_id] |= {*asked_of({"queue": queue, "of": of}, [to for to in also or () if to in went[run_id]])}
-    in_charge_of = {name: QUEUES.get(name, name) for names in asked.values() for name in names}
+        fields[run_id] |= {*asked_of({"queue": queue, "of": of}, [to for to in also or () if to in went[run_id]])}
+    in_charge_of = {name: QUEUES.get(name, name) for names in fields.values() for name in names}
     return {
         run.pk: SteeringAuthority(
-            frozenset(map(in_charge_of.__getitem__, asked[run.pk])), run.creator, frozenset(asked[run.pk])
+            frozenset(map(in_charge_of.__getitem__, fields[run.pk])), run.creator, frozenset(fields[run.pk])
         )
         for run in runs
     }
@@ -149,10 +149,10 @@ def standing_for(run: Run, held: Iterable[str]) -> SteeringAuthority:
 def role_to(action: str, run: Run, *, held: Iterable[str], person: int | None) -> str:
     """Return the role under which someone with these roles may do this. Raises Forbidden with the reason."""
     held = frozenset(held)
-    stands = steering_authority(run)
-    role = stands.role(action, held, person)
+    steering = steering_authority(run)
+    role = steering.role(action, held, person)
     if role is None:
-        raise stands.refusal(action, held)
+        raise steering.refusal(action, held)
     return role
 
 
@@ -161,14 +161,14 @@ def check(action: str, run: Run, by: Actor) -> None:
     The system is always allowed: it only acts on children of a run on which someone was allowed to act."""
     if by.kind == "system":
         return
-    stands = steering_authority(run)
-    role = stands.role(action, [by.role], by.person)
-    queues = [settings.DURABLEAGENTS.budget_queue] if action == BUDGET else stands.names
+    steering = steering_authority(run)
+    role = steering.role(action, [by.role], by.person)
+    queues = [settings.DURABLEAGENTS.budget_queue] if action == BUDGET else steering.names
     what = "sets a run's budget" if action == BUDGET else f"may {action} a run that waits or has waited there"
     if role is None:
         if action in (BUDGET, *STOPPING) and is_nobodys(queues):
             must_be_in_charge(by.role, queues, what)  # names the queue whose row isn't authentic
-        raise stands.refusal(action, [by.role])
+        raise steering.refusal(action, [by.role])
     is_own = role == INTEGRATOR and by.person is not None and by.person == run.creator
     if role != OPERATOR and not is_own:
         must_be_in_charge(role, queues, what)

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from ledger.web.bodies import ARRAY, OBJECT, Justification, Justified, Strict
 from ledger.web.text_safety import is_hidden
-from runs.engine.attributes import MOST as MAX_ATTRIBUTES
+from runs.engine.attributes import MAX_ATTRIBUTES
 from runs.engine.budget import Budget
 
 OF_SCHEDULE = "schedule:"  # prefix of the business keys of a schedule's runs

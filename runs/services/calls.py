@@ -50,11 +50,11 @@ def told_at(run_id: UUID, slot: str) -> list[e.Event]:
 
 def asked_by(wait: Wait) -> e.WaitOpened | None:
     """Return the unanswered journal event behind this wait's row; None if the row is forged. Raises JournalBroken."""
-    told = told_at(wait.run_id, wait.slot)
-    if Tape(told).slot(wait.slot).at(wait.attempt).waits.get((str(wait.kind), wait.n), "") is not None:
+    requested = told_at(wait.run_id, wait.slot)
+    if Tape(requested).slot(wait.slot).at(wait.attempt).waits.get((str(wait.kind), wait.n), "") is not None:
         return None
     place = str(wait.kind), wait.attempt, wait.n
-    opened = (each for each in told if isinstance(each, e.WaitOpened))
+    opened = (each for each in requested if isinstance(each, e.WaitOpened))
     event = next(each for each in opened if (each.wait, each.attempt, each.n) == place)
     row = wait.detail if isinstance(wait.detail, dict) else {}
     return event if all(row.get(name) == value for name, value in detail_of(event).items()) else None

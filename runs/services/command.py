@@ -327,14 +327,14 @@ class Act:
 
     def must_be_allowed(self, *, kinds: Iterable[str] = (), is_held: bool = False) -> None:
         """Raises IllegalTransition if the state doesn't allow it. `kinds` are the waits that count for this action."""
-        stand = stand_of(
+        condition = stand_of(
             self.run,
             pause_asked=self.head.is_pause_requested,
             cancel_asked=self.head.is_cancel_requested,
             kinds=kinds,
             is_held=is_held,
         )
-        if (hint := why_not(self.action, stand)) is not None:
+        if (hint := why_not(self.action, condition)) is not None:
             raise self.refuse(hint)
 
     def flag(self, *, pause: bool | None = None, cancel: bool | None = None) -> None:

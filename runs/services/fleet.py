@@ -163,17 +163,17 @@ def requeue(run_id: UUID, *, by: Actor, justification: str) -> Run:
         raise act.refuse(IN_POOL)
     act.before |= {"worker": None if owner is None else str(owner)}
     given = e.RunRequeued(by=by.ref, role=by.role, worker="" if owner is None else str(owner), payload=act.payload)
-    told: list[e.Event] = [given]
+    events: list[e.Event] = [given]
     if owner is not None:
         lost, incident = _lost(act, owner)
-        told.append(lost)
+        events.append(lost)
         head.lease = None
         head.save(update_fields=["lease"])
         run.owner = None
         incident.save(force_insert=True)
     make_ready(run, now=act.now)
     save(run, "owner", "ready_at", now=act.now)
-    return act.done(*told)
+    return act.done(*events)
 
 
 def is_in_pool(run: Run, *, now: datetime) -> bool:

@@ -62,15 +62,15 @@ def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[
     race for the transaction's advisory lock can't be told from a hash collision, and both may be retried. Raises
     KeyInUse, KeyReused.
     """
-    asked = json.dumps(request, sort_keys=True, separators=(",", ":")).encode()
-    digest = mac(word_key(), b"request\x00" + asked)  # keyed: a plain digest would confirm a guess of the input
+    encode = json.dumps(request, sort_keys=True, separators=(",", ":")).encode()
+    digest = mac(word_key(), b"request\x00" + encode)  # keyed: a plain digest would confirm a guess of the input
     with connection.cursor() as cursor:
         cursor.execute("SELECT * FROM runs_answer_to(%s, %s, %s)", [_lock_number(principal, key), principal, key])
         is_ours, body_hash, status, known = cursor.fetchone()
     # Checked even without the lock: another repeat may hold it.
     if body_hash is not None:
         # Older rows have a plain digest; of an erased run the digest is gone.
-        if status != Erased.status and bytes(body_hash) not in (digest, hashlib.sha256(asked).digest()):
+        if status != Erased.status and bytes(body_hash) not in (digest, hashlib.sha256(encode).digest()):
             raise KeyReused()
         return status, text_in(known).encode()
     if not is_ours:

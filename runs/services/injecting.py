@@ -106,7 +106,7 @@ def look(run_id: UUID, *, patch: dict[str, Any] | None = None, message: str | No
         must_stand_still(run, head)
         agent = agent_of(run)
         try:
-            created, stands, earlier, seq, is_asked = position_on_record(run, head.seq)
+            created, position, earlier, seq, is_asked = position_on_record(run, head.seq)
         except JournalBroken as broken:
             raise RecordDamaged(run.pk, f"an intact journal ({broken})") from broken
     if is_asked:
@@ -115,7 +115,7 @@ def look(run_id: UUID, *, patch: dict[str, Any] | None = None, message: str | No
         raise Busy("The run progressed during the preview")
 
     def work() -> PatchPosition:
-        return asyncio.run(stood(agent, str(run.pk), created, stands, earlier, depth=run.depth, hasher=hasher()))
+        return asyncio.run(stood(agent, str(run.pk), created, position, earlier, depth=run.depth, hasher=hasher()))
 
     try:
         found = run_trial(work, f"looking at run {run.pk}")
@@ -131,10 +131,10 @@ def must_stand_still(run: Run, head: Head) -> None:
     """Raises IllegalTransition if the run's state doesn't allow injecting context."""
     is_stopped = run.waits.filter(kind=Wait.Kind.OPERATOR, resolved_at__isnull=True).exists()
     kinds = [Wait.Kind.OPERATOR] if is_stopped else []
-    stand = stand_of(run, pause_asked=head.is_pause_requested, cancel_asked=head.is_cancel_requested, kinds=kinds)
+    condition = stand_of(run, pause_asked=head.is_pause_requested, cancel_asked=head.is_cancel_requested, kinds=kinds)
     if run.state not in State.values:
         raise refusal(_IN_WORDS, run, "")
-    if (hint := why_not(ACTION, stand)) is not None:
+    if (hint := why_not(ACTION, condition)) is not None:
         raise refusal(_IN_WORDS, run, hint)
 
 
@@ -193,8 +193,8 @@ class Moved(DurableAgentsError):
         else:
             rows = Event.objects.filter(run_id=run_id, seq__gt=seen.seq).order_by("seq").values("seq", "kind", "at")
             moved = [row | {"at": row["at"].isoformat()} for row in rows[:_MAX_TOLD]]
-            told = ", ".join(f"{row['kind']} (event {row['seq']})" for row in moved)
-            what = f"newer events are {told}" if told else "its status has changed"
+            text = ", ".join(f"{row['kind']} (event {row['seq']})" for row in moved)
+            what = f"newer events are {text}" if text else "its status has changed"
         super().__init__(
             f"You have seen run {run_id} up to event {seen.seq}, but its journal is at event {seq}: {what}. Nothing "
             "was done. Read the run again.",
@@ -241,17 +241,17 @@ def _hand(run_id: UUID, found: Look, seen: StateSeen, *, by: Actor, justificatio
     if now != (seen.seq, seen.head) or now != (found.seq, found.head):
         raise Moved(run_id, seen, act.head.seq)
     must_stand_still(act.run, act.head)
-    stands, told = found.stands, dict(found.made.told) if found.made is not None else {}
+    position, summary = found.stands, dict(found.made.told) if found.made is not None else {}
     if found.message:
-        told["message"] = found.message
+        summary["message"] = found.message
     event = e.ContextInjected(
         by=act.by.ref,
         role=act.by.role,
-        visit=stands.visit,
-        place=stands.place,
+        visit=position.visit,
+        place=position.place,
         seen=seen.seq,
         head=seen.head,
-        payload=act.payload | told,
+        payload=act.payload | summary,
     )
     fields = found.made.fields if found.made is not None else []
     act.done(event, after={"context": {"fields": fields, "has_message": bool(found.message)}})

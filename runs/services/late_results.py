@@ -33,7 +33,7 @@ def lost_worker(incarnation: UUID) -> Actor:
 
 
 @transaction.atomic
-def hand_in(late: LateAnswer, by: Actor) -> bool:
+def record_late_result(late: LateAnswer, by: Actor) -> bool:
     """Record the result; True if it settled the call or its acceptance. Idempotent."""
     head, run = locked(UUID(late.run_id), under=by)
     on_record = _on_record(run, late)

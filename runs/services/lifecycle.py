@@ -175,10 +175,10 @@ def accept(
         budget_for(version, budget, tags=tags, most=most), by, not_before=plan.start_at if plan else None
     )
     found_by = _found_by(version, attributes, by)
-    told: list[e.Event] = [created, *limits.events]
-    told += [*([plan.told()] if plan else []), *([forked] if forked else []), *assigned.events, *found_by]
+    events: list[e.Event] = [created, *limits.events]
+    events += [*([plan.told()] if plan else []), *([forked] if forked else []), *assigned.events, *found_by]
     with features.birth(run.id) as also:
-        placeholders, values = lines(told, run.id, 0)
+        placeholders, values = lines(events, run.id, 0)
         about = stored_text(run.about, run.id)
     key = plan.business_key if plan else ""
     words = features.search_terms(run.id, by=run.created_by, tags=run.tags, input=payload, key=key)
@@ -276,11 +276,11 @@ def pause(run_id: UUID, *, by: Actor, justification: str) -> Run:
     Raises IllegalTransition, JustificationRequired, NotFound."""
     act = Act("pause", run_id, by=by, justification=justification)
     run = act.run
-    asked = _asked_for_budget(run)
-    act.must_be_allowed(kinds=[Wait.Kind.BUDGET] if asked else [], is_held=asked is not None and _is_held(run))
-    if asked is not None:
+    requested = _asked_for_budget(run)
+    act.must_be_allowed(kinds=[Wait.Kind.BUDGET] if requested else [], is_held=requested is not None and _is_held(run))
+    if requested is not None:
         # It waits for its budget: a raise must not resume it before a person does.
-        note(asked, {"held_by": act.by.ref})
+        note(requested, {"held_by": act.by.ref})
         return act.done(e.RunPaused(by=by.ref, payload=act.payload))
     if run.owner is not None:
         act.flag(pause=True)
@@ -319,7 +319,7 @@ def resume(run_id: UUID, *, by: Actor, justification: str) -> Run:
 def _must_be_alone(act: Act) -> None:
     """Raises IllegalTransition if a related run does the same work; locks related runs."""
     related_runs.lock(act.run.pk)
-    if (other := related_runs.in_the_way(act.run)) is not None:
+    if (other := related_runs.find_competing_run(act.run)) is not None:
         raise act.refuse(related_runs.why_not(other))
 
 

@@ -45,9 +45,9 @@ class QuestionClosed(DurableAgentsError):
         how = _ENDINGS.get(wait.resolution or "timed_out", "It was settled")
         by = wait.resolved_by if wait.resolution == "answered" else None
         who = f" by {by}" if by else ""
-        stands = " The first answer stands." if by else ""
+        text = " The first answer stands." if by else ""
         super().__init__(
-            f"{how}{who} at {at:%Y-%m-%d %H:%M:%S} UTC.{stands}",
+            f"{how}{who} at {at:%Y-%m-%d %H:%M:%S} UTC.{text}",
             state=wait.resolution or "timed_out",
             answered_by=by,
             at=f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}",
@@ -93,10 +93,10 @@ def question(run_id: UUID, wait_id: UUID) -> Wait:
     return wait
 
 
-def _attest_repeat(run: Run, asked: e.WaitOpened, given: Any, now: datetime) -> str:
+def _attest_repeat(run: Run, wait_opened: e.WaitOpened, given: Any, now: datetime) -> str:
     """Return what an answer attests about the sender of a call that it lets a fork repeat. Raises IllegalTransition."""
     if (attest := features.only(lambda each: each.attest_repeat)) is not None:
-        return attest(run, asked, given, now)
+        return attest(run, wait_opened, given, now)
     if given.get("decision") == AGAIN:
         raise IllegalTransition("do it again", str(run.state), "The app that checks such answers is not installed.")
     return ""
@@ -119,13 +119,13 @@ def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification:
     now = database_now()
     if wait.resolved_at is not None or is_past(wait, now):
         raise QuestionClosed(wait)
-    asked = _on_record(wait)
+    on_record = _on_record(wait)
     problems = misfits(wait.detail["schema"], given)
     if problems:
         raise InvalidInput(
             f"The answer does not fit: {problems[0]['field']}: {problems[0]['problem']}.", errors=problems
         )
-    gone = _attest_repeat(run, asked, given, now) if "binds" in wait.detail else ""
+    gone = _attest_repeat(run, on_record, given, now) if "binds" in wait.detail else ""
     resolve(wait, "answered", by=by.ref, now=now)
     wake(run, now=now)
     payload = {"answer": given} | ({"justification": justification} if justification else {})
@@ -148,9 +148,9 @@ def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification:
 def _on_record(wait: Wait) -> e.WaitOpened:
     """Return the journal event that asks the question, because its row may be forged. Raises RecordDamaged."""
     try:
-        asked = asked_by(wait)
+        requested = asked_by(wait)
     except JournalBroken as broken:
         raise RecordDamaged(wait.run_id, f"an intact journal ({broken})") from broken
-    if asked is None:
+    if requested is None:
         raise RecordDamaged(wait.run_id, "the event of this question")
-    return asked
+    return requested

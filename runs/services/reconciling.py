@@ -122,8 +122,8 @@ def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoke
     wait = meant[0]
     others = act.run.waits.filter(kind="reconcile").exclude(slot=wait.slot, attempt=wait.attempt)
     if len(meant) > 1 or (wait_id is None and others.exists()):
-        told = f"{len(meant)} outcomes are unknown" if len(meant) > 1 else "another outcome was unknown before"
-        problem = {"field": "wait_id", "problem": told, "fix": "name one: waiting_for lists them"}
+        text = f"{len(meant)} outcomes are unknown" if len(meant) > 1 else "another outcome was unknown before"
+        problem = {"field": "wait_id", "problem": text, "fix": "name one: waiting_for lists them"}
         raise InvalidInput(
             "Several calls of this run have or had unknown outcomes. Name one with `wait_id`.", errors=[problem]
         )

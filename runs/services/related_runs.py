@@ -84,7 +84,7 @@ def crowded(run_ids: Iterable[UUID]) -> frozenset[UUID]:
     return frozenset(Run.objects.filter(pk__in=list(run_ids)).filter(some).values_list("pk", flat=True))
 
 
-def in_the_way(run: Run) -> RelatedRun | None:
+def find_competing_run(run: Run) -> RelatedRun | None:
     """Return the run that keeps a person from resuming this one; None if there is none.
     A fork that asks about each call may run with all but its own forks; an undoing run does no work that another
     could do, and nothing else could end it."""
@@ -104,10 +104,10 @@ def _rows(run: Run) -> list[tuple[UUID, bool, UUID | None]]:
 def _asks_about_all(fork: UUID | None) -> bool:
     """Return whether a fork is recorded as asking about each call; False if that is unreadable."""
     try:
-        told = None if fork is None else forked_of(fork)
+        forked = None if fork is None else forked_of(fork)
     except JournalBroken:
         return False
-    return told is not None and told.fences_all
+    return forked is not None and forked.fences_all
 
 
 def why_not(other: RelatedRun) -> str:

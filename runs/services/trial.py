@@ -41,7 +41,7 @@ def position_on_record(run: Run, at_least: int) -> Recorded:
         cut = newest_sound(str(run.pk), cuts)
         cursor.execute(EVENTS, [run.pk, cut.seq])
         rows = cursor.fetchall()
-    created, tail = read(run.pk, rows, cut, at_least=at_least, said=(run.graph_id, run.generation))
+    created, tail = read(run.pk, rows, cut, at_least=at_least, version=(run.graph_id, run.generation))
     assert isinstance(created, e.RunCreated)
     start = cut.snapshot or Snapshot("", 0, run.generation, "", None)
     position, earlier = position_of(start, tail), earlier_of(run.pk, cut.seq)

@@ -63,13 +63,13 @@ def undo_view(run: Run) -> UndoView:
         left = seen.to_undo if said_at_end(run) == LEAVE else []
         became = {(x.run, x.slot, x.attempt): "left" for x in left}
         return UndoView("done" if is_over else "possible", seen.is_needed and not is_over, seen.effects, became)
-    told = reader.undo_of(run.pk)
-    begun = next((x for x in told if isinstance(x, e.UndoBegun)), None)
+    recorded = reader.undo_of(run.pk)
+    begun = next((x for x in recorded if isinstance(x, e.UndoBegun)), None)
     if begun is None:  # reopened a moment ago: no worker has made the plan
         return UndoView("under_way", False, preview(run.pk, run.graph_id).effects, {})
     became = {
         (x.of_run, x.of_slot, x.of_attempt): "undone" if isinstance(x, e.EffectUndone) else "left"
-        for x in told
+        for x in recorded
         if isinstance(x, (e.EffectUndone, e.EffectLeft))
     }
     plan = Plan.model_validate(begun.payload)
@@ -131,8 +131,8 @@ def said_at_end(run: Run) -> str | None:
         event, _ = reader.end_of(run.pk, run.end_seq, str(run.state))
     except JournalBroken:
         return None
-    said = payload_of(event).get("effects")
-    return said if said in CHOICES else None
+    effects = payload_of(event).get("effects")
+    return effects if effects in CHOICES else None
 
 
 def what_of(effect: Effect) -> str:

@@ -84,9 +84,9 @@ class Trouble:
             self.details = line.get("details") if line.kind != "OperatorNeeded" else self._evidence(line.shown)
         self.message = self.message or self.plain
 
-    def _evidence(self, shown: Any) -> Any:
-        is_said = isinstance(shown, dict) and shown.get("problem") == self.message
-        return {key: value for key, value in shown.items() if key != "problem"} if is_said else shown
+    def _evidence(self, evidence: Any) -> Any:
+        is_said = isinstance(evidence, dict) and evidence.get("problem") == self.message
+        return {key: value for key, value in evidence.items() if key != "problem"} if is_said else evidence
 
     @property
     def late(self) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ledger.api.present import masked
 from ledger.codec import size_of
-from runs.story.folded import Opened, folded
+from runs.story.folded import Opened, locked_story
 from runs.story.transcript import Talk, TranscriptMessage, model_of, said_in
 
 Place = tuple[int, int]
@@ -33,7 +33,7 @@ def transcript(
 ) -> list[Row]:
     """Return up to `most` messages in the journal's order from a place, after skipping some.
     The first row beyond `most_bytes` of payloads is the last."""
-    with folded(run_id) as kept:
+    with locked_story(run_id) as kept:
         transcript = kept.fold.transcript
         seqs, talks, owners = transcript.events, transcript.talks, transcript.owners
         first = bisect_left(seqs, since[0])

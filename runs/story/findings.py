@@ -31,8 +31,8 @@ def source(found: str) -> str:
     return "recorded as" if found == "refused" else "settled as"
 
 
-def witness(told: str, call: str = "the call") -> str:
-    who, what = WITNESSES.get(told, ("the sending worker of", f"reports: {told}"))
+def witness(text: str, call: str = "the call") -> str:
+    who, what = WITNESSES.get(text, ("the sending worker of", f"reports: {text}"))
     return f"{who} {call} {what}".rstrip()
 
 

@@ -211,7 +211,7 @@ _kept: OrderedDict[UUID, CachedStory] = OrderedDict()
 
 
 @contextmanager
-def folded(run_id: UUID, *, is_opened: bool = True) -> Iterator[CachedStory]:
+def locked_story(run_id: UUID, *, is_opened: bool = True) -> Iterator[CachedStory]:
     """Yield a run's fold up to its newest event, under its lock.
     The caller must have used the database in this request already: waiting for a connection while holding this lock
     could deadlock with threads that hold connections."""

@@ -162,28 +162,28 @@ class _Axis:
         return self._edges[n] + part * (self._edges[n + 1] - self._edges[n])
 
 
-def place(shown: RowPage, now: datetime, *, is_true: bool = False) -> Scale | None:
+def place(page: RowPage, now: datetime, *, is_true: bool = False) -> Scale | None:
     """Place the rows; None if there are none."""
-    if not shown.rows:
+    if not page.rows:
         return None
-    start = min(row.start for row in shown.rows)
-    ends = [row.end for row in shown.rows if row.end is not None]
-    end = now if any(row.is_open for row in shown.rows) or not ends else max(ends)
+    start = min(row.start for row in page.rows)
+    ends = [row.end for row in page.rows if row.end is not None]
+    end = now if any(row.is_open for row in page.rows) or not ends else max(ends)
     end = max(end, start + timedelta(milliseconds=1))
     moments = [start, end]
-    for row in shown.rows:
+    for row in page.rows:
         moments += [row.start, min(row.end or end, end)]
         moments += [min(moment or end, end) for bar in row.bars for moment in (bar.start, bar.end)]
     axis = _Axis(moments, is_true=is_true)
     rows = []
-    for row in shown.rows:
+    for row in page.rows:
         bars = []
         for bar in row.bars:
             left, right = axis.share(bar.start), axis.share(bar.end or end)
             width = max(right - left, LEAST_PERCENT)
             bars.append(Stretch(_percent(min(left, 100 - width)), _percent(width), bar.tone))
         rows.append(Placed(row, bars, _percent(min(axis.share(row.start), 99.6))))
-    return Scale(rows, start, end, is_true, shown.hidden, shown.older, shown.newer)
+    return Scale(rows, start, end, is_true, page.hidden, page.older, page.newer)
 
 
 def _percent(value: float) -> str:

@@ -190,9 +190,9 @@ _WITNESSES = {"hook": "upstream was asked", "worker": "reported by the sending w
 
 
 def _reconciled(timeline: Timeline, line: Fact) -> None:
-    asked = timeline._waits.get((line.slot or "", "reconcile", line.clear.get("n", 0)))
-    if asked is not None and asked.is_open:  # the verdict itself ends its wait
-        timeline.finish(asked, line.at)
+    wait = timeline._waits.get((line.slot or "", "reconcile", line.clear.get("n", 0)))
+    if wait is not None and wait.is_open:  # the verdict itself ends its wait
+        timeline.finish(wait, line.at)
     row = timeline._calls.get(line.slot or "")
     if row is None:
         return
@@ -206,14 +206,14 @@ def _reconciled(timeline: Timeline, line: Fact) -> None:
 
 
 def _note_progress(timeline: Timeline, line: Fact) -> None:
-    belied = timeline._findings.take(line)
-    told = findings.witness(line.clear.get("outcome", CALLED_BACK), line.clear["tool"])
-    if belied:
-        note = f"{findings.source(belied)} “{findings.on_record(belied)}”, and {told}"
+    contradicted = timeline._findings.take(line)
+    text = findings.witness(line.clear.get("outcome", CALLED_BACK), line.clear["tool"])
+    if contradicted:
+        note = f"{findings.source(contradicted)} “{findings.on_record(contradicted)}”, and {text}"
         timeline.mark(line, "contradicted", tone="bad", note=note, kind="error")
     else:
         label = "late callback" if line.kind == "CallbackArrivedLate" else "late answer"
-        timeline.mark(line, label, note=f"{told}; recorded without effect")
+        timeline.mark(line, label, note=f"{text}; recorded without effect")
 
 
 def _not_sent(timeline: Timeline, line: Fact) -> None:
@@ -296,8 +296,8 @@ def _child_ended(timeline: Timeline, line: Fact) -> None:
     timeline.finish(row, line.at)
     row.tone = _ENDS.get(line.clear["state"], "hold")
     if row.tone != "ok":
-        said = filter(None, (line.clear["state"], line.clear["code"].replace("_", " ")))
-        row.note, row.noted = f"{', '.join(said)}: ", line.seq
+        rows = filter(None, (line.clear["state"], line.clear["code"].replace("_", " ")))
+        row.note, row.noted = f"{', '.join(rows)}: ", line.seq
 
 
 def _moved(timeline: Timeline, line: Fact) -> None:

@@ -183,13 +183,13 @@ STEPS: dict[str, Callable[[Transcript, Fact], None]] = {
 
 def latest(talks: list[Talk], most: int, opened: Opener) -> list[Talk]:
     """Return the conversations with the latest `most` messages in all."""
-    ahead: list[int] = []
+    upcoming: list[int] = []
     for talk in reversed(talks):
-        if len(ahead) >= most:
+        if len(upcoming) >= most:
             break
-        ahead += talk.events[len(ahead) - most :]
-    opened(ahead)
-    shown: list[Talk] = []
+        upcoming += talk.events[len(upcoming) - most :]
+    opened(upcoming)
+    conversations: list[Talk] = []
     for talk in reversed(talks):
         if most <= 0:
             break
@@ -197,8 +197,8 @@ def latest(talks: list[Talk], most: int, opened: Opener) -> list[Talk]:
         talk.said = parts[-most:]
         talk.model = model_of(talk, opened)
         most -= len(parts)
-        shown.append(talk)
-    return shown[::-1]
+        conversations.append(talk)
+    return conversations[::-1]
 
 
 def last_said(talk: Talk, most: int, opened: Opener) -> list[TranscriptMessage]:
@@ -208,7 +208,7 @@ def last_said(talk: Talk, most: int, opened: Opener) -> list[TranscriptMessage]:
     while end > 0 and len(parts) < most:
         some = talk.events[max(end - most, 0) : end]
         lines = opened(some)
-        parts = [said for seq in some if seq in lines for said in said_in(lines[seq])] + parts
+        parts = [message for seq in some if seq in lines for message in said_in(lines[seq])] + parts
         end -= len(some)
     return parts
 
@@ -257,46 +257,50 @@ def said_in(line: EventLine) -> list[TranscriptMessage]:
 
 def prompts(line: EventLine) -> list[TranscriptMessage]:
     """Return what a request adds: instructions, prompts, results that no other event holds."""
-    said = []
+    messages = []
     for message in _messages(line.payload):
         if isinstance(message.get(COMPACTS), int):
             what = f"The {message[COMPACTS]} oldest messages are summarised: the summary replaces them from here on."
-            said.append(TranscriptMessage("engine", line.at, line.seq, what, title="nears the window"))
+            messages.append(TranscriptMessage("engine", line.at, line.seq, what, title="nears the window"))
             continue
         if isinstance(message.get("instructions"), str) and message["instructions"]:
-            said.append(TranscriptMessage("system", line.at, line.seq, message["instructions"], title="instructions"))
+            messages.append(
+                TranscriptMessage("system", line.at, line.seq, message["instructions"], title="instructions")
+            )
         if isinstance(message.get("prompt"), (str, list)):
-            said.append(TranscriptMessage("user", line.at, line.seq, in_words(message["prompt"]), title="prompt"))
-        told = message.get(FROM_PEOPLE)
-        for text in told if isinstance(told, list) else ():
-            said.append(TranscriptMessage("user", line.at, line.seq, str(text), title="an operator"))
+            messages.append(TranscriptMessage("user", line.at, line.seq, in_words(message["prompt"]), title="prompt"))
+        notes = message.get(FROM_PEOPLE)
+        for text in notes if isinstance(notes, list) else ():
+            messages.append(TranscriptMessage("user", line.at, line.seq, str(text), title="an operator"))
         for part in _parts(message):
             role = _ROLES.get(str(part.get("part_kind", "")), "user")
             text, data = _content(part.get("content"))
-            said.append(TranscriptMessage(role, line.at, line.seq, text, data, tool=str(part.get("tool_name") or "")))
-    return said
+            messages.append(
+                TranscriptMessage(role, line.at, line.seq, text, data, tool=str(part.get("tool_name") or ""))
+            )
+    return messages
 
 
 def answered(line: EventLine) -> list[TranscriptMessage]:
     """Return the model's text, thoughts and calls."""
-    said = []
+    messages = []
     for message in _messages(line.payload):
         for part in _parts(message):
             match part.get("part_kind"):
                 case "tool-call":
                     text, data = _content(part.get("args"))
                     tool = str(part.get("tool_name", ""))
-                    said.append(TranscriptMessage("agent", line.at, line.seq, text, data, tool=tool, title="calls"))
+                    messages.append(TranscriptMessage("agent", line.at, line.seq, text, data, tool=tool, title="calls"))
                 case "thinking":
-                    said.append(
+                    messages.append(
                         TranscriptMessage("agent", line.at, line.seq, str(part.get("content", "")), title="thinks")
                     )
                 case _:
                     text, data = _content(part.get("content"))
-                    said.append(TranscriptMessage("agent", line.at, line.seq, text, data))
-    if said:
-        said[-1].tokens_in, said[-1].tokens_out = line.clear["tokens_in"], line.clear["tokens_out"]
-    return said
+                    messages.append(TranscriptMessage("agent", line.at, line.seq, text, data))
+    if messages:
+        messages[-1].tokens_in, messages[-1].tokens_out = line.clear["tokens_in"], line.clear["tokens_out"]
+    return messages
 
 
 def _messages(payload: Any) -> list[dict[str, Any]]:

@@ -84,25 +84,25 @@ def trace_link(run: Run) -> SafeString:
 
 
 @register.simple_tag(takes_context=True)
-def effect(context: template.Context, shown: Effect) -> SafeString:
+def effect(context: template.Context, effect: Effect) -> SafeString:
     """An effect of the lane. One that was drawn before has not been opened either."""
     dossier = context["d"]
-    html = dossier.drawn_effects.get(shown.face)
+    html = dossier.drawn_effects.get(effect.face)
     if html is None:
-        span = pieces.span_link(dossier.run, span_id(str(dossier.run.pk), shown.slot, shown.attempts - 1, "call"))
-        html = pieces.effect(shown, dossier.tools, dossier.payload_url, span)
-        dossier.drawn.keep(("effect", dossier.agent is None, shown.face), html)
+        span = pieces.span_link(dossier.run, span_id(str(dossier.run.pk), effect.slot, effect.attempts - 1, "call"))
+        html = pieces.effect(effect, dossier.tools, dossier.payload_url, span)
+        dossier.drawn.keep(("effect", dossier.agent is None, effect.face), html)
     return SafeString(html)
 
 
 @register.filter
-def belied(shown: Effect) -> SafeString:
-    return SafeString(event_words.belied(shown))
+def belied(effect: Effect) -> SafeString:
+    return SafeString(event_words.belied(effect))
 
 
 @register.filter
-def witness(shown: Effect) -> SafeString:
-    return SafeString(event_words.witness(shown))
+def witness(effect: Effect) -> SafeString:
+    return SafeString(event_words.witness(effect))
 
 
 @register.simple_tag
@@ -118,9 +118,9 @@ def event(context: template.Context, line: EventLine) -> SafeString:
 
 
 @register.simple_tag(takes_context=True)
-def thing_said(context: template.Context, said: TranscriptMessage) -> SafeString:
+def thing_said(context: template.Context, message: TranscriptMessage) -> SafeString:
     """One thing said in a conversation. It looks the same whenever it is drawn."""
-    return _once(context, ("said", said.face), lambda: pieces.thing_said(said, context["d"].payload_url))
+    return _once(context, ("said", message.face), lambda: pieces.thing_said(message, context["d"].payload_url))
 
 
 def _once(context: template.Context, face: Hashable, draw: Callable[[], str]) -> SafeString:

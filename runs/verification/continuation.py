@@ -95,12 +95,12 @@ class Continuation:
         if not Run.objects.filter(pk=come.origin).exists():
             yield f"the run that it continues, {come.origin}, is missing"
             return
-        told = [
+        carried = [
             event
             for row in Event.objects.filter(run_id=come.origin, kind__in=list(_GOES_ON)).only("clear", "sealed")
             if isinstance(event := _read(row), (e.RunRenewed, e.RunHandedOff))
         ]
-        if [(x.successor, _GOES_ON[x.KIND]) for x in told] != [(str(self.journal.run_id), come.how)]:
+        if [(x.successor, _GOES_ON[x.KIND]) for x in carried] != [(str(self.journal.run_id), come.how)]:
             yield f"run {come.origin}, which it continues, does not say so"
         before = _come(UUID(come.origin))
         first, turn, handoffs = (before.first, before.turn, before.handoffs) if before else (come.origin, 0, 0)

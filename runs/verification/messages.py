@@ -58,12 +58,12 @@ class Screened:
                 pass
 
     def _take(self, seq: int, at: At, event: e.ContentWithheld) -> None:
-        looks = self.looks.get(at)
-        if not looks or event.verdict not in ("refused", "replaced"):
+        checks = self.looks.get(at)
+        if not checks or event.verdict not in ("refused", "replaced"):
             self.wrong.append(f"event {seq}, ContentWithheld, belongs to no screening")
             return
-        looks[-1].found.append(event)
-        if f"{event.hook}@{event.version}" not in looks[-1].screened.hooks:
+        checks[-1].found.append(event)
+        if f"{event.hook}@{event.version}" not in checks[-1].screened.hooks:
             self.wrong.append(f"event {seq}, ContentWithheld: {event.hook}@{event.version} was not asked")
         is_whole = event.to.split(" ")[0] == "tool" or (event.to.split(" ")[0] == "model" and event.place == "0")
         if event.verdict == "refused" and is_whole and event.source.split(" ")[0] != "tool":
@@ -71,18 +71,18 @@ class Screened:
 
     def problems(self) -> Iterator[str]:
         yield from self.wrong
-        for looks in self.looks.values():
-            for look in looks:
+        for checks in self.looks.values():
+            for look in checks:
                 yield from _counted(look)
 
 
 def _counted(look: _Look) -> Iterator[str]:
-    what, said = f"event {look.seq}, ContentScreened,", look.screened
+    what, screened = f"event {look.seq}, ContentScreened,", look.screened
     verdicts = [each.verdict for each in look.found]
-    if (said.refused, said.replaced) != (verdicts.count("refused"), verdicts.count("replaced")):
-        yield f"{what} counts {said.refused} refused and {said.replaced} replaced pieces, unlike the verdicts"
-    stands = payload_of(said).get("stands", {})
-    unfounded = set(stands) - {each.place for each in look.found} if isinstance(stands, dict) else {"?"}
+    if (screened.refused, screened.replaced) != (verdicts.count("refused"), verdicts.count("replaced")):
+        yield f"{what} counts {screened.refused} refused and {screened.replaced} replaced pieces, unlike the verdicts"
+    replaced = payload_of(screened).get("stands", {})
+    unfounded = set(replaced) - {each.place for each in look.found} if isinstance(replaced, dict) else {"?"}
     if unfounded:
         yield f"{what} replaces content of {', '.join(sorted(unfounded))} that no hook replaced"
 

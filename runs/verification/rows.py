@@ -198,8 +198,8 @@ class RunFields:
             yield "the run's row: it is ready before its earliest start time"
 
 
-def _moment(told: str) -> datetime | None:
-    return datetime.fromisoformat(told) if told else None
+def _moment(text: str) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
 
 
 # Tags that should have a row and don't, or the reverse.

@@ -113,9 +113,9 @@ class Waits:
             known.also += to
 
     def _intent(self, line: EventLine, event: e.ToolInvoked) -> None:
-        told = payload_of(event)
-        token = told.get("callback_token")
-        if token is None and "callback_base" in told and event.slot is not None:
+        payload = payload_of(event)
+        token = payload.get("callback_token")
+        if token is None and "callback_base" in payload and event.slot is not None:
             token = callback_token(str(self.journal.run_id), event.slot, event.attempt, call_secret())
         if isinstance(token, str):
             self.tokens[event.slot, event.attempt] = token_digest(token)

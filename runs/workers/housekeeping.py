@@ -25,7 +25,7 @@ from runs.fleet.agent_versions import Watch
 from runs.journal.database_errors import Refusals, is_transient
 from runs.services.budgets import prices
 from runs.services.families import ends, wishes
-from runs.services.late_results import hand_in, lost_worker, note_unrecorded
+from runs.services.late_results import lost_worker, note_unrecorded, record_late_result
 from runs.services.starts import turns
 from runs.workers import failover, timers
 
@@ -57,7 +57,7 @@ _IS_THERE = """
                        AND ended_at IS NULL)"""
 
 
-class House:
+class Housekeeping:
     """One worker's housekeeping."""
 
     def __init__(self, incarnation: UUID) -> None:
@@ -122,8 +122,8 @@ class House:
             self._versions_at = now + WATCH_SECONDS
             self._versions.check()
             prices.table.refresh()
-            told = _look_around()
-            if told >= ends.BATCH:
+            notified = _look_around()
+            if notified >= ends.BATCH:
                 self._versions_at = now  # there is more
         if called is not None and called.is_sweep_due:
             timers.sweep_promptly()
@@ -181,7 +181,7 @@ class House:
     async def _keep_handing_in(self, late: LateAnswer) -> None:
         by = lost_worker(self._incarnation)
         try:
-            await self._patiently(late, partial(hand_in, late, by))
+            await self._patiently(late, partial(record_late_result, late, by))
         except Exception as error:
             message = first_line(error)
             log.exception(log_messages.LATE_ANSWER_LOST, late.run_id, late.slot, late.tool, message, late.external_id)
@@ -217,8 +217,8 @@ def _look_around() -> int:
         duties.begin(name)
     if is_time_up:
         timers.ask_for_time()
-    told = max(timers.tell_parents(), wishes.align()) if are_children else 0
-    return max(told, timers.sweep_starts()) if are_starts else told
+    notified = max(timers.tell_parents(), wishes.align()) if are_children else 0
+    return max(notified, timers.sweep_starts()) if are_starts else notified
 
 
 def _tell_of(ended: list[UUID]) -> None:

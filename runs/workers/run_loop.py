@@ -63,7 +63,7 @@ from runs.overheard.texts import Texts
 from runs.services.budgets import prices
 from runs.services.wakeups import CHANNEL, ENQUEUE_SQL, NOTIFY_SQL
 from runs.workers.engine_runtime import runtime
-from runs.workers.housekeeping import House
+from runs.workers.housekeeping import Housekeeping
 from runs.workers.look_after import Round, read_round
 
 log = logging.getLogger("runs.workers.run_loop")
@@ -134,7 +134,7 @@ class Host:
         self._keyless = Keyless()
         known = settings.DURABLEAGENTS
         self._loaded = Loaded(incarnation, only=known.serve, is_draining=known.drain_only)
-        self._house = House(incarnation)
+        self._house = Housekeeping(incarnation)
         make_limits = features.only(lambda each: each.limits)
         self._limits = make_limits(incarnation) if make_limits is not None else Limits()
         make_halts = features.only(lambda each: each.halts)

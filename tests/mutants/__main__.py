@@ -29,7 +29,7 @@ from tests.mutants.operators import Operator, Site, SqlOperator, sites
 TYPES = {Operator: "operator", Site: "site", SqlOperator: "sql"}
 Mutation = Operator | Site | SqlOperator
 SECONDS = 1200  # for one mutation's tests, on a busy machine
-TEST_SECONDS = 120  # for one test: some mutations retry for ever
+TEST_SECONDS = 120  # for one test: some mutations retry forever
 
 
 def files(names: str) -> list[str]:

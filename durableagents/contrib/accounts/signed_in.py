@@ -19,7 +19,7 @@ from django.http import HttpRequest
 from durableagents.contrib.accounts.models import SignedIn
 from durableagents.identity.browsers import browser_of
 from durableagents.identity.session_rows import row_key
-from durableagents.identity.sessions import IDLE, LONGEST
+from durableagents.identity.sessions import IDLE, MAX_LIFETIME
 from durableagents.identity.signals import password_set, session_key_changed, session_key_changing
 from ledger.actors import Actor
 from ledger.append import acted, justified
@@ -151,7 +151,7 @@ def places(user: User, session_key: str | None = None) -> list[Place]:
 
 def _last_seen(since: datetime, ends: datetime) -> datetime | None:
     """Return when its user was last seen: half an hour before its end, unless that is near the twelve-hour limit."""
-    return ends - IDLE if ends < since + LONGEST - timedelta(minutes=1) else None
+    return ends - IDLE if ends < since + MAX_LIFETIME - timedelta(minutes=1) else None
 
 
 def _auth_hash(user: User) -> bytes:

@@ -110,9 +110,9 @@ class Bulk(ApiView):
     def get(self, request: Request) -> Response:
         query, user = Query(request, "cursor"), request.user
         rows = newest(person=user.pk, held=roles(user), limit=query.limit + 1, beyond=query.moment())
-        shown = {one.batch.pk: one for one in progress_of(rows[: query.limit])}
+        fields = {one.batch.pk: one for one in progress_of(rows[: query.limit])}
         return query.page(
-            rows, lambda batch: {"cursor": closed(batch.made_at, batch.pk)}, lambda batch: batch_row(shown[batch.pk])
+            rows, lambda batch: {"cursor": closed(batch.made_at, batch.pk)}, lambda batch: batch_row(fields[batch.pk])
         )
 
     @described("Create a batch", BatchRow, status=202, body=BatchBody, headers=("Idempotency-Key",))

@@ -47,11 +47,11 @@ class Request:
 
 
 def forecast(
-    action: str, said: Mapping[str, Any], ids: Sequence[UUID], *, by: Actor, held: frozenset[str]
+    action: str, fields: Mapping[str, Any], ids: Sequence[UUID], *, by: Actor, held: frozenset[str]
 ) -> dict[str, Any]:
     """Return as JSON: runs per state, how many it `may` be done to, refusals by code and text with examples.
     `undoable` counts runs with effects that a cancel has to decide about."""
-    request = Request(action, said, by, held, database_now())
+    request = Request(action, fields, by, held, database_now())
     states: Counter[str] = Counter()
     refused: Counter[tuple[str, str]] = Counter()
     named: dict[tuple[str, str], list[str]] = {}
@@ -127,25 +127,25 @@ class _Rows:
     def check_allowed(self, run: Run, head: Head) -> None:
         """Check in the order of the real action. Raises the DurableAgentsError that it would raise."""
         action, held, by = self.request.action, self.request.held, self.request.by
-        stands, kinds = self.standings[run.pk], self.kinds.get(run.pk, [])
-        if stands.role(action, held, by.person) is None:
-            raise stands.refusal(action, held)
-        stand = stand_of(
+        authority, kinds = self.standings[run.pk], self.kinds.get(run.pk, [])
+        if authority.role(action, held, by.person) is None:
+            raise authority.refusal(action, held)
+        condition = stand_of(
             run,
             pause_asked=head.is_pause_requested,
             cancel_asked=head.is_cancel_requested,
             kinds=kinds,
             is_held=run.pk in self.holders,
         )
-        hint = self._not_alike(run, stand.doubts) if action == "reconcile" else None
-        hint = why_not(action, stand) if hint is None else hint
+        hint = self._not_alike(run, condition.doubts) if action == "reconcile" else None
+        hint = why_not(action, condition) if hint is None else hint
         if hint is not None:
             raise RunHasEnded(hint) if action == "priority" else refusal(action, run, hint)
         self._check_further(run, head)
 
-    def _not_alike(self, run: Run, doubts: int) -> str | None:
+    def _not_alike(self, run: Run, unknown_outcomes: int) -> str | None:
         fails = FAILS_ANYWAY if run.is_undoing and self.request.said.get("verdict") == "fail" else None
-        return not_alike(doubts) or fails
+        return not_alike(unknown_outcomes) or fails
 
     def _check_further(self, run: Run, head: Head) -> None:
         """Check what goes beyond the run's state. Raises DurableAgentsError."""
@@ -154,7 +154,7 @@ class _Rows:
             self._check_budget(run, head)
         elif action == "requeue" and is_in_pool(run, now=self.request.now):
             raise refusal(action, run, IN_POOL)
-        elif run.pk in self.crowded and (other := related_runs.in_the_way(run)) is not None:
+        elif run.pk in self.crowded and (other := related_runs.find_competing_run(run)) is not None:
             raise refusal(action, run, related_runs.why_not(other))
         elif run.pk in self.lives and run.state == State.FAILED:
             raise refusal(action, run, retrying.KEY_LIVES.format(run.business_key))

@@ -127,7 +127,7 @@ def create(
     `body.start`. Raises Forbidden, InvalidInput, JustificationRequired."""
     check_requester(body.action, held)
     why = justified(body.action, body.justification)
-    said = _parameters(body)
+    parameters = _parameters(body)
     if body.budget is not None and most is not None:
         check_limit(body.budget, most)
     ids = list(dict.fromkeys(ids))
@@ -141,13 +141,13 @@ def create(
     batch = Batch(
         id=UUID(str(uuid_utils.uuid7())),
         action=body.action,
-        said=said,
+        said=parameters,
         receipt=body.receipt,
         justification=why,
         chosen=chosen,
         total=len(ids),
         digest=digest_of((id, waits.get(id)) for id in ids),
-        forecast=forecast(body.action, said, ids, by=by, held=held),
+        forecast=forecast(body.action, parameters, ids, by=by, held=held),
         by=by.ref,
         person=by.person,
         auth=by.auth,
@@ -159,7 +159,7 @@ def create(
     batch.save(force_insert=True)
     with connection.cursor() as cursor:
         cursor.execute(_INSERT_ITEMS, [batch.pk, ids, [waits.get(id) for id in ids]])
-    _record("bulk", batch, by=by, why=why, after={"runs": batch.total, "chosen": chosen, **said})
+    _record("bulk", batch, by=by, why=why, after={"runs": batch.total, "chosen": chosen, **parameters})
     return batch
 
 
@@ -178,8 +178,8 @@ def _parameters(body: BatchBody) -> dict[str, Any]:
     if body.effects is not None and body.action != "cancel":
         raise _wrong("effects", f"is not a parameter of {body.action}", "leave it out")
     _check_belongs(body, "priority")
-    said = {name: value for name in ("effects", "priority") if (value := getattr(body, name)) is not None}
-    return said | _budget_parameters(body) | _verdict_parameters(body)
+    fields = {name: value for name in ("effects", "priority") if (value := getattr(body, name)) is not None}
+    return fields | _budget_parameters(body) | _verdict_parameters(body)
 
 
 def _check_belongs(body: BatchBody, name: str) -> None:

@@ -50,7 +50,7 @@ class Batches:
             yield f"batch {named} was written or changed outside the application"
         if item.outcome != BatchItem.Outcome.DONE:
             yield f"batch {named} and override record {rows[0].id} differ on whether it acted on this run"
-        said: dict[str, Any] = {"action": batch.action, "by": batch.by, "justification": batch.justification}
-        for name, value in said.items():
+        fields: dict[str, Any] = {"action": batch.action, "by": batch.by, "justification": batch.justification}
+        for name, value in fields.items():
             if getattr(rows[0], name) != value:
                 yield f"override record {rows[0].id} and batch {named} differ in {name}"

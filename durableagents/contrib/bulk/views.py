@@ -64,9 +64,9 @@ class BatchesPage(Page):
     def get(self, request: HttpRequest) -> HttpResponse:
         beyond = opened(request.GET.get("beyond", ""))
         rows = newest(person=request.user.pk, held=roles(request.user), limit=PAGE_SIZE + 1, beyond=beyond)
-        shown = progress_of(rows[:PAGE_SIZE])
+        progress = progress_of(rows[:PAGE_SIZE])
         more = closed(rows[PAGE_SIZE - 1].made_at, rows[PAGE_SIZE - 1].pk) if len(rows) > PAGE_SIZE else ""
-        context = {"batches": [_BatchView(one) for one in shown], "more": more, "is_from_start": beyond is None}
+        context = {"batches": [_BatchView(one) for one in progress], "more": more, "is_from_start": beyond is None}
         return self.show(request, context)
 
 
@@ -90,9 +90,9 @@ class _BatchView:
     @property
     def caps(self) -> str:
         """Return the caps that a budget is raised to."""
-        said = self.of.said.get("budget")
-        told = said.items() if isinstance(said, dict) else ()
-        return ", ".join(f"{budgets.LABELS.get(name, name)}: {most}" for name, most in told)
+        budget = self.of.said.get("budget")
+        caps = budget.items() if isinstance(budget, dict) else ()
+        return ", ".join(f"{budgets.LABELS.get(name, name)}: {most}" for name, most in caps)
 
     @property
     def chosen(self) -> list[tuple[str, str]]:
@@ -129,7 +129,7 @@ class NewBatchPage(Page):
         except DurableAgentsError as error:
             misread = error
         held = roles(request.user)
-        offered = [(name, LABELS[name], MEANS.get(name, "")) for name in services.REQUESTERS]
+        items = [(name, LABELS[name], MEANS.get(name, "")) for name in services.REQUESTERS]
         known = {name: value for name, value in choice.model_dump(mode="json").items() if value}
         context = {
             "choice": known,
@@ -143,7 +143,7 @@ class NewBatchPage(Page):
             "most": MAX_RUNS,
             "misread": misread,
             "refused": refused,
-            "offered": [one for one in offered if _may(one[0], held)],
+            "offered": [one for one in items if _may(one[0], held)],
             "back": Filters.of(choice.model_dump()).link(),
         }
         wrong = refused.error if refused else misread

@@ -156,8 +156,8 @@ def _parameters(batch: Batch, item: BatchItem, run: Run) -> dict[str, Any]:
     if batch.action != "reconcile":
         return dict(batch.said)
     if item.wait_id is None:
-        doubts = run.waits.filter(kind=Wait.Kind.RECONCILE, resolved_at__isnull=True).count()
-        raise refusal("reconcile", run, not_alike(doubts) or ANOTHER_DOUBT)
+        unknown_outcomes = run.waits.filter(kind=Wait.Kind.RECONCILE, resolved_at__isnull=True).count()
+        raise refusal("reconcile", run, not_alike(unknown_outcomes) or ANOTHER_DOUBT)
     receipt = {"receipt": batch.receipt} if "receipt" in batch.said else {}
     return batch.said | receipt | {"wait_id": item.wait_id}
 

@@ -185,15 +185,15 @@ class Presence:
         )
 
 
-def read_presence(told: Mapping[str, Any]) -> Presence:
+def read_presence(fields: Mapping[str, Any]) -> Presence:
     """Parse the result of PRESENCE_SQL."""
     return Presence(
-        datetime.fromisoformat(told["now"]),
-        frozenset(told["members"]),
-        [(row_of(Absence, each["row"]), each["name"]) for each in told["absences"]],
+        datetime.fromisoformat(fields["now"]),
+        frozenset(fields["members"]),
+        [(row_of(Absence, each["row"]), each["name"]) for each in fields["absences"]],
         [
             (row_of(Deputy, each["row"]), [row_of(Absence, row) for row in each["absences"]])
-            for each in told["deputies"]
+            for each in fields["deputies"]
             if any(is_role(name) and name != AUDITOR for name in each["groups"])
         ],
     )

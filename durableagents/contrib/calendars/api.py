@@ -181,20 +181,20 @@ class DeputyRevoke(ApiView):
 
 def timing_row(queue: Queue) -> TimingRow:
     """Return what a queue says of time now."""
-    shown = queries.timing_of(queue)
-    row = shown.row
+    timing = queries.timing_of(queue)
+    row = timing.row
     return TimingRow.of(
         None,
         queue=queue.name,
         version=row.version if row else 0,
         calendar=row.calendar if row else "",
-        on_timeout=shown.on_timeout,
-        is_deserted=shown.is_deserted,
-        is_authentic=shown.is_authentic,
+        on_timeout=timing.on_timeout,
+        is_deserted=timing.is_deserted,
+        is_authentic=timing.is_authentic,
         steps=[StepRow.of(None, to=to, hours=minutes / 60) for to, minutes in (row.steps if row else [])],
         remind=row.remind if row else [],
         every_hours=row.every / 60 if row and row.every else None,
         clock_stops_hours=row.clock_stops / 60 if row and row.clock_stops else None,
         at_once_if_away=bool(row and row.at_once_if_away),
-        absences=list(shown.absences),
+        absences=list(timing.absences),
     )

@@ -87,14 +87,14 @@ class BusinessDeadlines(Deadlines):
 
     def revise(self, approval: Approval, wait: Wait, queue: str, now: datetime) -> Revision:
         known = self.read(approval, wait)
-        said, deadline = self._rest(approval, known, wait, now)
+        first, deadline = self._rest(approval, known, wait, now)
         if queue != approval.queue and not known.course.is_endless:  # an endless one has no remaining time to pass on
-            said = self._rest_of_first(approval, wait, queue, now, deadline)
+            first = self._rest_of_first(approval, wait, queue, now, deadline)
 
         def carry(following: Approval, wait_id: UUID) -> list[e.Event]:
             return _carry_on(following, wait_id, wait.slot, known, now) if queue == approval.queue else []
 
-        return Revision(Terms(deadline, said, None if said is None else first_look(said)), carry)
+        return Revision(Terms(deadline, first, None if first is None else first_look(first)), carry)
 
     def _rest(
         self, approval: Approval, known: Progress, wait: Wait, now: datetime
@@ -125,8 +125,8 @@ class BusinessDeadlines(Deadlines):
             return None
         calendar = versions.recorded_calendar(terms) if terms.get("is_working") else None
         span = max(timedelta(), deadline - now if calendar is None else calendar.between(now, deadline))
-        said = {name: value for name, value in terms.items() if name != "look_at"}
-        return _with_rest(said, course, reminders(terms, calendar, now, span), now)
+        fields = {name: value for name, value in terms.items() if name != "look_at"}
+        return _with_rest(fields, course, reminders(terms, calendar, now, span), now)
 
     def annotations(self) -> dict[str, RawSQL]:
         return {**super().annotations(), "missed": RawSQL(_MISSED, [], output_field=TextField())}
@@ -160,12 +160,12 @@ def _missed(approval: Approval) -> MissedDeadline | None:
     return MissedDeadline(datetime.fromisoformat(at), queue, cause == "away")
 
 
-def _with_rest(said: dict[str, Any], course: Course, due: list[str], now: datetime) -> dict[str, Any]:
+def _with_rest(fields: dict[str, Any], course: Course, due: list[str], now: datetime) -> dict[str, Any]:
     """Return terms with what is left of their reminders and pauses."""
-    said["remind_at"] = due
-    if said.pop("clock_stops", 0) and (left := course.pause_left // timedelta(minutes=1)) > 0:
-        said["clock_stops"] = left
-    return said | {"look_at": now.isoformat()} if said["at_once_if_away"] else said
+    fields["remind_at"] = due
+    if fields.pop("clock_stops", 0) and (left := course.pause_left // timedelta(minutes=1)) > 0:
+        fields["clock_stops"] = left
+    return fields | {"look_at": now.isoformat()} if fields["at_once_if_away"] else fields
 
 
 def _carry_on(following: Approval, wait_id: UUID, slot: str, known: Progress, now: datetime) -> list[e.Event]:

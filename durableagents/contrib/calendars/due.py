@@ -136,10 +136,10 @@ def _keep_waiting(approval: Approval, wait: Wait, known: Progress, now: datetime
 def _next_step(approval: Approval, known: Progress) -> Step | None:
     """Return the next step whose queue can still be asked."""
     steps = (known.course.terms or {}).get("steps", [])
-    asked = {approval.queue, *known.went}  # by the journal: the row could be forged
+    items = {approval.queue, *known.went}  # by the journal: the row could be forged
     for each in steps[known.course.escalated :]:
         queue = Queue.objects.filter(name=each["to"], state=Queue.State.OPEN).first()
-        if queue is not None and queue.is_authentic and queue.name not in asked:
+        if queue is not None and queue.is_authentic and queue.name not in items:
             return Step(**each)
     return None
 

@@ -153,10 +153,10 @@ def examples(calendar: hours.Calendar, hours: float, now: datetime) -> list[Exam
     if (holiday := min((day for day in calendar.holidays if day > today), default=None)) is not None:
         moments.append((_at(holiday - timedelta(days=1), 16, zone), "before a holiday"))
     found = []
-    for asked, what in moments:
+    for requested_at, what in moments:
         try:
-            due = calendar.after(asked, span).astimezone(zone)
-            found.append(ExampleRow.of(None, asked=asked.astimezone(zone), due=due, what=what))
+            due = calendar.after(requested_at, span).astimezone(zone)
+            found.append(ExampleRow.of(None, asked=requested_at.astimezone(zone), due=due, what=what))
         except NoSuchTime:
             continue
     return found
@@ -248,22 +248,22 @@ def timing_of(queue: Queue) -> ShownTiming:
     """Return a queue's timing and absences, in one statement."""
     with connection.cursor() as cursor:
         cursor.execute(_TIMING, [queue.pk, queue.pk])
-        told = json.loads(cursor.fetchone()[0])
-    row = newest_of(Timing, told["timings"])
-    versions = told["named"].get(row.calendar, []) if row is not None else []
-    newest, there = newest_of(Calendar, versions), absences.read_presence(told["there"])
+        data = json.loads(cursor.fetchone()[0])
+    row = newest_of(Timing, data["timings"])
+    versions = data["named"].get(row.calendar, []) if row is not None else []
+    newest, there = newest_of(Calendar, versions), absences.read_presence(data["there"])
     calendar = None if newest is None or newest.is_removed else newest
-    offered = {name for name in told["calendars"] if services.NAME.fullmatch(name)}
-    offered |= {calendar.name} if calendar is not None else set()
+    calendar_names = {name for name in data["calendars"] if services.NAME.fullmatch(name)}
+    calendar_names |= {calendar.name} if calendar is not None else set()
     return ShownTiming(
         queue,
         row,
         calendar,
-        sorted(offered),
+        sorted(calendar_names),
         [AbsenceRow.of(each, name=name, is_authentic=each.is_authentic) for each, name in there.absences[:MAX_SHOWN]],
         there.is_deserted,
-        told["others"],
-        is_authentic=bool(row or not told["timings"]) and bool(newest or not versions),
+        data["others"],
+        is_authentic=bool(row or not data["timings"]) and bool(newest or not versions),
     )
 
 

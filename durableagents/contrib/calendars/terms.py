@@ -56,7 +56,7 @@ def settle(now: datetime, time: Time, *, queue: QueueTiming | None = None) -> Te
     word = next((w for w in STRICTEST_FIRST if w in (on_timeout, set_.on_timeout)), "reject")
     if word == "escalate" and not steps:
         word = "reject"  # there is no queue to escalate to
-    said = {
+    fields = {
         "on_timeout": word,
         "version": set_.version,
         "minutes": _minutes(span),
@@ -74,11 +74,11 @@ def settle(now: datetime, time: Time, *, queue: QueueTiming | None = None) -> Te
         "at_once_if_away": set_.at_once_if_away and word == "escalate",
     }
     if set_.clock_stops and word != "remind":
-        said["clock_stops"] = set_.clock_stops
-    said["remind_at"] = reminders(said, calendar if is_working else None, now, span)
-    if said["at_once_if_away"]:
-        said["look_at"] = now.isoformat()
-    return Terms(deadline, said, first_look(said))
+        fields["clock_stops"] = set_.clock_stops
+    fields["remind_at"] = reminders(fields, calendar if is_working else None, now, span)
+    if fields["at_once_if_away"]:
+        fields["look_at"] = now.isoformat()
+    return Terms(deadline, fields, first_look(fields))
 
 
 def plus(at: datetime, span: timedelta) -> datetime:
@@ -214,9 +214,12 @@ def stop_clock(
     if course.stop is not None or left <= timedelta() or course.is_endless:
         return None
     later = later_by(calendar)
-    was, shown = later(course.deadline, stood), [later(datetime.fromisoformat(each), stood).isoformat() for each in due]
-    stopped = Stop(at, was, tuple(shown), left)
-    moved = [later(datetime.fromisoformat(each), left).isoformat() for each in shown]
+    was, reminders = (
+        later(course.deadline, stood),
+        [later(datetime.fromisoformat(each), stood).isoformat() for each in due],
+    )
+    stopped = Stop(at, was, tuple(reminders), left)
+    moved = [later(datetime.fromisoformat(each), left).isoformat() for each in reminders]
     return Moved(replace(course, deadline=later(was, left), since=at, stop=stopped), moved)
 
 

@@ -33,11 +33,11 @@ STATEMENT = f"""json_build_object(
         WHERE c.told IS NOT NULL))"""
 
 
-def read_timings(told: Any) -> Mapping[str, QueueTiming]:
+def read_timings(values: Any) -> Mapping[str, QueueTiming]:
     """Return timings by queue name from the result of STATEMENT. Forged rows count as missing."""
-    known = {name: newest_of(Calendar, rows) for name, rows in told["calendars"]}
+    known = {name: newest_of(Calendar, rows) for name, rows in values["calendars"]}
     found = {}
-    for queue, rows in told["queues"]:
+    for queue, rows in values["queues"]:
         timing = newest_of(Timing, rows)
         if timing is None:
             log.error("queue %s: its timing was not written by this installation and has no effect", queue)

@@ -124,8 +124,8 @@ def _places(approval: Approval) -> int:
     """Return the number of places: the votes still missing."""
     if approval.case_id is None:
         return 1
-    said = list(Decision.objects.filter(approval=approval).select_related("approval"))
-    return max([1, *(each.missing for each in stages_of([approval], said)[approval.pk] if each.state == NOW)])
+    decisions = list(Decision.objects.filter(approval=approval).select_related("approval"))
+    return max([1, *(each.missing for each in stages_of([approval], decisions)[approval.pk] if each.state == NOW)])
 
 
 def _extend(own: Claim | None, now: datetime, until: datetime) -> Claim | None:

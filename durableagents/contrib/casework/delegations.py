@@ -23,7 +23,7 @@ from ledger.web.roles import roles
 from runs import features
 from runs.services.command import journal, show_to
 
-MAX_OPEN, MOST = 5, 40  # of one question
+MAX_OPEN, MAX_IN_ALL = 5, 40  # of one question
 
 
 class NotHeld(AlreadyEnded):
@@ -38,9 +38,9 @@ def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> De
     """Let another person decide an open question in one's place. Only for people who decide it by a role of their own.
     `to` is the name of an account with a role other than auditor. Raises NotFound, Forbidden, InvalidInput,
     JustificationRequired, AlreadyDecided, AlreadyVoted, RecordDamaged; then nothing has changed."""
-    found, standing = decider(approval_id, by)
-    if standing.deputyship is not None:
-        whom = standing.deputyship.principal.name
+    found, authority = decider(approval_id, by)
+    if authority.deputyship is not None:
+        whom = authority.deputyship.principal.name
         raise Forbidden(f"You decide this on behalf of {whom}. You can't delegate it further.")
     why, user = justified("delegate", justification), named(to, by)
     _must_be_new(approval_id, by.person, user.pk)
@@ -106,8 +106,8 @@ def _must_be_new(approval_id: UUID, principal: int | None, deputy: int) -> None:
         )
         raise wrong("to", problem, "someone else")
     rows = [row for row in rows if row.is_authentic]
-    if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MAX_OPEN:
-        raise wrong("to", f"would exceed the limit of {MAX_OPEN} at once, or {MOST} in total", "take one back")
+    if len(rows) >= MAX_IN_ALL or sum(row.ended_at is None for row in rows) >= MAX_OPEN:
+        raise wrong("to", f"would exceed the limit of {MAX_OPEN} at once, or {MAX_IN_ALL} in total", "take one back")
 
 
 @transaction.atomic

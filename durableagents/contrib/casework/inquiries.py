@@ -20,7 +20,7 @@ from ledger.errors import DurableAgentsError, Forbidden, NotFound
 from runs import features
 from runs.services.command import journal, show_to
 
-MAX_OPEN, MOST = 5, 40  # of one question
+MAX_OPEN, MAX_IN_ALL = 5, 40  # of one question
 ANSWERED, WITHDRAWN = "answered", "withdrawn"
 
 
@@ -41,8 +41,8 @@ def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
     found, _ = decider(approval_id, by)
     text, user = justified("inquiry", question, field="question"), named(to, by)
     rows = [row for row in Inquiry.objects.filter(approval=found.approval.pk) if row.is_authentic]
-    if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MAX_OPEN:
-        many = f"would exceed the limit of {MAX_OPEN} open inquiries, or {MOST} in total"
+    if len(rows) >= MAX_IN_ALL or sum(row.ended_at is None for row in rows) >= MAX_OPEN:
+        many = f"would exceed the limit of {MAX_OPEN} open inquiries, or {MAX_IN_ALL} in total"
         raise wrong("to", many, "decide, or withdraw one")
     made, _ = _in_journal(found)
     moved = deadlines().stop_clock(found.approval, found.wait, found.now)

@@ -21,7 +21,7 @@ from ledger.rows import row_of
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR
 from ledger.web.seeing.viewers import viewer
 
-MOST = 200  # names offered; others can be typed
+MAX_NAMES = 200  # names offered; others can be typed
 # SQL value: names of people who can be asked or delegated to (`consulting.common.named`).
 NAMES = f"""(SELECT json_agg(json_build_array(named.id, named.username) ORDER BY named.username) FROM (
     SELECT u.id, u.username FROM auth_user u WHERE u.is_active AND EXISTS (
@@ -29,7 +29,7 @@ NAMES = f"""(SELECT json_agg(json_build_array(named.id, named.username) ORDER BY
         WHERE m.user_id = u.id AND (g.name IN ('{INTEGRATOR}', '{OPERATOR}') OR g.name ~ '^approver_[a-z0-9_]+$'
             OR g.name <> '{AUDITOR}' AND EXISTS (
                 SELECT FROM approvals_queue q WHERE q.role = g.name AND q.state <> 'removed')))
-    ORDER BY u.username LIMIT {MOST}) named)"""
+    ORDER BY u.username LIMIT {MAX_NAMES}) named)"""
 # SQL value: inquiries and delegations of the question {approval}, as text; `names` is NAMES, or null if not offered.
 TALK = """(SELECT json_build_object('names', {names},
     'inquiries', (SELECT coalesce(json_agg(to_json(i)::text ORDER BY i.at, i.id), '[]') FROM approvals_inquiry i
@@ -155,9 +155,9 @@ def talk_fields(approvals: Sequence[Approval], readable: Collection[UUID]) -> Ma
     return found
 
 
-def talk_in(told: Iterable[str], person: int | None, barred: Container[int | None] = ()) -> Talk:
+def talk_in(names: Iterable[str], person: int | None, barred: Container[int | None] = ()) -> Talk:
     """Parse results of TALK, one per question. `barred` are accounts that can't be delegated to."""
-    read = [json.loads(each) for each in told]
+    read = [json.loads(each) for each in names]
     inquiries = sorted((row_of(Inquiry, row) for each in read for row in each["inquiries"]), key=lambda row: row.at)
     handed = sorted((row_of(Delegation, row) for each in read for row in each["delegations"]), key=_since)
     people = {(name, key) for each in read for key, name in each["names"] or () if key != person}

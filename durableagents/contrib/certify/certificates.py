@@ -114,10 +114,10 @@ def read_certificates() -> Callable[[str, Tool], Certificate]:
 
     def certificate_of(agent: str, tool: Tool) -> Certificate:
         result = newest_result(results, agent, tool)
-        standing = standing_of(result, tool)
+        certificate = standing_of(result, tool)
         if result is None:
-            return Certificate(standing)
-        return Certificate(standing, result.probe.told, result.probe.by, result.probe.at)
+            return Certificate(certificate)
+        return Certificate(certificate, result.probe.told, result.probe.by, result.probe.at)
 
     return certificate_of
 
@@ -134,7 +134,7 @@ class CachedCertificates(Certificates):
         # Unsafe findings by the tool's digest. A restored database may lack them: they stay until a later probe.
         self._unsafe: dict[str, tuple[datetime, ProbeVerdict]] = {}
 
-    async def standing(self, agent: str, tool: Tool, *, is_fresh: bool = False) -> ProbeVerdict:
+    async def certificate(self, agent: str, tool: Tool, *, is_fresh: bool = False) -> ProbeVerdict:
         await self._read(time.monotonic() if is_fresh else time.monotonic() - CACHE_SECONDS)
         result = newest_result(self._results, agent, tool)
         digest = tool_digest(tool)
@@ -142,10 +142,10 @@ class CachedCertificates(Certificates):
         if earlier is not None and (result is None or result.probe.at < earlier[0]):
             return earlier[1]
         self._unsafe.pop(digest, None)
-        standing = standing_of(result, tool, elapsed=time.monotonic() - self._read_at)
-        if (standing.is_unsafe or standing.is_denier) and result is not None:
-            self._unsafe[digest] = (result.probe.at, standing)
-        return standing
+        certificate = standing_of(result, tool, elapsed=time.monotonic() - self._read_at)
+        if (certificate.is_unsafe or certificate.is_denier) and result is not None:
+            self._unsafe[digest] = (result.probe.at, certificate)
+        return certificate
 
     async def _read(self, since: float) -> None:
         """Hold results that were read at `since` (monotonic) or later. Waits through an outage of the database, since

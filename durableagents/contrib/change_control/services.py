@@ -55,7 +55,7 @@ def propose(known: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any], by
     person = _check_signed_in(by)
     with transaction.atomic():
         _check_holds(by, known, "You")
-        told = attempt(known, unpack(known, given), by)
+        effects = attempt(known, unpack(known, given), by)
         still_open = RuleChange.objects.filter(state=RuleChange.State.OPEN).order_by("-made_at")[:MAX_READ]
         if sum(each.is_authentic for each in still_open) >= MAX_OPEN:  # others can't be refused
             raise TooManyOpen(f"Limit reached: {MAX_OPEN} changes are open. Apply, refuse or withdraw some first.")
@@ -64,7 +64,7 @@ def propose(known: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any], by
             family=known.family,
             act=known.name,
             given=given,
-            told=told,
+            told=effects,
             why=_justification_of(given),
             by=by.ref,
             person=person,
@@ -75,7 +75,7 @@ def propose(known: Guarded, args: tuple[Any, ...], kwargs: Mapping[str, Any], by
         )
         row.seal()
         row.save(force_insert=True)
-        _record("rule_change", row, by=by, why=row.why, before={}, after={"act": row.act, "told": told})
+        _record("rule_change", row, by=by, why=row.why, before={}, after={"act": row.act, "told": effects})
         for subscriber in features.parts_of_all(lambda each: each.on_change_proposed):
             subscriber(row)
     return row.pk
@@ -90,29 +90,29 @@ def apply(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
     author = Actor(kind, name, role=row.role, auth=row.auth, address=row.address, person=row.person)
     _check_holds(author, known, "The person who proposed it")
     last = ActRecord.objects.order_by("-id").values_list("id", flat=True).first() or 0
-    told = perform(known, unpack(known, row.given), author)
-    if told != row.told:
+    effects = perform(known, unpack(known, row.given), author)
+    if effects != row.told:
         what = (
-            _changed_since(row, told, last)
+            _changed_since(row, effects, last)
             or "Something has changed since it was proposed, so it would now have another effect"
         )
         raise ChangedMeanwhile(f"{what}. Nothing was done. Refuse it and propose it again.")
     return _end("rule_change_apply", row, RuleChange.State.APPLIED, by=by, why=why)
 
 
-def _changed_since(row: RuleChange, told: list[dict[str, Any]], last: int) -> str:
+def _changed_since(row: RuleChange, effects: list[dict[str, Any]], last: int) -> str:
     """Describe what else changed about the subject and by whom, up to record `last`; empty if the change differs."""
-    if [_difference(each) for each in told] != [_difference(each) for each in row.told]:
+    if [_difference(each) for each in effects] != [_difference(each) for each in row.told]:
         return ""
     names = {
         name.replace("_", " ")
-        for was, now in zip(row.told, told, strict=True)
+        for was, now in zip(row.told, effects, strict=True)
         for name in {*was["before"], *now["before"]}
         if was["before"].get(name) != now["before"].get(name)
     }
     if not names:
         return ""
-    queue, subject = told[0]["queue"], told[0]["subject"]
+    queue, subject = effects[0]["queue"], effects[0]["subject"]
     since = ActRecord.objects.filter(queue=queue, subject=subject, at__gt=row.made_at, id__lte=last)
     by = since.order_by("-id").values_list("by", flat=True).first() if queue else None
     who = f", last by {by}" if by else ""
@@ -122,10 +122,10 @@ def _changed_since(row: RuleChange, told: list[dict[str, Any]], last: int) -> st
     )
 
 
-def _difference(told: dict[str, Any]) -> Any:
-    before, after = told["before"], told["after"]
+def _difference(fields: dict[str, Any]) -> Any:
+    before, after = fields["before"], fields["after"]
     changes = {n: (before.get(n), after.get(n)) for n in {*before, *after} if before.get(n) != after.get(n)}
-    return told["action"], told["subject"], changes
+    return fields["action"], fields["subject"], changes
 
 
 @transaction.atomic

@@ -31,13 +31,15 @@ def check_changes() -> Listed | None:
 
 def _guards(rows: list[FourEyes]) -> Iterator[str]:
     """Compare the authentic rows with their acts. `ledger/protected.py` finds the others."""
-    told = ActRecord.objects.filter(action="four_eyes", n__gt=0)
-    acts = Counter((str(_outcome_of(act).get("families")), act.by) for act in told if isinstance(act.after, dict))
+    setting_acts = ActRecord.objects.filter(action="four_eyes", n__gt=0)
+    acts = Counter(
+        (str(_outcome_of(act).get("families")), act.by) for act in setting_acts if isinstance(act.after, dict)
+    )
     for row in rows:
-        said = (str(list(row.families)), row.set_by)
-        if not acts[said]:
+        values = (str(list(row.families)), row.set_by)
+        if not acts[values]:
             yield f"row {row.n} of the four-eyes rules has no recorded act"
-        acts[said] -= 1
+        acts[values] -= 1
     for (families, by), missing in acts.items():
         if missing > 0:
             yield f"{by} set that {families} need two people, but the row is missing"
@@ -59,30 +61,35 @@ def _by_two(what: str, row: RuleChange, agreement: ActRecord | None) -> Iterator
         yield f"{what} is applied, but its recorded effects differ from the proposal"
 
 
-def _is_told(act: ActRecord, told: dict[str, Any], person: int) -> bool:
+def _is_told(act: ActRecord, fields: dict[str, Any], person: int) -> bool:
     """Return whether an act is the proposed one, except for generated parts."""
-    is_same = (act.action, act.queue, act.before, act.person) == (told["action"], told["queue"], told["before"], person)
-    return is_same and told["after"].items() <= _outcome_of(act).items()
+    is_same = (act.action, act.queue, act.before, act.person) == (
+        fields["action"],
+        fields["queue"],
+        fields["before"],
+        person,
+    )
+    return is_same and fields["after"].items() <= _outcome_of(act).items()
 
 
 def _changes(rows: list[RuleChange]) -> Iterator[str]:
     acts = ActRecord.objects.filter(action__in=["rule_change", *_ENDED], n__gt=0)
-    said = {(act.subject, act.action): act for act in acts}
+    fields = {(act.subject, act.action): act for act in acts}
     for row in rows:
         what = f"change {row.pk}"
         if not row.is_authentic:
             yield f"{what} was not written by this installation"
-        proposed = said.pop((what, "rule_change"), None)
+        proposed = fields.pop((what, "rule_change"), None)
         if proposed is None or (proposed.by, _outcome_of(proposed).get("told")) != (row.by, row.told):
             yield f"{what} has no recorded proposal"
         if row.state == RuleChange.State.APPLIED and row.is_authentic:
-            yield from _by_two(what, row, said.get((what, "rule_change_apply")))
+            yield from _by_two(what, row, fields.get((what, "rule_change_apply")))
         for action, state in _ENDED.items():
-            ended = said.pop((what, action), None)
+            ended = fields.pop((what, action), None)
             if (ended is None) != (row.state != state) or (ended is not None and ended.by != row.ended_by):
                 yield f"{what} is {row.state}, but its recorded acts say otherwise"
                 break
-    for subject, _ in said:
+    for subject, _ in fields:
         yield f"{subject} was proposed, but its row is missing"
 
 
@@ -122,26 +129,28 @@ class TwoPeople:
             case e.UpstreamAsked() | e.UpstreamTold(answer="nothing"):
                 return
             case e.ToolReconciled(verdict="happened" | "did_not", by=by) if by.startswith(_BY_PEOPLE):
-                told = event.payload if isinstance(event.payload, dict) else {}
-                is_alone = "proposal" not in told
-                self.settled.append(_Settled(line.seq, line.at, is_alone, "" if is_alone else self._wrong(event, told)))
+                payload = event.payload if isinstance(event.payload, dict) else {}
+                is_alone = "proposal" not in payload
+                self.settled.append(
+                    _Settled(line.seq, line.at, is_alone, "" if is_alone else self._wrong(event, payload))
+                )
             case _:
                 pass
         self.news[event.slot] = line.seq
 
-    def _wrong(self, event: e.ToolReconciled, told: dict[str, Any]) -> str:
-        place = event.slot, event.attempt, told["proposal"]
+    def _wrong(self, event: e.ToolReconciled, fields: dict[str, Any]) -> str:
+        place = event.slot, event.attempt, fields["proposal"]
         seq, first = self.said.get(place, (0, None))
         if first is None:
             return "nobody had proposed it"
         before = first.payload if isinstance(first.payload, dict) else {}
         if place in self.taken_back:
             return f"event {seq}, which it agrees with, was withdrawn"
-        if first.person == told.get("person"):
+        if first.person == fields.get("person"):
             return f"event {seq}, which it agrees with, is by the same person"
         if (first.verdict, first.question) != (event.verdict, event.n):
             return f"event {seq}, which it agrees with, says otherwise"
-        if event.verdict == "happened" and before.get("receipt") != told.get("receipt"):
+        if event.verdict == "happened" and before.get("receipt") != fields.get("receipt"):
             return f"event {seq}, which it agrees with, has a different receipt"
         if self.news.get(event.slot, 0) > seq:
             return f"new information about the call came after event {seq}, which it agrees with"

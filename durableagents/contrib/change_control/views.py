@@ -45,12 +45,12 @@ class ChangesPage(RulesPage):
         self, request: HttpRequest, refused: Refused | None = None, ticked: Sequence[str] | None = None
     ) -> HttpResponse:
         """Show the page, with a refused form and the families `ticked` in it."""
-        shown = {
+        fields = {
             "changes": list_changes(request.user),
             "guards": guards_row(ticked),
             "may_set": bool(request.user.is_superuser),
         }
-        return self.show_forms(request, shown, refused)
+        return self.show_forms(request, fields, refused)
 
 
 class ChangePage(RulesPage):

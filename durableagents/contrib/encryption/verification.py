@@ -42,8 +42,8 @@ class Erased:
         if row is None:
             yield f"{what} has no entry in the erasure register"
         else:
-            told = {"seq": self.line.seq, "by": self.event.by, "role": self.event.role, "reason": self.event.reason}
-            yield from compared("the erasure register", row, told | {"at": at})
+            fields = {"seq": self.line.seq, "by": self.event.by, "role": self.event.role, "reason": self.event.reason}
+            yield from compared("the erasure register", row, fields | {"at": at})
         if run is not None and run.erased_at != at:
             yield f"{what} differs from the run's row"
         if RunKey.objects.filter(run_id=self.journal.run_id).exists():

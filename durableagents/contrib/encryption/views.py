@@ -106,7 +106,7 @@ class FindingPage(Page):
             except DurableAgentsError as error:
                 problem = error
         last = found[LISTED - 1].run if len(found) > LISTED else None
-        shown = {
+        fields = {
             "given": given,
             "found": found[:LISTED],
             "next": last and urlencode({**given, "before": closed(last.created_at, last.run_id)}),
@@ -116,7 +116,7 @@ class FindingPage(Page):
             "refused": refused,
         }
         shows = refused.error if refused else problem
-        return self.show(request, shown, status=shows.status if shows else 200)
+        return self.show(request, fields, status=shows.status if shows else 200)
 
 
 class ErasuresOfMany(FindingPage):

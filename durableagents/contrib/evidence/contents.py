@@ -122,9 +122,9 @@ class RunContents:
             raise
         except (ValueError, RecursionError) as error:
             return {"stored": base64.b64encode(stored).decode(), "unreadable": str(error)}
-        shown = self.leaving_out.payload(payload, kind)
+        visible_content = self.leaving_out.payload(payload, kind)
         if pointers := self.leaving_out.pointers:
-            return {"payload": shown, "left_out": pointers}
+            return {"payload": visible_content, "left_out": pointers}
         content = {} if kept is None else {"kept": base64.b64encode(kept).decode()}
         return {"stored": base64.b64encode(stored).decode(), **content, "payload": payload}
 

@@ -202,9 +202,9 @@ class Making:
             "left_out": self.choice.words,
             "runs": self.runs,
         }
-        shown = manifest | {"made": verify.minute(self.made_at), "who": record.visible(self.by.ref, 80)}
+        fields = manifest | {"made": verify.minute(self.made_at), "who": record.visible(self.by.ref, 80)}
         public = self.keys[-1]["public_key"] if self.keys else ""
-        page = record.render(self.records, shown, public, len(self.runs) - len(self.records))
+        page = record.render(self.records, fields, public, len(self.runs) - len(self.records))
         self.archive.add("keys.json", as_json(self.keys))
         self.archive.add("record.html", [page])
         content = json.dumps(manifest | {"files": list(self.archive.entries)}, indent=1).encode()

@@ -146,12 +146,12 @@ class LeavingOut:
     def row(self, row: dict[str, Any], *contents: str) -> dict[str, Any]:
         """Return a row of a table; `contents` are the columns that go with the payloads. The columns that say who did
         what and when stay."""
-        shown = dict(row)
+        fields = dict(row)
         for name in _TEXTS & row.keys():
-            shown[name] = self._field(name, row[name], "", (), has_tokens=True)
+            fields[name] = self._field(name, row[name], "", (), has_tokens=True)
         if self.choice.is_without_payloads:
-            shown |= {name: self._left_out(row[name], name) for name in contents}
-        return shown
+            fields |= {name: self._left_out(row[name], name) for name in contents}
+        return fields
 
     def _shown(self, value: Any, pointer: str, path: tuple[str, ...], *, has_tokens: bool) -> Any:
         match value:

@@ -79,9 +79,9 @@ class RunRecord:
 
 def visible(text: object, most: int = MAX_VALUE) -> str:
     """Return text in which nothing is invisible: marks name what can't be seen."""
-    shown = "".join(f"‹{piece.text}›" if piece.is_mark else piece.text for piece in pieces(str(text)[:most]))
+    marked = "".join(f"‹{piece.text}›" if piece.is_mark else piece.text for piece in pieces(str(text)[:most]))
     rest = len(str(text)) - most
-    return shown if rest <= 0 else f"{shown}… ({rest} more characters)"
+    return marked if rest <= 0 else f"{marked}… ({rest} more characters)"
 
 
 def run_record(

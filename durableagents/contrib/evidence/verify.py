@@ -949,9 +949,11 @@ class Facts:
     def problem_of_grant(self, call: Call) -> str:
         """Return why this call is not what was approved; empty if it is."""
         slot, intent = call.line["grant"], call.line
-        asked = [each for each in self.questions.values() if each.line["slot"] == slot and each.line.seq < intent.seq]
-        approved = [each for each in asked if self.is_approved(each, before=intent.seq)]
-        if not approved or approved[-1] is not asked[-1]:
+        questions = [
+            each for each in self.questions.values() if each.line["slot"] == slot and each.line.seq < intent.seq
+        ]
+        approved = [each for each in questions if self.is_approved(each, before=intent.seq)]
+        if not approved or approved[-1] is not questions[-1]:
             return "nobody approved it before it was sent"
         question = approved[-1]
         if question.line["tool"] != intent["tool"]:
@@ -1168,7 +1170,7 @@ class RunCheck:
     def decision_problem(self, row: Any) -> str:
         facts, approval_id = self.facts, row["approval"]
         votes = facts.votes.get(approval_id, [])
-        said = [*([facts.decisions[approval_id]] if approval_id in facts.decisions else []), *votes]
+        decisions = [*([facts.decisions[approval_id]] if approval_id in facts.decisions else []), *votes]
         verdicts = {
             row["verdict"],
             {"approve": "approved", "reject": "rejected", "fail": "rejected"}.get(row["verdict"]),
@@ -1177,7 +1179,7 @@ class RunCheck:
             return "it decides a question that the journal doesn't have"
         fits = [
             each
-            for each in said
+            for each in decisions
             if each["by"] == row["by"] and each["plan_hash"] == row["plan_hash"] and each["verdict"] in verdicts
         ]
         if not fits and not (row["verdict"] == "amend" and approval_id in facts.amended):
@@ -1226,14 +1228,14 @@ class RunCheck:
 
     def _approved_call(self, key: tuple[Any, int], call: Call) -> None:
         line, report = call.line, self.report
-        asked = [q.line for q in self.facts.questions.values() if q.line["slot"] == line["grant"]]
+        lines = [q.line for q in self.facts.questions.values() if q.line["slot"] == line["grant"]]
         what = f"{safe(line['tool'])}, event {line.seq}, {minute(line.at)}"
         if not isinstance(line.payload, dict) or "arguments" not in line.payload:
             report.not_proven(f"that {what}, sent what was approved: its content is not in this bundle")
         elif problem := self.facts.problem_of_grant(call):
             report.not_proven(f"that {what}, sent what was approved: {problem}")
         else:
-            is_hash = line.is_hash and all(each.is_hash for each in asked)
+            is_hash = line.is_hash and all(each.is_hash for each in lines)
             grade = "hash" if is_hash else "signed"
             report.proven(f"{what}, sent exactly the approved arguments:", grade=grade)
         report.say(f"    {safe(json.dumps(line.inner('arguments'), ensure_ascii=False), 2000)}")
@@ -1277,21 +1279,21 @@ class TrustedInput(NamedTuple):
     is_plain: bool = False
 
 
-def check_bundle(bundle: Bundle, asked: TrustedInput, report: Report) -> Any:
+def check_bundle(bundle: Bundle, trusted_input: TrustedInput, report: Report) -> Any:
     """Check everything in a bundle; return its manifest. Raises Refused."""
     manifest = _manifest(bundle, report)
     for entry in manifest["files"]:
         _file(bundle, entry, report)
     try:
-        keys = Keys(bundle.json("keys.json"), asked.keys, report)
+        keys = Keys(bundle.json("keys.json"), trusted_input.keys, report)
     except MALFORMED as error:
         raise Refused(f"keys.json was altered: {safe(error, 100)}") from None
     signature = bundle.json(SIGNATURE)
     if keys.public.get(signature["key"]) != unhex(signature["public_key"], 32):
         report.is_altered(f"{SIGNATURE}: it names a key that keys.json doesn't have")
     for run in manifest["runs"]:
-        _run(bundle, run, keys, asked, report)
-    _trust(bundle, manifest, signature["key"], keys, asked, report)
+        _run(bundle, run, keys, trusted_input, report)
+    _trust(bundle, manifest, signature["key"], keys, trusted_input, report)
     return manifest
 
 
@@ -1336,20 +1338,20 @@ def _file(bundle: Bundle, entry: Any, report: Report) -> None:
         report.is_altered(f"{safe(name)}: its checksum in the ZIP file was altered")
 
 
-def _run(bundle: Bundle, run: Any, keys: Keys, asked: TrustedInput, report: Report) -> None:
+def _run(bundle: Bundle, run: Any, keys: Keys, trusted_input: TrustedInput, report: Report) -> None:
     folder = f"runs/{UUID(run['id'])}/"
     try:
         about = bundle.json(folder + "run.json")
         agent, by = f"{safe(about['agent'])}@{safe(about['version'])}", safe(about["created_by"])
         report.say(f"\nRun {UUID(run['id'])}: {agent}, started {minute(about['created_at'])} by {by}")
-        RunCheck(bundle, run["id"], keys, report, is_plain=asked.is_plain).check(run)
+        RunCheck(bundle, run["id"], keys, report, is_plain=trusted_input.is_plain).check(run)
     except MALFORMED as error:
         report.is_altered(f"{folder} can't be read: {safe(error, 100)}")
     except Refused as error:
         report.is_altered(str(error))
 
 
-def _trust(bundle: Bundle, manifest: Any, signer: Any, keys: Keys, asked: TrustedInput, report: Report) -> None:
+def _trust(bundle: Bundle, manifest: Any, signer: Any, keys: Keys, trusted_input: TrustedInput, report: Report) -> None:
     """Check, or say, whether the signatures are the installation's."""
     report.say("\nSignatures:")
     used = {signer}
@@ -1365,7 +1367,7 @@ def _trust(bundle: Bundle, manifest: Any, signer: Any, keys: Keys, asked: Truste
             report.not_proven(f"{keys.name(number)} is not the key you gave")
         else:
             report.say(f"  {keys.name(number)}. Compare it with the one you got from the operator by another way.")
-    for path in asked.witnesses:
+    for path in trusted_input.witnesses:
         _witness(path, proofs, report)
 
 
@@ -1452,15 +1454,15 @@ def main(arguments: list[str], write: Callable[[str], object] = sys.stdout.write
     given = parser.parse_args(arguments)
     report = Report(write)
     try:
-        asked = TrustedInput([read_key(each) for each in given.key], given.witness, given.plain)
+        trusted_input = TrustedInput([read_key(each) for each in given.key], given.witness, given.plain)
         with given.bundle.open("rb") as file:
             bundle = Bundle(file)
-            manifest = check_bundle(bundle, asked, report)
+            manifest = check_bundle(bundle, trusted_input, report)
             if given.full is not None:
                 with given.full.open("rb") as other:
                     full = Bundle(other)
                     unheard = Report(lambda text: None)
-                    check_bundle(full, asked, unheard)
+                    check_bundle(full, trusted_input, unheard)
                     for problem in unheard.altered:
                         report.is_altered(f"the full bundle: {problem}")
                     check_left_out(bundle, full, manifest, report)

@@ -152,17 +152,17 @@ class RunFork(ApiView):
         visit = query.integer("visit", default=0, lowest=0, highest=2**31 - 1)
         run = lifecycle.find(run_id)
         is_read = reads(run_id)
-        shown: dict[str, Any] = {"visit": None, "state": None, "effects": [], "all_are_asked_about": False}
+        fields: dict[str, Any] = {"visit": None, "state": None, "effects": [], "all_are_asked_about": False}
         if query.text("visit") is not None:
             ready = prepare(run, ForkRequest(visit, version=query.text("version") or ""))
-            shown = {
+            fields = {
                 "visit": visit,
                 "state": ready.state if is_read else None,
                 "effects": [done_row(x, is_read=is_read) for x in ready.point.effects],
                 "all_are_asked_about": ready.point.fences_all,
             }
         points = [PointRow.of(x) for x in visits_of(run)]
-        return Response(ForkPreview.of(None, points=points, hidden=not is_read, **shown))
+        return Response(ForkPreview.of(None, points=points, hidden=not is_read, **fields))
 
     @described("Fork a run", RunRow, status=201, body=ForkBody, headers=("Idempotency-Key",))
     def post(self, request: Request, run_id: UUID) -> HttpResponse:

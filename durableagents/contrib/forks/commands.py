@@ -74,8 +74,8 @@ def fork_lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
         if not options["look"]:
             raise InvalidInput("--visit is missing. It names the visit at which the fork begins: see --look.")
         for each in visits_of(run):
-            shown = {"visit": each.visit, "node": each.node, "at": each.at.isoformat(timespec="seconds")}
-            yield json.dumps(shown | ({"problem": each.problem} if each.problem else {}))
+            fields = {"visit": each.visit, "node": each.node, "at": each.at.isoformat(timespec="seconds")}
+            yield json.dumps(fields | ({"problem": each.problem} if each.problem else {}))
         return
     request = ForkRequest(options["visit"], version=options["onto"], seen=options["if_effects"])
     if not options["look"]:

@@ -68,10 +68,10 @@ def _lineage(run_id: UUID) -> Iterator[tuple[UUID, int]]:
     until = _NEVER
     while True:
         yield run_id, until
-        told = forked_of(run_id)
-        if told is None or told.at_seq == 0:
+        forked = forked_of(run_id)
+        if forked is None or forked.at_seq == 0:
             return
-        run_id, until = UUID(told.origin), told.at_seq
+        run_id, until = UUID(forked.origin), forked.at_seq
 
 
 def _taken(run_id: UUID, until: int, of: UUID) -> Iterator[tuple[Place, UndoneEffect]]:
@@ -209,10 +209,13 @@ def _fork_point(run: Run, cuts: Sequence[TupleRow]) -> ForkPoint:
     cut = newest_sound(str(run.pk), cuts[:1])
     assert cut.snapshot is not None
     rows, created, forked = _read(run, cut)
-    told = _point_rows(rows, cut.seq)
+    point_rows = _point_rows(rows, cut.seq)
     if lost := _undone_since(undone_effects(run), cut.seq):
         raise refusal("visit", lost, "choose an earlier visit")
-    effects = [*_carried(run, forked, cut.seq), *evidence_of(str(run.pk), told, lambda name: tool_here(run, name))]
+    effects = [
+        *_carried(run, forked, cut.seq),
+        *evidence_of(str(run.pk), point_rows, lambda name: tool_here(run, name)),
+    ]
     later, is_open = effects_of_continuations(run)
     at = next(row for row in rows if row[0] == cut.seq)
     return ForkPoint(
@@ -235,7 +238,7 @@ def _read(run: Run, cut: Cut) -> tuple[list[TupleRow], e.Event, Fork | None]:
     with connection.cursor() as cursor:
         cursor.execute(EVENTS, [run.pk, cut.seq])
         rows = cursor.fetchall()
-    created, _ = read(run.pk, rows, cut, at_least=last, said=(run.graph_id, run.generation))
+    created, _ = read(run.pk, rows, cut, at_least=last, version=(run.graph_id, run.generation))
     forked = forked_in(run.pk, rows)
     return rows, created, None if forked is None else Fork(forked)
 

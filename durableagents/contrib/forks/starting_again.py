@@ -57,16 +57,16 @@ NOT_GIVEN: Any = object()
 MAX_PROBLEMS = 50
 
 
-def attest_repeat(run: Run, asked: e.WaitOpened, given: Any, now: datetime) -> str:
+def attest_repeat(run: Run, wait_opened: e.WaitOpened, given: Any, now: datetime) -> str:
     """Return what an answer attests about the senders of effects that the run may repeat; "" if nothing is needed.
-    `given` fits the question `asked`; `now` is the database's clock. Raises IllegalTransition, RecordDamaged."""
+    `given` fits the question `wait_opened`; `now` is the database's clock. Raises IllegalTransition, RecordDamaged."""
     if given.get("decision") != AGAIN:
         return ""
     try:
-        told = forked_of(run.pk)
+        forked = forked_of(run.pk)
     except JournalBroken as broken:
         raise RecordDamaged(run.pk, f"an intact journal ({broken})") from broken
-    effects = [] if told is None else [x for x in Fork(told).effects if _is_meant(run, asked, x)]
+    effects = [] if forked is None else [x for x in Fork(forked).effects if _is_meant(run, wait_opened, x)]
     try:
         words = [
             # The person who answers is shown that a started run is still active, and judges that.
@@ -80,9 +80,9 @@ def attest_repeat(run: Run, asked: e.WaitOpened, given: Any, now: datetime) -> s
     return ", ".join(dict.fromkeys(word for word in words if word))
 
 
-def _is_meant(run: Run, asked: e.WaitOpened, effect: Evidence) -> bool:
+def _is_meant(run: Run, wait_opened: e.WaitOpened, effect: Evidence) -> bool:
     """Return whether the call may repeat this effect: same tool, missing tool, or any child for a child."""
-    call = payload_of(asked).get("call")
+    call = payload_of(wait_opened).get("call")
     if effect.counts_as == DID_NOT:
         return False
     if effect.tool.startswith(f"{CHILD}:"):
@@ -133,11 +133,11 @@ def read_remains(run: Run) -> Remains:
     if len(rows) > MAX_EVENTS:
         raise refusal("run", f"has more than {MAX_EVENTS} events", "fork it at a late visit")
     problems: list[str] = []
-    told = list(_sound(run, rows, problems))
-    events = [event for *_, event in told]
-    first = next((x for seq, _, x in told if seq == 1 and isinstance(x, e.RunCreated)), None)
+    sound_events = list(_sound(run, rows, problems))
+    events = [event for *_, event in sound_events]
+    first = next((x for seq, _, x in sound_events if seq == 1 and isinstance(x, e.RunCreated)), None)
     forked = next((Fork(x) for x in events if isinstance(x, e.RunForked)), None)
-    known = evidence_of(str(run.pk), told, lambda name: tool_here(run, name))
+    known = evidence_of(str(run.pk), sound_events, lambda name: tool_here(run, name))
     effects = [*(forked.effects if forked else ()), *_with_rows(run, known, events)]
     is_partial = bool(problems) or (forked is not None and forked.told.fences_all)
     try:
@@ -267,8 +267,8 @@ def _beginning(run: Run, agent: Agent, found: Remains) -> tuple[str, dict[str, A
     if found.begins.node not in agent.nodes:
         problem = f"of {agent.graph_id} doesn't have node {found.begins.node}, where the run began"
         raise refusal("version", problem, "choose one that has it")
-    told = payload_of(found.begins)
-    recorded, _ = migrate_state(agent, run, told.get("code", ""), told.get("state"))
+    payload = payload_of(found.begins)
+    recorded, _ = migrate_state(agent, run, payload.get("code", ""), payload.get("state"))
     try:
         state = plain(agent.state.model_validate(recorded))
         return found.begins.node, {"state": state, "code": agent.fingerprint()}
@@ -292,7 +292,7 @@ def _apply_audit(
     agent: Agent, effects: list[Evidence], audit: Sequence[Verdict], act: Act
 ) -> tuple[list[Evidence], list[str]]:
     """Return the effects with verdicts, and the attestations. Raises InvalidInput naming each bad verdict."""
-    said: dict[Place, Verdict] = {}
+    fields: dict[Place, Verdict] = {}
     errors: list[dict[str, str]] = []
     places = {effect.place for effect in effects}
     runs = {effect.run for effect in effects}
@@ -301,13 +301,13 @@ def _apply_audit(
         place = run, verdict.slot, verdict.attempt
         if place not in places:
             errors.append(_error("is not an effect of this run", "see GET …/start-again", *place))
-        elif place in said:
+        elif place in fields:
             errors.append(_error("is decided twice", "say it once", *place))
-        said[place] = verdict
+        fields[place] = verdict
     is_for_two, gone = unknown_outcomes.is_for_two(act.by), []
     decided = []
     for effect in effects:
-        verdict_on = said.get(effect.place)
+        verdict_on = fields.get(effect.place)
         decided.append(_apply_verdict(agent, effect, verdict_on, act.by, errors))
         if verdict_on is not None and (word := _attest_verdict(effect, verdict_on, act, errors, is_for_two=is_for_two)):
             gone.append(f"{effect.tool} at {effect.slot}: {word}")

@@ -31,8 +31,8 @@ class Forks:
 
     def see(self, line: EventLine) -> None:
         match line.event:
-            case e.RunForked() as told if line.seq in (2, 3, 4) and self.fork is None:
-                self.fork = Fork(told)
+            case e.RunForked() as forked if line.seq in (2, 3, 4) and self.fork is None:
+                self.fork = Fork(forked)
             case e.RunForked():
                 self.misplaced = line.seq
             case e.ForkMade() as made:
@@ -62,13 +62,13 @@ class Forks:
             return  # reported elsewhere
         if self.misplaced:
             yield f"event {self.misplaced}, RunForked, is not at the journal's beginning"
-        told = self.fork.told if self.fork else None
+        forked = self.fork.told if self.fork else None
         yield from compared(
             "the run's row",
             row,
             {
-                "forked_from": UUID(told.origin) if told else None,
-                "fork_how": told.how if told else "",
+                "forked_from": UUID(forked.origin) if forked else None,
+                "fork_how": forked.how if forked else "",
             },
         )
         for seq, made in self.made:
@@ -85,14 +85,14 @@ class Forks:
             yield f"event {seq}, ForkMade, names run {made.fork}, whose row does not say so"
 
     def _check_origin(self, fork: Fork) -> Iterator[str]:
-        told = fork.told
-        if told.effects != len(fork.effects):
-            yield f"its first events list {len(fork.effects)} effects, and say {told.effects}"
-        rows = Event.objects.filter(run_id=told.origin, kind=e.ForkMade.KIND)
+        forked = fork.told
+        if forked.effects != len(fork.effects):
+            yield f"its first events list {len(fork.effects)} effects, and say {forked.effects}"
+        rows = Event.objects.filter(run_id=forked.origin, kind=e.ForkMade.KIND)
         made = [e.decode(row.clear, unpack(row.sealed)) for row in rows]
         ours = [x for x in made if isinstance(x, e.ForkMade) and x.fork == str(self.journal.run_id)]
-        if [(x.how, x.by, x.visit) for x in ours] != [(told.how, told.by, told.visit)]:
-            yield f"run {told.origin}, its origin, does not name it as a fork"
+        if [(x.how, x.by, x.visit) for x in ours] != [(forked.how, forked.by, forked.visit)]:
+            yield f"run {forked.origin}, its origin, does not name it as a fork"
 
     def _check_reused(self) -> Iterator[str]:
         seen: set[Place] = set()

@@ -266,9 +266,9 @@ def _read_reports(ids: Sequence[int]) -> dict[int, tuple[int, list[HearingRow], 
         cursor.execute(_WORKERS, [FRESH_SECONDS, list(ids)])
         reports = cursor.fetchall()
     found: dict[int, tuple[int, list[HearingRow], list[InFlightRow]]] = {}
-    for line, worker, host, pid, is_silent, seen_at, confirmed_at, running, told in reports:
+    for line, worker, host, pid, is_silent, seen_at, confirmed_at, running, calls_in_flight in reports:
         name = f"{host}/{pid}"
-        calls = _calls(told, name)
+        calls = _calls(calls_in_flight, name)
         workers, unconfirmed, in_flight = found.get(line, (0, [], []))
         if confirmed_at is None or running or calls is None:
             is_heard = seen_at is not None and calls is not None
@@ -278,32 +278,32 @@ def _read_reports(ids: Sequence[int]) -> dict[int, tuple[int, list[HearingRow], 
     return found
 
 
-def _calls(told: Any, worker: str) -> list[InFlightRow] | None:
+def _calls(value: Any, worker: str) -> list[InFlightRow] | None:
     """Return the calls of a report; None if it is damaged, so that the worker counts as unheard."""
     try:
-        read = json.loads(told) if isinstance(told, str) else told
+        read = json.loads(value) if isinstance(value, str) else value
         return [_call(each, worker) for each in read or ()]
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return None
 
 
-def _call(told: dict[str, Any], worker: str) -> InFlightRow:
-    since, timeout = datetime.fromisoformat(told["since"]), float(told["timeout"])
+def _call(fields: dict[str, Any], worker: str) -> InFlightRow:
+    since, timeout = datetime.fromisoformat(fields["since"]), float(fields["timeout"])
     if since.tzinfo is None or not isfinite(timeout):
-        raise ValueError(told)
-    slot, what = str(told["slot"]), str(told["what"])
-    return InFlightRow(run=UUID(told["run"]), slot=slot, what=what, since=since, timeout=timeout, worker=worker)
+        raise ValueError(fields)
+    slot, what = str(fields["slot"]), str(fields["what"])
+    return InFlightRow(run=UUID(fields["run"]), slot=slot, what=what, since=since, timeout=timeout, worker=worker)
 
 
 def _find_unknown(rows: Iterable[Halt]) -> dict[int, list[UnknownName]]:
     """Return the names in each halt that nothing here has or ever had, by the row's number."""
     named = {row.pk: _names_in(row) for row in rows}
     known = known_names()
-    asked = sorted({name for some in named.values() for name in some if name[1] not in known.get(name[0], ())})
-    if not asked:
+    names = sorted({name for some in named.values() for name in some if name[1] not in known.get(name[0], ())})
+    if not names:
         return {}
     with connection.cursor() as cursor:
-        cursor.execute(_UNKNOWN, [[scope for scope, _ in asked], [key for _, key in asked]])
+        cursor.execute(_UNKNOWN, [[scope for scope, _ in names], [key for _, key in names]])
         missing = set(cursor.fetchall())
     return {
         pk: [

@@ -24,8 +24,8 @@ def check_halts() -> Listed | None:
     if not rows and not now:
         return None
     about = ActRecord.objects.filter(run_id__isnull=True, n__gt=0, action__in=ACTIONS)
-    said = [(act, act.after.get("n")) for act in about if isinstance(act.after, dict)]
-    acts = {(act.subject, n): act for act, n in said if n is None or isinstance(n, int)}
+    numbered = [(act, act.after.get("n")) for act in about if isinstance(act.after, dict)]
+    acts = {(act.subject, n): act for act, n in numbered if n is None or isinstance(n, int)}
     problems = [problem for halt, some in rows.items() for problem in _of(halt, some, now.get(halt), acts)]
     problems += [f"halt {halt} is in force, but has no record" for halt in now if halt not in rows]
     return Listed("halts", sum(map(len, rows.values())), "", problems)

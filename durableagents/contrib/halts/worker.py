@@ -95,12 +95,12 @@ class KnownHalts(Halts):
             covered.setdefault(halt, set()).add(UUID(run_id))
             if (control := active.get(UUID(run_id))) is not None:
                 control.ask("halt")
-        said = {halt.id: self._under_way(halt, covered.get(halt.id, set()), active, now) for halt in self._known}
-        news = {halt: told for halt, told in said.items() if self._told.get(halt) != told}
+        states = {halt.id: self._under_way(halt, covered.get(halt.id, set()), active, now) for halt in self._known}
+        news = {halt: state for halt, state in states.items() if self._told.get(halt) != state}
         if news:
-            told = [{"id": halt, "running": running, "calls": calls} for halt, (running, calls) in news.items()]
-            await link.execute(_TELL, [self.worker, json.dumps(told)])
-        self._told = said
+            state = [{"id": halt, "running": running, "calls": calls} for halt, (running, calls) in news.items()]
+            await link.execute(_TELL, [self.worker, json.dumps(state)])
+        self._told = states
 
     def _under_way(
         self, halt: KnownHalt, covered: set[UUID], active: Mapping[UUID, Control], now: datetime

@@ -227,7 +227,11 @@ def rows_of(budgets: Sequence[SharedBudget], *, has_past: bool = True) -> list[S
 
 
 def _row(
-    budget: SharedBudget, state: tuple[Any, ...], waits: list[Wait], past: list[BudgetPeriod], said: list[BudgetNotice]
+    budget: SharedBudget,
+    state: tuple[Any, ...],
+    waits: list[Wait],
+    past: list[BudgetPeriod],
+    budget_notices: list[BudgetNotice],
 ) -> SharedBudgetRow:
     most, used, reserved, starts_at, refills_at, warned_at, waiting, person = state
 
@@ -253,7 +257,7 @@ def _row(
             BudgetWaitRow.of(wait, graph_id=wait.run.graph_id, wanted=amount(_wanted(wait)), since=wait.opened_at)
             for wait in waits
         ],
-        notices=[BudgetNoticeRow.of(row, **amounts(row)) for row in said],
+        notices=[BudgetNoticeRow.of(row, **amounts(row)) for row in budget_notices],
         last=[BudgetPeriodRow.of(row, **amounts(row)) for row in past],
     )
 

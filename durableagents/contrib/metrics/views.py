@@ -43,11 +43,11 @@ class Metrics(ApiView):
 
 def _is_scraper(request: Request) -> bool:
     token = settings.DURABLEAGENTS.metrics_token.encode()
-    scheme, _, shown = get_authorization_header(request).partition(b" ")
-    if token and scheme.lower() == b"bearer" and compare_digest(shown.strip(), token):
+    scheme, _, credential = get_authorization_header(request).partition(b" ")
+    if token and scheme.lower() == b"bearer" and compare_digest(credential.strip(), token):
         return True
     # A proxy on this host that is not among the trusted ones would let in everyone: it says for whom it asks.
-    is_direct = not shown and not any(name in request.headers for name in ("X-Forwarded-For", "Forwarded", "Via"))
+    is_direct = not credential and not any(name in request.headers for name in ("X-Forwarded-For", "Forwarded", "Via"))
     return settings.DURABLEAGENTS.metrics_open_to == "loopback" and is_direct and _is_loopback(request)
 
 

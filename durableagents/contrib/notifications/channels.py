@@ -115,13 +115,13 @@ def add(body: ChannelBody, *, by: Actor) -> Channel:
     as_admin(by, _ACT)
     check_text("name", body.name)
     # Before any lock, since it resolves the name on the network.
-    address, shown = _address(body.form, body.address)
+    address, label = _address(body.form, body.address)
     with transaction.atomic():
         by, why, queue = as_admin(by, _ACT), justified("channel", body.justification), _queue(body.queue)
         if Channel.objects.filter(ended_at__isnull=True).count() >= MAX_CHANNELS:
             raise wrong("name", f"would exceed the limit of {MAX_CHANNELS} channels", "end one first")
         now = database_now()
-        row = Channel(queue=queue, form=body.form, name=body.name, made_at=now, address=address, shown=shown)
+        row = Channel(queue=queue, form=body.form, name=body.name, made_at=now, address=address, shown=label)
         row.kinds = _kinds(queue, body.kinds)
         return _save("channel", row, {}, by=by, why=why, now=now)
 
@@ -260,7 +260,7 @@ def replay(delivery_id: int, *, by: Actor, justification: str) -> DeliveryRow:
     row.state, row.message, row.note, row.ended_at = Delivery.State.WAITING, None, "", None
     row.due_at, row.is_grouped = now, False
     row.save(update_fields=["state", "message", "note", "ended_at", "due_at", "is_grouped"])
-    (shown,) = delivery_rows([row])
-    subject = f"delivery {row.pk} of {shown.kind} to {shown.to}"
+    (delivery,) = delivery_rows([row])
+    subject = f"delivery {row.pk} of {delivery.kind} to {delivery.to}"
     acted("notice_replay", by=by, subject=subject, justification=why, before=before, after={"state": str(row.state)})
-    return shown
+    return delivery

@@ -292,7 +292,7 @@ def take_for_page(user: User) -> list[dict[str, str]]:
     waiting = Delivery.objects.select_related("notice").filter(
         person=user.pk, by=Delivery.By.BROWSER, state=Delivery.State.WAITING, due_at__lte=now
     )
-    shown = []
+    notices = []
     for each in waiting.select_for_update(skip_locked=True, of=("self",)).order_by("due_at", "pk")[:MAX_SHOWN]:
         try:
             with transaction.atomic():  # a database error of one leaves the others intact
@@ -308,7 +308,7 @@ def take_for_page(user: User) -> list[dict[str, str]]:
             each.state, each.note = Delivery.State.NEEDLESS, found
         else:
             each.state = Delivery.State.SENT
-            shown.append(texts.as_browser_notification(found, tag=str(each.pk)))
+            notices.append(texts.as_browser_notification(found, tag=str(each.pk)))
         each.ended_at = now
         each.save(update_fields=["state", "note", "ended_at"])
-    return shown
+    return notices

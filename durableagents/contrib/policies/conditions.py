@@ -161,8 +161,8 @@ def _kind_of(look: Look, schemas: list[tuple[str, Schema]]) -> str:
             look.at, f"uses {look.name}, which isn't an input field of the tool", f"use one of {', '.join(every)}"
         )
     if len(kinds) > 1:
-        told = " and ".join(f"{kind} in {whose}" for kind, whose in sorted(kinds.items()))
-        raise Misread(look.at, f"uses {look.name}, which is {told}", "choose the agent too")
+        text = " and ".join(f"{kind} in {whose}" for kind, whose in sorted(kinds.items()))
+        raise Misread(look.at, f"uses {look.name}, which is {text}", "choose the agent too")
     return next(iter(kinds))
 
 
@@ -206,14 +206,14 @@ def _judged(expression: Expression, kinds: Mapping[str, str], asking: Asking) ->
         case Look():
             return _looked(expression, kinds.get(expression.name, OTHER), asking)
         case Not(part):
-            said = _judged(part, kinds, asking)
-            return None if said is None else not said
+            judged = _judged(part, kinds, asking)
+            return None if judged is None else not judged
         case Both(parts):
-            told = [_judged(part, kinds, asking) for part in parts]
-            return False if False in told else None if None in told else True
+            verdicts = [_judged(part, kinds, asking) for part in parts]
+            return False if False in verdicts else None if None in verdicts else True
         case Either(parts):
-            told = [_judged(part, kinds, asking) for part in parts]
-            return True if True in told else None if None in told else False
+            verdicts = [_judged(part, kinds, asking) for part in parts]
+            return True if True in verdicts else None if None in verdicts else False
 
 
 def _looked(look: Look, kind: str, asking: Asking) -> bool | None:
@@ -249,8 +249,8 @@ def _has(found: Any, value: Value, kind: str) -> bool | None:
         return None
     inner = TEXT if kind == TEXTS else NUMBER
     wanted = _comparable(value.words, inner, is_written=True)
-    told = [_comparable(each, inner) for each in found]
-    return True if wanted in told else None if None in told else False
+    comparables = [_comparable(each, inner) for each in found]
+    return True if wanted in comparables else None if None in comparables else False
 
 
 def _lookup(name: str, asking: Asking) -> Any:

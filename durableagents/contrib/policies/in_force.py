@@ -33,12 +33,12 @@ def read_policies() -> Rulebook:
         return book_of(json.loads(cursor.fetchone()[0]))
 
 
-def book_of(told: Any) -> Rulebook:
+def book_of(values: Any) -> Rulebook:
     """Return a rulebook; one with a problem if it differs from the record."""
-    rows = [row_of(Policy, each) for each in told["policies"]]
-    if told["revision"] is None:
+    rows = [row_of(Policy, each) for each in values["policies"]]
+    if values["revision"] is None:
         return Rulebook(0, problem="there are policies, but no record of which are in force" if rows else "")
-    revision = row_of(PolicyRevision, told["revision"])
+    revision = row_of(PolicyRevision, values["revision"])
     problem = _problem(revision, rows)
     if problem:
         return Rulebook(revision.revision, problem=problem)

@@ -33,8 +33,8 @@ class Rule:
     def matches(self, asking: Asking) -> bool:
         if not self.may_match(asking):
             return False
-        said = self.condition.holds(asking)
-        return self.effect != "allow" if said is None else said
+        verdict = self.condition.holds(asking)
+        return self.effect != "allow" if verdict is None else verdict
 
 
 @dataclass(frozen=True, slots=True)

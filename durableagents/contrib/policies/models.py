@@ -82,5 +82,5 @@ class Policy(Coded):
 
 
 def digest(rows: Iterable[Policy]) -> str:
-    told = sorted([row.name, row.version, bytes(row.code or b"").hex()] for row in rows)
-    return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()
+    codes = sorted([row.name, row.version, bytes(row.code or b"").hex()] for row in rows)
+    return hashlib.sha256(json.dumps(codes, separators=(",", ":")).encode()).hexdigest()

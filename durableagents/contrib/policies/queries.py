@@ -168,7 +168,7 @@ def _changes(before: Policy | None, now: Policy) -> list[PolicyChangeRow]:
     if before is None:
         return []
     pairs = [(label, _words(before, name), _words(now, name)) for name, label in _LABELS.items()]
-    return [PolicyChangeRow(what=label, was=was, now=said) for label, was, said in pairs if was != said]
+    return [PolicyChangeRow(what=label, was=was, now=current) for label, was, current in pairs if was != current]
 
 
 def _words(row: Policy, name: str) -> str:

@@ -31,13 +31,13 @@ from runs.engine.fingerprint.described import json_schema
 from runs.engine.gating.proof import Proof
 from runs.engine.tools import Tool
 from runs.models import PolicyRevision
-from runs.queries.expressions import LONGEST, Misread
+from runs.queries.expressions import MAX_EXPRESSION_LENGTH, Misread
 from runs.services.bodies import SteerBody
 
 EVERY_CALL = "every call"  # typed to confirm a rule that stops every call
 MAX_WAIT = 24 * 365
 MAX_CALLS = 10_000  # that a policy is tried on
-Text = Annotated[str, Field(max_length=LONGEST)]
+Text = Annotated[str, Field(max_length=MAX_EXPRESSION_LENGTH)]
 
 
 class Rule(Strict):
@@ -94,7 +94,7 @@ class PolicyBody(Rule, SteerBody):
     )
 
 
-MOST = 200  # in force at once
+MAX_POLICIES = 200  # in force at once
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 TAKEN = frozenset({"restore", "try", "new", "of"})  # by URLs
 _ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended('policy changes', 60))"
@@ -174,8 +174,8 @@ def create(body: NewPolicyBody, *, by: Actor) -> Policy:
     last = _newest(body.name)
     if last is not None and last.is_in_force:
         raise wrong("name", "is that of a policy that is in force", "choose another name, or change that policy")
-    if Policy.objects.filter(ended_at__isnull=True).count() >= MOST:
-        raise wrong("name", f"would exceed the limit of {MOST} policies", "retire one first")
+    if Policy.objects.filter(ended_at__isnull=True).count() >= MAX_POLICIES:
+        raise wrong("name", f"would exceed the limit of {MAX_POLICIES} policies", "retire one first")
     row = _version(body.name, body, by, _number_after(last, body.name))
     return _save_version("policy", row, None, by=by, why=why)
 

@@ -131,16 +131,16 @@ def try_policy(body: TryBody, *, is_setter: bool = False) -> TriedRow:
     gated, denied, let_through = (TriedChange(calls=0, examples=[]) for _ in range(3))
     changes = {"gated": gated, "denied": denied, "let_through": let_through}
     found = TriedRow(calls=0, since=None, is_cut=False, unsure=0, unreadable=0, loads=[], **changes)
-    asked, into = Counter[str](), {"deny": denied, "require": gated, "allow": let_through}
+    queue_counts, into = Counter[str](), {"deny": denied, "require": gated, "allow": let_through}
     for call, asking in _calls(body.calls, found, Rulebook(0, (*now.rules, new))):
         found.calls, found.since = found.calls + 1, call.at
         found.unsure += new.may_match(asking) and new.condition.holds(asking) is None
         was, would = now.judge(asking), then.judge(asking)
         assert would is not None
-        asked.update(each.queue for each in would.requirements)
+        queue_counts.update(each.queue for each in would.requirements)
         if would.effect != ("allow" if was is None else was.effect):
             into[would.effect].add(call)
-    found.loads = [_load(queue, count, found) for queue, count in asked.most_common()]
+    found.loads = [_load(queue, count, found) for queue, count in queue_counts.most_common()]
     if not viewer().sees_all:
         for _, change in found.changes:
             change.examples.clear()

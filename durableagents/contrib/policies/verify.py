@@ -73,30 +73,30 @@ class PolicyCheck:
             self.left.append(_SentCall(line.seq, event.KIND))
         self._last = line.seq, event
 
-    def _judged(self, seq: int, said: e.PolicyApplied) -> None:
-        self.said.append((seq, said))
+    def _judged(self, seq: int, applied: e.PolicyApplied) -> None:
+        self.said.append((seq, applied))
         what = f"event {seq}, PolicyApplied"
         of = self._last[1] if self._last is not None else None
         if (
             of is None
-            or of.slot != said.slot
-            or not (of.attempt == said.attempt or isinstance(of, e.ApprovalRequested))
+            or of.slot != applied.slot
+            or not (of.attempt == applied.attempt or isinstance(of, e.ApprovalRequested))
         ):
             self.wrong.append(f"{what}: no event followed from it")
         elif isinstance(of, (*_LEAVES, *_READS)) and not getattr(of, "code", ""):
-            self._let_go(what, said, of)
-        elif isinstance(of, e.ApprovalRequested) and "policy" in payload_of(of) and of.queue not in said.queues:
-            self.wrong.append(f"{what}: {of.queue} is asked, but it names {', '.join(said.queues) or 'nobody'}")
+            self._let_go(what, applied, of)
+        elif isinstance(of, e.ApprovalRequested) and "policy" in payload_of(of) and of.queue not in applied.queues:
+            self.wrong.append(f"{what}: {of.queue} is asked, but it names {', '.join(applied.queues) or 'nobody'}")
         if isinstance(of, _LEAVES):
-            self.left[-1].judged = said
+            self.left[-1].judged = applied
 
-    def _let_go(self, what: str, said: e.PolicyApplied, of: e.Event) -> None:
-        if said.effect == "deny":
-            self.wrong.append(f"{what}: {said.policy} forbade the call, but event {of.KIND} shows that it was made")
-        if said.effect == "require":
+    def _let_go(self, what: str, applied: e.PolicyApplied, of: e.Event) -> None:
+        if applied.effect == "deny":
+            self.wrong.append(f"{what}: {applied.policy} forbade the call, but event {of.KIND} shows that it was made")
+        if applied.effect == "require":
             given = self.yes.get(self.grants.get((of.slot, of.attempt)), {}) | self.yes.get(of.slot, {})
-            self.used.append((what, said, given))
-            if lacking := [queue for queue in said.queues if queue not in given]:
+            self.used.append((what, applied, given))
+            if lacking := [queue for queue in applied.queues if queue not in given]:
                 self.wrong.append(f"{what}: the call was made without an approval by {', '.join(lacking)}")
 
     def problems(self) -> Iterator[str]:
@@ -107,27 +107,27 @@ class PolicyCheck:
         yield from self._in_force()
 
     def _rows(self) -> dict[tuple[str, int], Policy]:
-        named = {said.policy for _, said in self.said if said.policy}
+        named = {applied.policy for _, applied in self.said if applied.policy}
         return {(row.name, row.version): row for row in Policy.objects.filter(name__in=named)}
 
     def _against_rows(self, rows: dict[tuple[str, int], Policy]) -> Iterator[str]:
         """Check that each judgement names an existing, authentic version with the same effect."""
-        for seq, said in self.said:
-            row = rows.get((said.policy, said.version))
-            if not said.policy:
-                if said.effect != "allow":
-                    yield f"event {seq}, PolicyApplied: it has effect {said.effect} but names no policy"
+        for seq, applied in self.said:
+            row = rows.get((applied.policy, applied.version))
+            if not applied.policy:
+                if applied.effect != "allow":
+                    yield f"event {seq}, PolicyApplied: it has effect {applied.effect} but names no policy"
             elif row is None:
-                yield f"event {seq}, PolicyApplied: version {said.version} does not exist of the policy {said.policy}"
-            elif str(row.effect) != said.effect:
-                yield f"event {seq}, PolicyApplied: {row} says {row.effect}, not {said.effect}"
+                yield f"event {seq}, PolicyApplied: policy {applied.policy} has no version {applied.version}"
+            elif str(row.effect) != applied.effect:
+                yield f"event {seq}, PolicyApplied: {row} says {row.effect}, not {applied.effect}"
             elif not row.is_authentic:
                 yield f"event {seq}, PolicyApplied: {row} was not written by this installation, or was changed"
 
     def _shown(self, rows: dict[tuple[str, int], Policy]) -> Iterator[str]:
         """Check that used approvals proved what the named policy requires."""
-        for what, said, given in self.used:
-            row = rows.get((said.policy, said.version))
+        for what, applied, given in self.used:
+            row = rows.get((applied.policy, applied.version))
             question = None if row is None or row.proof is None else given.get(row.queue)
             if row is None or question is None:
                 continue

@@ -44,8 +44,8 @@ class PoliciesPage(PolicyPage):
 
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
         """Show the page, with a refused form."""
-        shown = {"rules": queries.find_rules(), "retired": queries.find_retired(), **self.form(request, refused)}
-        return self.show_forms(request, shown, refused)
+        fields = {"rules": queries.find_rules(), "retired": queries.find_retired(), **self.form(request, refused)}
+        return self.show_forms(request, fields, refused)
 
 
 class OnePolicyPage(PolicyPage):
@@ -56,13 +56,13 @@ class OnePolicyPage(PolicyPage):
     def tell(self, request: HttpRequest, refused: Refused | None = None, *, policy: str) -> HttpResponse:
         """Show the page, with a refused form."""
         newest = services.find(policy)
-        shown = {
+        fields = {
             "p": newest,
             "rule": queries.policy_rule(newest),
             "versions": queries.find_policy(policy).versions,
             **self.form(request, refused, newest),
         }
-        return self.show_forms(request, shown, refused)
+        return self.show_forms(request, fields, refused)
 
 
 class RulesAct(ForAdmins, PersonalAct, PoliciesPage):
@@ -100,8 +100,8 @@ class PolicyTrying(PolicyPage):
         known = self.form(request, refused)
         known["typed"] = form.kept
         last = Policy.objects.filter(name=form.kept.get("name", ""), ended_at__isnull=True).first()
-        shown = {"tried": found, "replaced": last, **known}
-        return self.show(request, shown, status=refused.error.status if refused else 200)
+        fields = {"tried": found, "replaced": last, **known}
+        return self.show(request, fields, status=refused.error.status if refused else 200)
 
 
 _READ: dict[str, Callable[[str], Any]] = {
@@ -114,10 +114,10 @@ _READ: dict[str, Callable[[str], Any]] = {
 
 
 def _typed(of: Policy) -> dict[str, Any]:
-    asked = of.proof or {}
+    proof = of.proof or {}
     boxes = {"second_factor": "factor", "type_amount": "amount", "type_target": "target"}
-    ticked = {name: "on" for name, of_row in boxes.items() if asked.get(of_row)}
-    return ticked | {"proof_minutes": asked.get("within", 0) // 60 or ""}
+    ticked = {name: "on" for name, of_row in boxes.items() if proof.get(of_row)}
+    return ticked | {"proof_minutes": proof.get("within", 0) // 60 or ""}
 
 
 _RULES, _POLICY = RulesAct.as_view, PolicyAct.as_view

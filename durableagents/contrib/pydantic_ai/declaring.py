@@ -16,7 +16,7 @@ from runs.engine.assistants import SCRIPTED, Request, WrappedAgent
 from runs.engine.canonical import plain
 from runs.engine.content.files import Prompt
 from runs.engine.errors import DefinitionError
-from runs.engine.gating.timing import LONGEST
+from runs.engine.gating.timing import MAX_WAIT
 from runs.engine.secrets import names_of
 from runs.engine.tools import Gate, ReplayClass, Tool
 from runs.engine.visit import Visit
@@ -41,7 +41,7 @@ class Outside:
     def __post_init__(self) -> None:
         if bool(self.ask) != (self.schema is not None):
             raise DefinitionError("Outside(ask=…, schema=…): give both or neither")
-        if not isinstance(self.within, timedelta) or not timedelta(0) < self.within <= LONGEST:
+        if not isinstance(self.within, timedelta) or not timedelta(0) < self.within <= MAX_WAIT:
             raise DefinitionError(f"Outside(within={self.within!r}): give a positive timedelta")
 
 

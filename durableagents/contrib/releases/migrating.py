@@ -66,7 +66,7 @@ class MovedRow(Shape):
     node: str = Field(description="Current node; empty: it has not entered one.")
     to_node: str = Field(description="Node where it continues in the new version; empty: none.")
     answered: list[str] = Field(description="Slots of calls that are answered from the record.")
-    anew: list[str] = Field(description="Calls that are made afterwards or repeated.")
+    repeated: list[str] = Field(description="Calls that are made afterwards or repeated.")
     withdrawn: list[str] = Field(description="Waits that end, so that people are no longer asked.")
     is_retried: bool = Field(description="The run had failed and is retried with the migration.")
 
@@ -82,7 +82,7 @@ class MovedRow(Shape):
             node=found.at.node,
             to_node=found.node,
             answered=list(found.answered),
-            anew=list(found.anew),
+            repeated=list(found.repeated),
             withdrawn=[f"{kind} at {slot}" for slot, _, kind, _ in found.closes],
             is_retried=is_retried,
         )
@@ -286,7 +286,7 @@ def _event(act: Act, moving: Moving, found: MigrationResult) -> e.RunMigrated:
     payload: dict[str, Any] = act.payload | {
         "nodes": dict(moving.nodes),
         "answered": list(found.answered),
-        "again": list(found.anew),
+        "again": list(found.repeated),
         "why": found.why,
     }
     if found.how != UNBEGUN:

@@ -110,7 +110,7 @@ def verified_events(
     if run.erased_at is not None:
         raise InvalidRecording(erased(run.pk).detail)
     position = (run.graph_id, run.generation) if is_last else None  # earlier visits may be of another version
-    created, tail = read(run.pk, rows, cut, at_least=cut.seq, said=position)
+    created, tail = read(run.pk, rows, cut, at_least=cut.seq, version=position)
     for event in (created, *tail):
         if isinstance(event, _HOLDS) and event.payload is None:
             raise InvalidRecording(f"the payload of its {event.KIND} is missing")

@@ -172,7 +172,7 @@ def _record(run: RecordedRun) -> Iterator[tuple[str, Any]]:
     """Yield the record by slot; a list for a tool call made more than once."""
     calls: dict[str, dict[int, dict[str, Any]]] = {}
     others: dict[str, Any] = {}
-    asked = {(x.slot, x.attempt): x.model for x in run.events if isinstance(x, e.ModelRequested)}
+    fields = {(x.slot, x.attempt): x.model for x in run.events if isinstance(x, e.ModelRequested)}
     order: list[str] = []
     for event, at in zip(run.events, run.times, strict=True):
         slot, found = event.slot, None
@@ -182,10 +182,10 @@ def _record(run: RecordedRun) -> Iterator[tuple[str, Any]]:
             case e.ValueRead():
                 found = {"is": event.what, "value": event.payload}
             case e.ModelResponded():
-                found = {"assistant": asked[slot, event.attempt], "answers": payload_of(event)["response"]}
+                found = {"assistant": fields[slot, event.attempt], "answers": payload_of(event)["response"]}
             case e.ModelFailed() if event.code not in NEVER_SENT:
                 message = payload_of(event).get("message", "")
-                found = {"assistant": asked[slot, event.attempt], "fails": event.code, "message": message}
+                found = {"assistant": fields[slot, event.attempt], "fails": event.code, "message": message}
             case _:
                 known = calls.setdefault(slot, {}).setdefault(event.attempt, {})
                 _apply_event(known, event, at)
@@ -319,12 +319,12 @@ def _end(run: RecordedRun) -> str:
     if run.state not in _ENDS:
         return f"assert story.state == {run.state!r}, story.now"
     last = next(x for x in reversed(run.events) if isinstance(x, (e.RunCompleted, e.RunFailed, e.RunCancelled)))
-    said = ""
+    text = ""
     if isinstance(last, e.RunCompleted):
-        said = repr(last.payload)
+        text = repr(last.payload)
     elif isinstance(last, e.RunFailed):
-        said = repr(last.code)
-    return f"story.{_ENDS[run.state]}({said})"
+        text = repr(last.code)
+    return f"story.{_ENDS[run.state]}({text})"
 
 
 # --- run once before it is returned -----------------------------------------------------------------------------------

@@ -169,25 +169,25 @@ def _judge(run_id: UUID, seq: int, at: datetime, slot: str, attempt: int) -> Ite
         event = _decoded(clear, sealed)
         if event is not None:
             on_record.append((number, event))
-    told = next((event for number, event in on_record if number == seq), None)
+    recorded_event = next((event for number, event in on_record if number == seq), None)
     before = Tape(event for number, event in on_record if number < seq).slot(slot).at(attempt)
     call: dict[str, Any] = {"run_id": run_id, "seq": seq, "slot": slot, "attempt": attempt, "at": at}
-    match told:
+    match recorded_event:
         case e.ToolAnsweredLate():
-            if told.contradicts:
-                reported, recorded = _outcome_text(told.outcome), _finding_of(told.contradicts)
+            if recorded_event.contradicts:
+                reported, recorded = _outcome_text(recorded_event.outcome), _finding_of(recorded_event.contradicts)
                 what = f"The sending worker reports {reported}, but the record says {recorded}."
-                yield Fact(Kind.CONTRADICTION, f"late:{run_id}:{seq}", told.tool, what, **call)
-            elif told.outcome == "happened":
-                yield from _compare(run_id, seq, [event for _, event in on_record], told, call)
+                yield Fact(Kind.CONTRADICTION, f"late:{run_id}:{seq}", recorded_event.tool, what, **call)
+            elif recorded_event.outcome == "happened":
+                yield from _compare(run_id, seq, [event for _, event in on_record], recorded_event, call)
         case e.CallbackArrivedLate():
             if contradicted := before.finding.belied_by(CALLED_BACK):
                 what = f"The upstream system answered late, but the record says {_finding_of(contradicted)}."
-                yield Fact(Kind.CONTRADICTION, f"late:{run_id}:{seq}", told.tool, what, **call)
+                yield Fact(Kind.CONTRADICTION, f"late:{run_id}:{seq}", recorded_event.tool, what, **call)
         case e.ToolOutcomeUnknown():
-            if isinstance(told.payload, dict) and "key_rejected" in told.payload:
+            if isinstance(recorded_event.payload, dict) and "key_rejected" in recorded_event.payload:
                 what = "The upstream system rejected the key of the call, as it does for a key that it has seen."
-                yield Fact(Kind.KEY_REJECTED, f"key:{run_id}:{seq}", told.tool, what, **call)
+                yield Fact(Kind.KEY_REJECTED, f"key:{run_id}:{seq}", recorded_event.tool, what, **call)
 
 
 def _compare(

@@ -32,8 +32,8 @@ class Database:
 
     def as_json(self) -> dict[str, Any]:
         """Return what a finding keeps of it."""
-        said = {"system": self.system, "timeline": self.timeline, "lsn": lsn_text(self.lsn), "number": self.number}
-        return {**said, "line": str(self.line or ""), "host": self.host_name}
+        fields = {"system": self.system, "timeline": self.timeline, "lsn": lsn_text(self.lsn), "number": self.number}
+        return {**fields, "line": str(self.line or ""), "host": self.host_name}
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ class Unanswered:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubts:
+class UnknownOutcomeLists:
     """Both lists, each with at most MAX_LISTED rows; `is_cut`: there are more."""
 
     upcoming: Sequence[NextCall]
@@ -80,7 +80,7 @@ class Doubts:
     is_cut: bool
 
 
-def find_doubts() -> Doubts:
+def find_doubts() -> UnknownOutcomeLists:
     """Return the calls in doubt of all runs that have not ended, in the order in which workers would take them."""
     with connection.cursor() as cursor:
         cursor.execute(_NEXT, [NEAR_MINUTES, MAX_LISTED + 1])
@@ -89,7 +89,7 @@ def find_doubts() -> Doubts:
         unanswered = [Unanswered(*row) for row in cursor.fetchall()]
     upcoming = [_next_call(*row) for row in rows]
     is_cut = max(len(upcoming), len(unanswered)) > MAX_LISTED
-    return Doubts(upcoming[:MAX_LISTED], unanswered[:MAX_LISTED], is_cut)
+    return UnknownOutcomeLists(upcoming[:MAX_LISTED], unanswered[:MAX_LISTED], is_cut)
 
 
 def panel(halt: UUID) -> tuple[str, dict[str, Any]] | None:

@@ -72,21 +72,21 @@ def read() -> Head | None:
         raise HeadDamaged(f"{file} can't be read: {error.strerror}") from None
     try:
         known = json.loads(text)
-        said = known["head"]
-        if known["sha256"] != _digest(said):
+        head = known["head"]
+        if known["sha256"] != _digest(head):
             raise ValueError
-        line, waits_for = (None if said[name] is None else UUID(said[name]) for name in ("line", "waits_for"))
-        timeline, lsn, number = (int(said[name]) for name in ("timeline", "lsn", "number"))
-        return Head(UUID(said["host"]), str(said["system"]), timeline, lsn, line, number, waits_for)
+        line, waits_for = (None if head[name] is None else UUID(head[name]) for name in ("line", "waits_for"))
+        timeline, lsn, number = (int(head[name]) for name in ("timeline", "lsn", "number"))
+        return Head(UUID(head["host"]), str(head["system"]), timeline, lsn, line, number, waits_for)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise HeadDamaged(f"{file} is damaged: this application did not write it") from None
 
 
 def write(head: Head) -> None:
     """Replace the file atomically and durably. The caller holds the lock. Raises OSError."""
-    file, said = path(), head.as_json()
+    file, document = path(), head.as_json()
     draft = file.with_name(f".{file.name}.new")
-    text = json.dumps({"head": said, "sha256": _digest(said)}, indent=1) + "\n"
+    text = json.dumps({"head": document, "sha256": _digest(document)}, indent=1) + "\n"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "w") as stream:
@@ -104,5 +104,5 @@ def write(head: Head) -> None:
         os.close(folder)
 
 
-def _digest(said: dict[str, Any]) -> str:
-    return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+def _digest(fields: dict[str, Any]) -> str:
+    return sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

@@ -128,8 +128,8 @@ def _guarded(progress: Progress, act: Any, family: UUID) -> None:
     except places.StorageUnavailable:
         raise
     except (DurableAgentsError, ArchiveDamaged) as error:
-        told = str(error)
-        progress.report(told if told.startswith("run ") else f"run {family}: {told}")
+        text = str(error)
+        progress.report(text if text.startswith("run ") else f"run {family}: {text}")
 
 
 def _forbidden() -> str | None:
@@ -177,9 +177,9 @@ def refusal_of(root: UUID, members: Sequence[UUID], *, for_owner: bool = False) 
     whatever this database role may remove."""
     if len(members) > MAX_FAMILY:
         return f"run {root} stays: it has more than {MAX_FAMILY} related runs"
-    asked = "SELECT id, coalesce(retention_refusal(id), CASE WHEN NOT %s THEN retention_forbids(%s) END) "
+    text = "SELECT id, coalesce(retention_refusal(id), CASE WHEN NOT %s THEN retention_forbids(%s) END) "
     ended = database_now() if not members else _oldest_end(members)
-    for run_id, why in _rows(asked + "FROM unnest(%s::uuid[]) id", [for_owner, ended, list(members)]):
+    for run_id, why in _rows(text + "FROM unnest(%s::uuid[]) id", [for_owner, ended, list(members)]):
         why = why or features.removal_refusal(run_id)
         if why:
             return f"run {root} stays" + (f" with run {run_id}" if run_id != root else "") + f": {why}"

@@ -105,14 +105,14 @@ class Reader:
         self.runs = {UUID(each["run"]): (int(each["seq"]), bytes.fromhex(each["chain"])) for each in head["runs"]}
         parts = hashlib.sha256()
         for count, line in enumerate(lines):
-            told = json.loads(line)
-            if "parts" in told:
-                if (told["parts"], told["sha256"]) != (count, parts.hexdigest()):
+            data = json.loads(line)
+            if "parts" in data:
+                if (data["parts"], data["sha256"]) != (count, parts.hexdigest()):
                     raise self._damaged("was altered: its parts are not the original ones")
                 break
-            if told["part"] != count:
+            if data["part"] != count:
                 raise self._damaged(f"was altered: part {count} is missing")
-            run_id, table = UUID(told["run"]), str(told["table"])
+            run_id, table = UUID(data["run"]), str(data["table"])
             end = yield from self._part(lines, run_id, table)
             parts.update(end + b"\n")
         else:
@@ -125,8 +125,8 @@ class Reader:
         chain = Chain(run_id) if table == EVENTS else None
         for count, line in enumerate(lines):
             if not line.startswith(prefix):
-                told = json.loads(line)
-                if (told["rows"], told["sha256"]) != (count, digest.hexdigest()):
+                data = json.loads(line)
+                if (data["rows"], data["sha256"]) != (count, digest.hexdigest()):
                     raise self._damaged(f"was altered: the rows of {table} of run {run_id} are not the original ones")
                 self.counts.setdefault(run_id, {})[table] = count
                 if chain is not None and (chain.seq, chain.hash) != self.runs.get(run_id):

@@ -173,10 +173,10 @@ def _erasure_problems(end: Event, erasure: Erasure | None) -> Iterator[str]:
         event = e.decode(bytes(end.clear))
     except UNREADABLE:
         return  # reported with the event
-    told = (event.by, event.reason, end.at) if isinstance(event, e.ContentErased) else None
+    values = (event.by, event.reason, end.at) if isinstance(event, e.ContentErased) else None
     if erasure is None:
         yield f"event {end.seq}, ContentErased, has no entry in the erasure register"
-    elif told != (erasure.by, erasure.reason, erasure.at):
+    elif values != (erasure.by, erasure.reason, erasure.at):
         yield f"event {end.seq}, ContentErased, differs from the erasure register"
 
 

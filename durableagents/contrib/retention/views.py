@@ -38,7 +38,7 @@ class RetentionPage(FormPage):
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, **address: Any) -> HttpResponse:
         """Show the page, with a refused form."""
-        shown = {
+        fields = {
             "policies": policies.in_force(),
             "holds": [(row, holds.covered(row, holds.MAX_COUNTED_IN_LISTS)) for row in holds.in_force()],
             "counted": holds.MAX_COUNTED_IN_LISTS,
@@ -49,7 +49,7 @@ class RetentionPage(FormPage):
             "effects": _EFFECTS,
             "states": _STATES,
         }
-        return self.show_forms(request, shown, refused)
+        return self.show_forms(request, fields, refused)
 
 
 class RetentionAct(Act, RetentionPage):
@@ -97,7 +97,7 @@ class ArchivedRunPage(FormPage):
             found = listed.lines(row, after=start, limit=_SHOWN + 1)
         except (listed.ArchiveUnreadable, places.StorageUnavailable) as error:
             problem = error.detail
-        shown = {
+        fields = {
             "row": row,
             "deleted_at": register.deleted_at(row),
             "erasure": erasure_of(row.run_id),
@@ -109,7 +109,7 @@ class ArchivedRunPage(FormPage):
             "may_restore": OPERATOR in roles(request.user) or _is_superuser(request),
             "links": [] if register.deleted_at(row) else features.parts_of_all(lambda each: each.archived_run_links),
         }
-        return self.show_forms(request, shown, refused)
+        return self.show_forms(request, fields, refused)
 
 
 class Restorations(Act, ArchivedRunPage):

@@ -80,7 +80,7 @@ class SchedulesPage(Page):
         """Render the page, with a refusal at its schedule; the form is for `changing`, with the given `mark`."""
         beyond = opened(request.GET.get("beyond", ""))
         found = newest(limit=PAGE_SIZE + 1, beyond=beyond)
-        shown = found[:PAGE_SIZE]
+        page_rows = found[:PAGE_SIZE]
         held, person = roles(request.user), request.user.pk
         role = OPERATOR if OPERATOR in held else INTEGRATOR if INTEGRATOR in held else ""
         is_refused = refused is not None and at is None
@@ -94,9 +94,9 @@ class SchedulesPage(Page):
         context: dict[str, Any] = {
             "listed": [
                 _terms(row) | {"may": bool(role) and services.can_change(schedule.owner, role, person)}
-                for schedule, row in zip(shown, rows_of(shown), strict=True)
+                for schedule, row in zip(page_rows, rows_of(page_rows), strict=True)
             ],
-            "more": closed(shown[-1].created_at, shown[-1].id) if len(found) > PAGE_SIZE else "",
+            "more": closed(page_rows[-1].created_at, page_rows[-1].id) if len(found) > PAGE_SIZE else "",
             "is_from_start": beyond is None,
             "refused": refused,
             "refused_at": at,

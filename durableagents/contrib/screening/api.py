@@ -61,8 +61,8 @@ class Withheld(ApiView):
 def _row(row: Event) -> WithheldRow:
     event = e.decode(row.clear)
     assert isinstance(event, e.ContentWithheld)
-    shown = {name: getattr(event, name) for name in WithheldRow.model_fields if name not in ("seq", "at")}
-    return WithheldRow(seq=row.seq, at=row.at, **shown)
+    fields = {name: getattr(event, name) for name in WithheldRow.model_fields if name not in ("seq", "at")}
+    return WithheldRow(seq=row.seq, at=row.at, **fields)
 
 
 urlpatterns = [path("runs/<uuid:run_id>/withheld", Withheld.as_view(), name="api-run-withheld")]

@@ -1,8 +1,8 @@
 """Pages of runs by attributes, using indexes, with a bound on the runs one page examines.
 
 Few candidates of the rarest required condition are all examined. Else the list is walked in its order, and a page ends
-after `MOST` runs, maybe short; the next continues there. Restricted viewers walk only runs they may see, because a
-page's end is revealed.
+after `MAX_EXAMINED` runs, maybe short; the next continues there. Restricted viewers walk only runs they may see,
+because a page's end is revealed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from runs.queries.searching import AttributePages, AttributeQuery
 from runs.queries.shown_attributes import ShownAttribute, of_rows
 
 FEW = 2000  # runs that are all examined
-MOST = 20_000  # runs that one page examines on its way
+MAX_EXAMINED = 20_000  # runs that one page examines on its way
 MAX_ARMS = 100  # values whose rows are walked in parallel
 _FIRST = 200  # size of a walk's first window; each is four times the one before
 Sql = tuple[str, list[Any]]
@@ -149,7 +149,7 @@ class Search:
             positions = [Position(*row) for row in _fetch(self._among(few, start, limit + 1))]
             return positions[:limit], positions[limit - 1] if len(positions) > limit else None
         found: list[Position] = []
-        left, size = MOST, max(_FIRST, limit)
+        left, size = MAX_EXAMINED, max(_FIRST, limit)
         while left > 0:
             size = min(size, left)
             window = _fetch(self._walk(cover, start, size))

@@ -42,8 +42,8 @@ _HEX = re.compile(r"[0-9a-f]{4,32}")
 
 def words_in(text: str) -> list[str]:
     """Return a text's normalized words: casefolded, NFKC, without surrounding punctuation."""
-    folded = unicodedata.normalize("NFKC", text).casefold().replace("\x00", " ")
-    return [word for word in (part.strip(_EDGES) for part in folded.split()) if word]
+    lowered = unicodedata.normalize("NFKC", text).casefold().replace("\x00", " ")
+    return [word for word in (part.strip(_EDGES) for part in lowered.split()) if word]
 
 
 def terms_of(run_id: UUID, *, by: str, tags: Iterable[str] | dict[str, str], input: Any, key: str = "") -> list[str]:
@@ -241,12 +241,14 @@ def _by_id(query: _Query, q: str) -> None:
             tail = query.word(_tail_term(digits))
             query.take(f"SELECT run_id FROM {tail}")
             query.cuts.append(query.is_cut(tail))
-    elif shown := _SHOWN.fullmatch(q):
-        head, tail = (shown.group(1) or "").lower(), query.word(_tail_term(shown.group(2).lower()))
+    elif displayed_ids := _SHOWN.fullmatch(q):
+        head, tail = (displayed_ids.group(1) or "").lower(), query.word(_tail_term(displayed_ids.group(2).lower()))
         query.take(f"SELECT run_id FROM {tail} AS few WHERE left(run_id::text, %s) = %s", len(head), head)
         query.cuts.append(query.is_cut(tail))
 
 
 def _by_effect(query: _Query, q: str) -> None:
-    asked = list(dict.fromkeys([q, q.upper(), q.lower()]))
-    query.all_of(("SELECT run_id FROM ledger_ledgerentry WHERE external_id = ANY(%s) LIMIT %s", [asked, query.most]))
+    spellings = list(dict.fromkeys([q, q.upper(), q.lower()]))
+    query.all_of(
+        ("SELECT run_id FROM ledger_ledgerentry WHERE external_id = ANY(%s) LIMIT %s", [spellings, query.most])
+    )

@@ -39,9 +39,9 @@ class Store:
         try:
             return await asyncio.wait_for(reading, LIMIT_SECONDS)
         except TimeoutError:
-            asked = ", ".join(f"{SCHEME}{name}" for name in sorted(names))
+            text = ", ".join(f"{SCHEME}{name}" for name in sorted(names))
             found = ", ".join(source.label for source in self._sources())
-            raise SecretUnavailable(f"{asked}: no answer within {LIMIT_SECONDS:g} s from {found}") from None
+            raise SecretUnavailable(f"{text}: no answer within {LIMIT_SECONDS:g} s from {found}") from None
 
     def read(self, name: str) -> tuple[str, SecretSource]:
         """Return a secret's value, and the source that has it. Raises SecretUnavailable."""

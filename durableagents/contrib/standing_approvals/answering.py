@@ -84,8 +84,8 @@ def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
     found = lock_grant(grant_id)
     if found is None:
         return
-    asked = _same_call(approval, run, wait)
-    if no := found.is_over or _not_the_same(found, approval, asked) or found.covers(asked.amount):
+    same_call = _same_call(approval, run, wait)
+    if no := found.is_over or _not_the_same(found, approval, same_call) or found.covers(same_call.amount):
         raise LeftToPeople(f"{found.row}: {no}.")
     row, n = found.row, len(found.uses) + 1
     giver = User.objects.filter(pk=row.person).first()
@@ -109,7 +109,7 @@ def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
         approval=decided,
         run_id=run_id,
         at=decided.decided_at or found.now,
-        amount=None if asked.amount is None else asked.amount.value,
+        amount=None if same_call.amount is None else same_call.amount.value,
     )
     use.seal()
     use.save(force_insert=True)
@@ -118,7 +118,7 @@ def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
 def _same_call(approval: Approval, run: Run, wait: Wait) -> SameCall:
     """Return what is asked, if asked for the first time. Raises LeftToPeople."""
     try:
-        asked = read_same_call(bytes(approval.plan))
+        same_call = read_same_call(bytes(approval.plan))
     except ValueError as error:
         raise LeftToPeople(f"It can't have a standing approval: {error}.") from None
     if not isinstance(approval.evidence, list):
@@ -126,30 +126,30 @@ def _same_call(approval: Approval, run: Run, wait: Wait) -> SameCall:
     is_told_of = any((each.get("label"), each.get("source")) == HISTORY for each in approval.evidence)
     if wait.n or wait.attempt or approval.revision != 1 or is_told_of:
         raise LeftToPeople("It was requested or tried before.")
-    if _was_refused(approval, asked):
+    if _was_refused(approval, same_call):
         raise LeftToPeople("The same request in this run was rejected or expired before.")
     if run.state in ENDED or run.forked_from is not None:
         raise LeftToPeople("Its run is a fork, or has ended.")
-    return asked
+    return same_call
 
 
-def _was_refused(approval: Approval, asked: SameCall) -> bool:
+def _was_refused(approval: Approval, same_call: SameCall) -> bool:
     """Return whether the same was rejected or expired in this run before, by each plan."""
     no = [ApprovalState.REJECTED, ApprovalState.EXPIRED]
     before = Approval.objects.filter(run_id=approval.run_id, tool=approval.tool, queue=approval.queue, state__in=no)
     for earlier in before.only("plan"):
         try:
-            if read_same_call(bytes(earlier.plan)).same == asked.same:
+            if read_same_call(bytes(earlier.plan)).same == same_call.same:
                 return True
         except ValueError:  # it is the same as nothing
             continue
     return False
 
 
-def _not_the_same(found: StandingApproval, approval: Approval, asked: SameCall) -> str:
+def _not_the_same(found: StandingApproval, approval: Approval, same_call: SameCall) -> str:
     """Return why the grant doesn't apply, or "". The plan counts: the column that finds grants may be forged."""
     row = found.row
-    if not row.is_about(approval.queue, asked):
+    if not row.is_about(approval.queue, same_call):
         return "it is for another call"
     if row.is_of_run and row.run_id != approval.run_id:
         return "it is for another run"

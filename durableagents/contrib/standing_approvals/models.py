@@ -49,9 +49,9 @@ class StandingGrant(Coded):
     def __str__(self) -> str:
         return f"standing grant {self.pk}"
 
-    def is_about(self, queue: str, asked: SameCall) -> bool:
-        is_same = self.same in (asked.same, asked.unkeyed)
-        return is_same and (self.queue, self.tool, self.agent) == (queue, asked.tool, asked.agent)
+    def is_about(self, queue: str, same_call: SameCall) -> bool:
+        is_same = self.same in (same_call.same, same_call.unkeyed)
+        return is_same and (self.queue, self.tool, self.agent) == (queue, same_call.tool, same_call.agent)
 
 
 class StandingUse(Coded):

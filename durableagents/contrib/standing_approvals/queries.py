@@ -111,7 +111,7 @@ def find_page(
         values += beyond
     with connection.cursor() as cursor:
         cursor.execute(select_for_list(" AND ".join(conditions)), [*values, limit])
-        return [_row(held_in(told)) for (told,) in cursor.fetchall()]
+        return [_row(held_in(value)) for (value,) in cursor.fetchall()]
 
 
 def find_one(grant_id: int, user: Any) -> tuple[GrantRow, bool]:
@@ -120,7 +120,7 @@ def find_one(grant_id: int, user: Any) -> tuple[GrantRow, bool]:
     seen = _queues_of(user)
     with connection.cursor() as cursor:
         cursor.execute(select_whole("g.id = %s"), [grant_id, 1])
-        found = [held_in(told) for (told,) in cursor.fetchall()]
+        found = [held_in(value) for (value,) in cursor.fetchall()]
     if not found or (seen is not None and found[0].row.queue not in seen and found[0].row.person != user.pk):
         raise NotFound("standing grant", grant_id)
     (held,) = found
@@ -196,12 +196,12 @@ def approval_panels(opened: ApprovalDetail) -> list[ApprovalPanel]:
     if bounds is None or opened.wanted.as_json():
         return []
     try:
-        asked = same_call_in(opened.plan)
+        same_call = same_call_in(opened.plan)
     except ValueError:
         return []
-    most = str(Sum(bounds.most, asked.amount.currency)) if asked.amount and bounds.most is not None else ""
-    offered = {"bounds": bounds, "asked": asked, "most": most}
-    return [ApprovalPanel("standing_approvals/decision.html", offered, place="advance")]
+    most = str(Sum(bounds.most, same_call.amount.currency)) if same_call.amount and bounds.most is not None else ""
+    fields = {"bounds": bounds, "asked": same_call, "most": most}
+    return [ApprovalPanel("standing_approvals/decision.html", fields, place="advance")]
 
 
 def bounds_text(value: Any) -> str:

@@ -90,7 +90,7 @@ def others_of(same: str, person: int | None) -> list[StandingApproval]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_LOCK_OF_SAME, same])
         cursor.execute(select_whole(there), [same, person, None])
-        found = [held_in(told) for (told,) in cursor.fetchall()]
+        found = [held_in(value) for (value,) in cursor.fetchall()]
     return [each for each in found if not each.is_over]
 
 
@@ -115,9 +115,9 @@ def _select(condition: str, uses: str, has_unused: str) -> str:
     FROM approvals_standinggrant g WHERE {condition} {_NEWEST}"""
 
 
-def held_in(told: str) -> StandingApproval:
+def held_in(value: str) -> StandingApproval:
     """Parse one result."""
-    found = json.loads(told)
+    found = json.loads(value)
     return StandingApproval(
         row_of(StandingGrant, found["grant"], found["readable"]),
         [row_of(StandingUse, use) for use in found["uses"]],

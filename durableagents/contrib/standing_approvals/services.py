@@ -110,11 +110,11 @@ def approve_again(
     if unlocked is None:
         raise NotFound("approval", approval_id)
     try:
-        asked = read_same_call(bytes(unlocked.plan))
+        same_call = read_same_call(bytes(unlocked.plan))
     except ValueError as error:
         raise wrong("again", f"can't be: {error}", "approve this call only") from None
-    sum_ = _sum(asked, again)
-    said = {
+    sum_ = _sum(same_call, again)
+    fields = {
         "times": again.times,
         "until": again.until.isoformat(),
         "scope": again.scope,
@@ -124,7 +124,7 @@ def approve_again(
     require_standing(unlocked, facts, by)
     _check(facts, again, sum_)
     _check_who_set_them(unlocked, by)
-    _check_with_others(facts, again, sum_, others_of(asked.same, by.person))
+    _check_with_others(facts, again, sum_, others_of(same_call.same, by.person))
     approval = decide(
         approval_id,
         verdict=APPROVE,
@@ -133,9 +133,9 @@ def approve_again(
         by=by,
         stage=stage,
         typed=typed,
-        extra_terms={"again": said},
+        extra_terms={"again": fields},
     )
-    row = _given(approval, asked, again, sum_, justified("standing_grant", justification), by, approval.decided_at)
+    row = _given(approval, same_call, again, sum_, justified("standing_grant", justification), by, approval.decided_at)
     acted(
         "standing_grant",
         by=by,
@@ -148,16 +148,16 @@ def approve_again(
     return approval
 
 
-def _sum(asked: SameCall, again: AgainBody) -> Sum | None:
+def _sum(same_call: SameCall, again: AgainBody) -> Sum | None:
     """Return the sum of all together. Raises InvalidInput."""
-    if asked.amount is None and again.sum is not None:
+    if same_call.amount is None and again.sum is not None:
         raise wrong("again.sum", "doesn't apply: this call has no amount", "leave it out", _OF_HOW_MUCH)
-    if asked.amount is None:
+    if same_call.amount is None:
         return None
     if again.sum is None:
         fix = "the highest total amount of all calls"
         raise wrong("again.sum", "is missing: this call has an amount", fix, _OF_HOW_MUCH)
-    return Sum(again.sum, asked.amount.currency)
+    return Sum(again.sum, same_call.amount.currency)
 
 
 def _locked_facts(unlocked: Approval, by: Actor) -> Facts:
@@ -232,7 +232,13 @@ def _check_with_others(facts: Facts, again: AgainBody, sum_: Sum | None, others:
 
 
 def _given(
-    approval: Approval, asked: SameCall, again: AgainBody, sum_: Sum | None, why: str, by: Actor, at: datetime | None
+    approval: Approval,
+    same_call: SameCall,
+    again: AgainBody,
+    sum_: Sum | None,
+    why: str,
+    by: Actor,
+    at: datetime | None,
 ) -> StandingGrant:
     assert by.person is not None and at is not None
     if StandingGrant.objects.filter(approval=approval).exists():
@@ -242,11 +248,11 @@ def _given(
         approval=approval,
         run_id=approval.run_id,
         queue=approval.queue,
-        tool=asked.tool,
-        agent=asked.agent,
+        tool=same_call.tool,
+        agent=same_call.agent,
         is_of_run=again.scope == "run",
-        same=asked.same,
-        fields=asked.fields,
+        same=same_call.same,
+        fields=same_call.fields,
         count=again.times,
         most=None if sum_ is None else sum_.value,
         currency="" if sum_ is None else sum_.currency,

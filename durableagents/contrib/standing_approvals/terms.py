@@ -28,15 +28,15 @@ class Bounds:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data for the queue's row."""
-        told: dict[str, Any] = {"times": self.times, "days": self.days}
-        return told if self.most is None else told | {"most": format(self.most, "f")}
+        fields: dict[str, Any] = {"times": self.times, "days": self.days}
+        return fields if self.most is None else fields | {"most": format(self.most, "f")}
 
 
-def bounds_in(told: Any) -> Bounds | None:
+def bounds_in(values: Any) -> Bounds | None:
     """Parse a queue's bounds; None if not allowed or unreadable."""
-    if not isinstance(told, Mapping):
+    if not isinstance(values, Mapping):
         return None
-    times, days, most = told.get("times"), told.get("days"), told.get("most")
+    times, days, most = values.get("times"), values.get("days"), values.get("most")
     if type(times) is not int or type(days) is not int or not 1 <= times <= MAX_TIMES or not 1 <= days <= MAX_DAYS:
         return None
     try:
@@ -71,8 +71,8 @@ def same_call_in(plan: Any) -> SameCall:
         raise ValueError(f"its amount can't be read ({amount})")
     if isinstance(amount, Amount) and amount.value != round(amount.value, 6):
         raise ValueError("its amount has more than six decimals")
-    told = Sum(amount.value, amount.currency) if isinstance(amount, Amount) else None
-    return SameCall(keyed(digest), digest, same_fields_in(plan), str(plan["tool"]), agent_of(plan), told)
+    total = Sum(amount.value, amount.currency) if isinstance(amount, Amount) else None
+    return SameCall(keyed(digest), digest, same_fields_in(plan), str(plan["tool"]), agent_of(plan), total)
 
 
 def read_same_call(stored: bytes) -> SameCall:

@@ -48,8 +48,8 @@ class StandingApprovals:
                 if not isinstance(terms, Mapping):
                     return
                 if "grant" in terms:
-                    told = line.seq, decided, _whole(terms["grant"]), _whole(terms.get("use"))
-                    self.by_grant[decided.approval_id] = told
+                    values = line.seq, decided, _whole(terms["grant"]), _whole(terms.get("use"))
+                    self.by_grant[decided.approval_id] = values
                 if isinstance(terms.get("again"), Mapping):
                     self.given[decided.approval_id] = line.seq, decided, terms["again"]
             case e.ToolInvoked(slot=slot, grant=grant) if grant is not None:
@@ -88,11 +88,11 @@ class StandingApprovals:
         """Yield the problems of the rows."""
         missing = dict(self.by_grant)
         for id, use in self.uses.items():
-            told = missing.pop(id, None)
-            if told is None:
+            recorded = missing.pop(id, None)
+            if recorded is None:
                 yield f"{use} answered approval {id}, but no event records it"
             else:
-                yield from self._use(use, *told)
+                yield from self._use(use, *recorded)
             if not use.is_authentic:
                 yield f"{use} was not written with this installation's key, or was changed"
         for id, (_, _, grant, n) in missing.items():
@@ -103,11 +103,11 @@ class StandingApprovals:
     def _use(self, use: StandingUse, seq: int, decided: e.ApprovalDecided, grant_id: int, n: int) -> Iterator[str]:
         what, grant, end = str(use), use.grant, _end_of(use.grant)
         try:
-            asked = read_same_call(bytes(use.approval.plan))
+            same_call = read_same_call(bytes(use.approval.plan))
         except ValueError as error:
             yield f"{what}: the answered request can't be compared: {error}"
             return
-        amount = None if asked.amount is None else asked.amount.value
+        amount = None if same_call.amount is None else same_call.amount.value
         yield from compared(what, use, {"grant_id": grant_id, "n": n, "amount": amount})
         if not self.journal.is_about(seq, use.at):
             yield f"{what}: its time differs from its event's"
@@ -115,7 +115,7 @@ class StandingApprovals:
             yield f"{what}: its standing approval was not written with this installation's key, or was changed"
         if (decided.role, decided.verdict) != (grant.role, "approved") or decided.n:
             yield f"{what}: the approval differs from its standing approval"
-        if problem := _not_within(use, grant, asked):
+        if problem := _not_within(use, grant, same_call):
             yield f"{what}: {problem}"
         if end is not None and end.at + SLACK < use.at:
             yield f"{what}: its standing approval had been revoked"
@@ -126,19 +126,19 @@ class StandingApprovals:
     def _sent_under(self, decided: e.ApprovalDecided) -> Iterator[int]:
         """Yield where the approval was the one a call was sent under: its queue's last one by then."""
         slot = decided.slot or ""
-        told = self.yes.get((slot, self._asked.get(decided.approval_id, "")), [])
+        events = self.yes.get((slot, self._asked.get(decided.approval_id, "")), [])
         for sent in self.sent.get(slot, []):
-            if [id for seq, id in told if seq < sent][-1:] == [decided.approval_id]:
+            if [id for seq, id in events if seq < sent][-1:] == [decided.approval_id]:
                 yield sent
 
     def _given(self) -> Iterator[str]:
         missing = dict(self.given)
         for row in self.journal.rows(StandingGrant, "id"):
-            what, told = str(row), missing.pop(str(row.approval_id), None)
-            if told is None:
+            what, recorded = str(row), missing.pop(str(row.approval_id), None)
+            if recorded is None:
                 yield f"{what}: no decision gave it"
                 continue
-            seq, decided, said = told
+            seq, decided, terms = recorded
             yield from compared(
                 what,
                 row,
@@ -146,11 +146,11 @@ class StandingApprovals:
                     "by": decided.by,
                     "role": decided.role,
                     "reason": payload_of(decided).get("justification"),
-                    "count": said.get("times"),
-                    "is_of_run": said.get("scope") == "run",
-                    "currency": said.get("currency", ""),
-                    "most": _decimal(said.get("sum")),
-                    "until": _moment(said.get("until")),
+                    "count": terms.get("times"),
+                    "is_of_run": terms.get("scope") == "run",
+                    "currency": terms.get("currency", ""),
+                    "most": _decimal(terms.get("sum")),
+                    "until": _moment(terms.get("until")),
                 },
             )
             if not self.journal.is_about(seq, row.at):
@@ -159,10 +159,10 @@ class StandingApprovals:
             yield f"the decision on approval {id} gives a standing approval, but its row is missing"
 
 
-def _not_within(use: StandingUse, grant: StandingGrant, asked: SameCall) -> str:
+def _not_within(use: StandingUse, grant: StandingGrant, same_call: SameCall) -> str:
     """Return why a use is not within its grant; empty if it is."""
     question = use.approval
-    if not grant.is_about(question.queue, asked):
+    if not grant.is_about(question.queue, same_call):
         return "the answered request is not identical"
     if grant.is_of_run and grant.run_id != use.run_id:
         return "its standing approval is for another run"
@@ -170,7 +170,9 @@ def _not_within(use: StandingUse, grant: StandingGrant, asked: SameCall) -> str:
         return f"its standing approval is for {grant.count} calls"
     if use.at > grant.until or question.opened_at < grant.at:
         return "it is outside the time of its standing approval"
-    if (asked.amount is None) != (grant.most is None) or (asked.amount and asked.amount.currency != grant.currency):
+    if (same_call.amount is None) != (grant.most is None) or (
+        same_call.amount and same_call.amount.currency != grant.currency
+    ):
         return "its amount is not in the currency of its standing approval"
     if grant.most is not None:
         before = StandingUse.objects.filter(grant=grant, n__lte=use.n).values_list("amount", flat=True)
@@ -200,8 +202,8 @@ def _lapsed_at(grant: StandingGrant) -> datetime | None:
     """Return when a grant was taken back whose end could not be written because of a forged row."""
     if not StandingEnd.objects.filter(grant=grant).exists():
         return None
-    told = ActRecord.objects.filter(action="standing_revoke", subject=str(grant)).order_by("at", "id")
-    return told.values_list("at", flat=True).first()
+    rows = ActRecord.objects.filter(action="standing_revoke", subject=str(grant)).order_by("at", "id")
+    return rows.values_list("at", flat=True).first()
 
 
 def _whole(given: Any) -> int:

@@ -31,8 +31,8 @@ class GrantsPage(QueuePage):
         if len(found) > size:
             more = placed(grants[-1].at, grants[-1].id)
         parties = queries.find_parties(grants)
-        shown = {"grants": [(each, parties.get(each.approval_id, "")) for each in grants], "more": more}
-        return self.show(request, shown | self.context(request, None))
+        fields = {"grants": [(each, parties.get(each.approval_id, "")) for each in grants], "more": more}
+        return self.show(request, fields | self.context(request, None))
 
 
 class OneGrantPage(QueuePage):
@@ -44,8 +44,8 @@ class OneGrantPage(QueuePage):
         """Show the page, with a refused form."""
         grant, may_end = queries.find_one(grant_id, request.user)
         about = queries.find_parties([grant]).get(grant.approval_id, "")
-        shown: dict[str, Any] = {"g": grant, "may_end": may_end, "about": about, **self.context(request, refused)}
-        return self.show_forms(request, shown, refused)
+        fields: dict[str, Any] = {"g": grant, "may_end": may_end, "about": about, **self.context(request, refused)}
+        return self.show_forms(request, fields, refused)
 
 
 class GrantEnds(Act, OneGrantPage):

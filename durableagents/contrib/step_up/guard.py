@@ -45,16 +45,16 @@ def collect_proof(
 ) -> dict[str, Any] | None:
     """Return the proof for the record; None if none is needed. `signed` is a passkey's signature for this approval; one
     used to sign in doesn't count. Raises InvalidInput for what was not typed, ProofNeeded, KeyCannotProve."""
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if wanted.typed:
         if missing := wanted.not_typed(typed):
             raise _not_typed(wanted, missing)
-        told["typed"] = {name: typed[name] for name in wanted.typed}
+        fields["typed"] = {name: typed[name] for name in wanted.typed}
     if wanted.within:
         if by.kind != "user":
             raise KeyCannotProve(wanted)
-        told |= _by_passkey(wanted, signed, now) if signed is not None else _by_session(wanted, by, now)
-    return told or None
+        fields |= _by_passkey(wanted, signed, now) if signed is not None else _by_session(wanted, by, now)
+    return fields or None
 
 
 def _by_session(wanted: Wanted, by: Actor, now: datetime) -> dict[str, Any]:

@@ -47,8 +47,8 @@ class Assertions:
                 yield f"{what} was signed for something else"
             if row.person != decision.person:
                 yield f"{what} is by another account than the decision"
-            elif told := _not_theirs(row, decision.at):
-                yield f"{what}: {told}"
+            elif not_theirs := _not_theirs(row, decision.at):
+                yield f"{what}: {not_theirs}"
         if "approvals_approval" in self.journal.present:
             proven = Decision.objects.filter(approval__run_id=self.journal.run_id, proof__by=PASSKEY)
             for pk in proven.exclude(pk__in=signed).order_by("pk").values_list("pk", flat=True):
@@ -62,8 +62,8 @@ def _not_theirs(row: Assertion, at: datetime) -> str:
     )
     last = None
     for record in records.order_by("id"):
-        told = record.after if record.action == "factor_added" else record.before
-        if isinstance(told, dict) and told.get("key") == row.key:
+        values = record.after if record.action == "factor_added" else record.before
+        if isinstance(values, dict) and values.get("key") == row.key:
             last = record
     if last is None:
         return f"no passkey of this key was ever set up by account {row.person}"

@@ -98,7 +98,7 @@ def create(body: WebhookBody, *, by: Actor) -> tuple[Webhook, str]:
     as_admin(by, _TO)
     check_text("name", body.name)
     # Before any lock, since it resolves the name on the network.
-    address, shown = http.store_address(body.url, field="url")
+    address, secret_text = http.store_address(body.url, field="url")
     secret = new_secret()
     with transaction.atomic():
         by, why, now = as_admin(by, _TO), justified("webhook", body.justification), database_now()
@@ -108,7 +108,7 @@ def create(body: WebhookBody, *, by: Actor) -> tuple[Webhook, str]:
         if known.filter(name=body.name).exists():
             raise wrong("name", "is taken", "another name")
         row = Webhook(
-            name=body.name, address=address, shown=shown, secret=encrypt(secret), made_at=now, creator=by.person
+            name=body.name, address=address, shown=secret_text, secret=encrypt(secret), made_at=now, creator=by.person
         )
         _fill(row, body.model_dump(exclude={"name", "url", "justification"}), by)
         return _record_act("webhook", row, {}, by=by, why=why, now=now), secret

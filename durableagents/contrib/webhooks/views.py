@@ -54,7 +54,7 @@ class WebhookPage(WebhooksPage):
             state=state if state in Message.State.values else "",
             before=int(before) if before.isdecimal() and len(before) < 19 else None,
         )
-        shown = {
+        fields = {
             "row": row,
             "started_by": name_of(row.started_by),
             "log_entries": found[: queries.PAGE],
@@ -64,7 +64,7 @@ class WebhookPage(WebhooksPage):
             "is_over": row.state == Webhook.State.ENDED,
             **_form(request),
         }
-        return self.show_forms(request, shown, refused)
+        return self.show_forms(request, fields, refused)
 
 
 class _AdminAct(ForAdmins, Act):
@@ -79,8 +79,8 @@ class _AdminAct(ForAdmins, Act):
         if not isinstance(result, tuple):
             return super().after(request, result, **address)
         words = f"The secret that messages to {result[0].name} are signed with. Store it where the receiver reads it."
-        shown = {"title": "Signing secret", "words": words, "secret": result[1], "back": "webhooks"}
-        return self.show(request, shown, template="shown_once.html")
+        fields = {"title": "Signing secret", "words": words, "secret": result[1], "back": "webhooks"}
+        return self.show(request, fields, template="shown_once.html")
 
 
 class NewWebhook(_AdminAct, WebhooksPage):

@@ -68,18 +68,18 @@ class Command(ApiCommand):
             with acting(command_actor(), f"manage.py keys {verb}"):
                 match verb:
                     case "rotate":
-                        told = _rotate(options["key"], options["expires"], options["overlap"])
+                        message = _rotate(options["key"], options["expires"], options["overlap"])
                     case "revoke":
-                        told = _revoke(options["key"])
+                        message = _revoke(options["key"])
                     case _:
-                        told = _create(
+                        message = _create(
                             options["account"], options["name"], options["expires"], options["create_account"]
                         )
         except DurableAgentsError as refusal:
             raise CommandError(refusal.detail, returncode=2) from None
         except ValidationError as refusal:
             raise CommandError(" ".join(refusal.messages), returncode=2) from None
-        self.stdout.write(told)
+        self.stdout.write(message)
 
 
 @transaction.atomic

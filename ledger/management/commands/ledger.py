@@ -95,13 +95,13 @@ class Command(BaseCommand):
 
     def _with_progress(self, verifications: Iterable[Verification]) -> Iterator[Verification]:
         """Yield them; say every few seconds how far it is, and after an interruption how to continue."""
-        runs, events, last, shown = 0, 0, None, time.monotonic()
+        runs, events, last, printed_at = 0, 0, None, time.monotonic()
         try:
             for each in verifications:
                 yield each
                 runs, events, last = runs + 1, events + each.events, each.run_id
-                if time.monotonic() - shown > PROGRESS_SECONDS:
-                    shown = time.monotonic()
+                if time.monotonic() - printed_at > PROGRESS_SECONDS:
+                    printed_at = time.monotonic()
                     self.stderr.write(f"ledger: {runs} run(s), {events} event(s) so far, up to {last}")
         except (KeyboardInterrupt, BrokenProcessPool) as interruption:
             why = "interrupted" if isinstance(interruption, KeyboardInterrupt) else "one of its processes was killed"

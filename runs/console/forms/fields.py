@@ -41,20 +41,20 @@ class Value(forms.Field):
     children: tuple[str, ...] = ()
 
     def __init__(
-        self, schema: Mapping[str, Any], *, key: str, required: bool, shown: Any, widget: forms.Widget
+        self, schema: Mapping[str, Any], *, key: str, required: bool, value: Any, widget: forms.Widget
     ) -> None:
         title = text_in(schema, "title") or key.replace("_", " ")
         super().__init__(
             required=required,
             label=title[:1].upper() + title[1:],
             help_text=text_in(schema, "description"),
-            initial=self.text_of(shown),
+            initial=self.text_of(value),
             widget=widget,
         )
         self.key = key
 
-    def text_of(self, shown: Any) -> Any:
-        return "" if shown is None else shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+    def text_of(self, value: Any) -> Any:
+        return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
     def validate(self, value: Any) -> None:
         """Do nothing: the model validates."""
@@ -104,10 +104,10 @@ class Integer(Value):
 class Json(Value):
     """A value typed as JSON; anything else is passed on as text."""
 
-    def text_of(self, shown: Any) -> Any:
-        if isinstance(shown, str) and self.read(shown) != shown:
-            return json.dumps(shown, ensure_ascii=False)  # "5" differs from 5
-        return super().text_of(shown)
+    def text_of(self, value: Any) -> Any:
+        if isinstance(value, str) and self.read(value) != value:
+            return json.dumps(value, ensure_ascii=False)  # "5" differs from 5
+        return super().text_of(value)
 
     def read(self, text: str) -> Any:
         try:
@@ -136,9 +136,9 @@ class Choice(Value):
         is_blank = not self.required or self.initial not in self.choices
         self.widget.choices = [*([("", blank)] if is_blank else []), *((text, text) for text in self.choices)]
 
-    def text_of(self, shown: Any) -> Any:
-        is_as_another = isinstance(shown, str) and shown in self._said
-        return json.dumps(shown) if is_as_another else super().text_of(shown)
+    def text_of(self, value: Any) -> Any:
+        is_as_another = isinstance(value, str) and value in self._said
+        return json.dumps(value) if is_as_another else super().text_of(value)
 
     def read(self, text: str) -> Any:
         return self.choices.get(text, text)
@@ -153,8 +153,8 @@ class Choice(Value):
 class Flag(Value):
     is_flag = True
 
-    def text_of(self, shown: Any) -> Any:
-        return shown is True
+    def text_of(self, value: Any) -> Any:
+        return value is True
 
     def to_python(self, value: Any) -> Any:
         return bool(value)

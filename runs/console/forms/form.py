@@ -158,8 +158,8 @@ class SchemaForm(forms.Form):
         return field.is_as_shown(self[name].data)
 
     def _around(self, group: Value) -> dict[str, Any]:
-        shown = {self.values[name].key for name in group.children}
-        return {key: value for key, value in group.had.items() if key not in shown} if is_object(group.had) else {}
+        keys = {self.values[name].key for name in group.children}
+        return {key: value for key, value in group.had.items() if key not in keys} if is_object(group.had) else {}
 
     def _is_typed(self, group: Value) -> bool:
         """Return whether anything was typed in a group; emptying counts where absence would mean a default."""

@@ -58,9 +58,9 @@ class Maker:
 
     def _one(self, name: str, key: str, part: dict[str, Any], had: Any, level: _Level, *, is_required: bool) -> None:
         default, is_nullable = part.get("default"), self._may_be_null(part)
-        shown = had if had is not Absent else None if level.is_unset else default
+        value = had if had is not Absent else None if level.is_unset else default
         is_needed = is_required or (self._keeps and had is not Absent)
-        own = {"key": key, "required": is_needed and not is_nullable, "shown": shown}
+        own = {"key": key, "required": is_needed and not is_nullable, "shown": value}
         field = self._make(name, part, own, replace(level, depth=level.depth + 1), is_nullable=is_nullable)
         field.had = had
         has_default = default is not None and "default" in part
@@ -79,9 +79,9 @@ class Maker:
         if kind == "group":
             field: Value = Group(whole, **{**own, "shown": None}, widget=forms.HiddenInput())
             self.fields[name] = field
-            shown, may_be_null = own["shown"], level.may_be_null or is_nullable
-            is_unset = level.is_unset or (shown is None and is_nullable)
-            field.children = self.group(name, whole, shown, _Level(level.depth, may_be_null, is_unset))
+            value, may_be_null = own["shown"], level.may_be_null or is_nullable
+            is_unset = level.is_unset or (value is None and is_nullable)
+            field.children = self.group(name, whole, value, _Level(level.depth, may_be_null, is_unset))
             return field
         field = self.fields[name] = _field(kind, whole, own)
         for text in (field.initial, self._typed(name)):
@@ -131,8 +131,8 @@ def _options(schema: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _types(schema: Mapping[str, Any]) -> set[str]:
-    told = schema.get("type")
-    return {each for each in (told if isinstance(told, list) else [told]) if isinstance(each, str)}
+    types = schema.get("type")
+    return {each for each in (types if isinstance(types, list) else [types]) if isinstance(each, str)}
 
 
 def _field(kind: str, schema: Mapping[str, Any], own: dict[str, Any]) -> Value:

@@ -77,10 +77,10 @@ def late_news(news: Mapping[str, Any], tools: dict[str, Any]) -> SafeString:
     """Describe one late result of a stopped run: the call, the recorded outcome, and what came."""
     attempt = news.get("attempt")
     which = f", attempt {attempt + 1}" if isinstance(attempt, int) else ""
-    told = str(news.get("told") or CALLED_BACK)
+    text = str(news.get("told") or CALLED_BACK)
     return SafeString(
         f"<dt>{visible(title_of(tools, news.get('tool', '')))}{which}</dt>"
-        f"<dd>on record: {_on_record(news)}, and {visible(findings.witness(told))}</dd>"
+        f"<dd>on record: {_on_record(news)}, and {visible(findings.witness(text))}</dd>"
     )
 
 
@@ -148,10 +148,10 @@ def _amounts(f: Facts) -> str:
 
 def _caps(caps: object) -> str:
     stated = caps if isinstance(caps, dict) else {}
-    told = [
+    texts = [
         f"{visible(words(name))} {_usd(most) if name == 'usd_micro' else _plain(most)}" for name, most in stated.items()
     ]
-    return ", ".join(told).replace("usd micro ", "") or "no caps"
+    return ", ".join(texts).replace("usd micro ", "") or "no caps"
 
 
 def _models(event: dict[str, Any]) -> str:
@@ -212,8 +212,8 @@ def _returned(f: Facts, attempt: int) -> str:
 
 def _late(f: Facts, attempt: int) -> str:
     source, on_record = findings.source(f["contradicts"]), _plain(findings.on_record(f["contradicts"]))
-    belied = f'<b class="bad">{source} “{on_record}”</b>' if f["contradicts"] else ""
-    return f"{_tool(f, attempt)} {_words(f['outcome'])}, says {visible(f['by'])} · {belied or 'without effect'}"
+    text = f'<b class="bad">{source} “{on_record}”</b>' if f["contradicts"] else ""
+    return f"{_tool(f, attempt)} {_words(f['outcome'])}, says {visible(f['by'])} · {text or 'without effect'}"
 
 
 def _outcome_line(f: Facts, attempt: int) -> str:
@@ -286,11 +286,11 @@ def _policy(f: Facts, _: Any) -> str:
 
 
 def _withheld(f: Facts, attempt: int) -> str:
-    said = visible(f"{f['hook']}@{f['version']}")
+    hook = visible(f"{f['hook']}@{f['version']}")
     restored = ", restored" if f["is_restored"] else ""
     tone = ' class="bad"' if f["verdict"] == "refused" else ""
     return (
-        f"<b{tone}>{_words(f['verdict'])}</b> by {said}: {visible(f['reason'])} · {visible(f['source'])} to "
+        f"<b{tone}>{_words(f['verdict'])}</b> by {hook}: {visible(f['reason'])} · {visible(f['source'])} to "
         f"{visible(f['to'])}, {_plain(f['size'])} characters{restored}"
     )
 

@@ -18,10 +18,10 @@ from runs.engine.tape import payload_of
 OTHER_CODE = "other_code"
 
 
-def written_by_others(agent: Any, stands: Position) -> str:
+def written_by_others(agent: Any, position: Position) -> str:
     """Return the fingerprint of other code that wrote the checkpoint; empty once an operator checked it."""
-    wrote = stands.at.fingerprint
-    if not wrote or agent.is_own(wrote) or was_looked_at(stands.tail, agent.fingerprint()):
+    wrote = position.at.fingerprint
+    if not wrote or agent.is_own(wrote) or was_looked_at(position.tail, agent.fingerprint()):
         return ""
     return wrote
 
@@ -36,17 +36,17 @@ def was_looked_at(tail: Iterable[e.Event], code: str) -> bool:
 
 async def other_code(agent: Any, journal: Journal, runtime: Runtime, wrote: str, at: Snapshot) -> Broken | None:
     """Return why the run stops at other code's checkpoint; None if that is only logged, as in development."""
-    told = told_apart(agent, wrote, await runtime.code_of(agent.graph_id, wrote))
+    difference = told_apart(agent, wrote, await runtime.code_of(agent.graph_id, wrote))
     if runtime.refuses_other_code:
-        return Broken(OTHER_CODE, told)
-    warn_of(runtime, journal, f"{at.generation}.{at.visit}", told["problem"])
+        return Broken(OTHER_CODE, difference)
+    warn_of(runtime, journal, f"{at.generation}.{at.visit}", difference["problem"])
     return None
 
 
 def told_apart(agent: Any, wrote: str, known: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return what an operator sees: whose code wrote the checkpoint, whose continues, and any `known` differences."""
     mine = None if known is None else as_stored(agent, wrote)
-    said = [] if known is None or mine is None else differences(known, mine)
-    how = join_differences(said) if said else "the difference isn't known here"
+    texts = [] if known is None or mine is None else differences(known, mine)
+    how = join_differences(texts) if texts else "the difference isn't known here"
     problem = f"the checkpoint was written by different code of {agent.graph_id} than this: {how}"
-    return {"problem": problem, "wrote": wrote, "code": agent.fingerprint(), "differences": said}
+    return {"problem": problem, "wrote": wrote, "code": agent.fingerprint(), "differences": texts}

@@ -66,15 +66,17 @@ def _carried_on(at: Snapshot, tail: Sequence[e.Event]) -> Position:
     come = next((x for x in tail if isinstance(x, (e.RunCarriedOn, e.RunForked))), None)
     if at.node or come is None or not come.node:
         return Position(at, tail)
-    told = payload_of(come)
-    return Position(replace(at, fingerprint=told.get("code", at.fingerprint)), tail, (come.node, told.get("state")))
+    payload = payload_of(come)
+    return Position(
+        replace(at, fingerprint=payload.get("code", at.fingerprint)), tail, (come.node, payload.get("state"))
+    )
 
 
 def version_of(created: e.RunCreated, entered: e.Event | None, tail: Sequence[e.Event]) -> tuple[str, int | None]:
     """Return a run's version and generation (None: unknown) by its newest migration, checkpoint event or creation."""
     if (found := last_migration(tail)) is not None:
         return found[1].to, found[1].generation
-    told = payload_of(entered)
-    if "version" in told:
-        return str(told["version"]), None
+    payload = payload_of(entered)
+    if "version" in payload:
+        return str(payload["version"]), None
     return f"{created.agent}@{created.version}", None

@@ -17,16 +17,16 @@ from runs.engine.runtime import Runtime
 from runs.engine.undo import UNDO_NODE
 
 
-async def brought_up(agent: Any, runtime: Runtime, stands: Position) -> Position:
+async def brought_up(agent: Any, runtime: Runtime, position: Position) -> Position:
     """Upgrade the state if other code under the version's name wrote it; if that fails, only set `unread`."""
-    wrote = stands.at.fingerprint
-    if not wrote or agent.is_own(wrote) or stands.at.node == UNDO_NODE:
-        return stands
+    wrote = position.at.fingerprint
+    if not wrote or agent.is_own(wrote) or position.at.node == UNDO_NODE:
+        return position
     known = await runtime.code_of(agent.graph_id, wrote)
     try:
-        return _brought_up(agent, known, stands)
+        return _brought_up(agent, known, position)
     except JournalBroken as broken:
-        return replace(stands, unread=broken)
+        return replace(position, unread=broken)
 
 
 def number_by(wrote: str, known: Mapping[str, Any] | None) -> int:
@@ -34,21 +34,21 @@ def number_by(wrote: str, known: Mapping[str, Any] | None) -> int:
     return 1 if scheme_of(wrote) == "" else 0 if known is None else number_in(known)
 
 
-def _brought_up(agent: Any, known: Mapping[str, Any] | None, stands: Position) -> Position:
-    number = number_by(stands.at.fingerprint, known)
+def _brought_up(agent: Any, known: Mapping[str, Any] | None, position: Position) -> Position:
+    number = number_by(position.at.fingerprint, known)
     if not number and not agent.upgraders:
-        return stands
+        return position
     if not number:
         raise JournalBroken(
             f"other code of {agent.graph_id} wrote the checkpoint, and the number of its state is unknown",
             "unknown_format",
         )
-    if stands.entry is not None:
-        node, state = stands.entry
-        brought = replace(stands, entry=(node, _upgraded(agent, number, state)))
+    if position.entry is not None:
+        node, state = position.entry
+        brought = replace(position, entry=(node, _upgraded(agent, number, state)))
     else:
-        brought = replace(stands, at=replace(stands.at, state=_upgraded(agent, number, stands.at.state)))
-    _keeps_messages(agent, stands.tail)
+        brought = replace(position, at=replace(position.at, state=_upgraded(agent, number, position.at.state)))
+    _keeps_messages(agent, position.tail)
     return brought
 
 

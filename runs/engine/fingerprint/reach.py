@@ -192,8 +192,8 @@ class Declarations:
                 found.append("" if rest else (where, name))
             behind = [(origin, (*(() if each is None else (each,)), *rest)) for origin, each in targets]
             behind += [(star, (name, *rest)) for star in where.stars if name not in where.top and not targets]
-            for origin, asked in behind:
-                end = self._in(origin, asked)
+            for origin, wanted_name in behind:
+                end = self._in(origin, wanted_name)
                 waiting += [end] if isinstance(end, tuple) else []
                 found += [end] if isinstance(end, str) else []
         return found

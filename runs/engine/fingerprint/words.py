@@ -38,13 +38,13 @@ class Code:
                 yield f"{words} {label.lower().strip('_').replace('_', ' ')} {steps or 'changed'}"
             else:
                 yield f"{label} {steps or 'changed'} ({_file(key)})"
-        told = [self._helper(key, kind, steps) for key, kind, steps in helpers if kind != "value"]
-        more = f" and {len(told) - _MAX_HELPERS} more" if len(told) > _MAX_HELPERS else ""
+        texts = [self._helper(key, kind, steps) for key, kind, steps in helpers if kind != "value"]
+        more = f" and {len(texts) - _MAX_HELPERS} more" if len(texts) > _MAX_HELPERS else ""
         is_changed = was.get("is") != ist.get("is")
-        if is_changed and not told and (steps := _steps(was, ist)):
+        if is_changed and not texts and (steps := _steps(was, ist)):
             yield f"{number or words} {steps}"
-        elif is_changed or told or (was.get("names") != ist.get("names") and not values):
-            inside = f" ({', '.join(told[:_MAX_HELPERS])}{more})" if told else ""
+        elif is_changed or texts or (was.get("names") != ist.get("names") and not values):
+            inside = f" ({', '.join(texts[:_MAX_HELPERS])}{more})" if texts else ""
             yield f"{words} changed{inside}"
 
     def _helpers(self, was: Mapping[str, Any], ist: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -118,7 +118,7 @@ _HOOKS = {
     "check_answer": "check_answer",
 }
 _KNOWN_OF_A_TOOL = {*_TIMES, *_PLAIN, *_HOOKS, "input", "output", "gate", "description", "undo"}
-_MOST = 12
+_MAX_DIFFERENCES = 12
 
 
 def differences(before: Parts, now: Parts) -> list[str]:
@@ -128,15 +128,15 @@ def differences(before: Parts, now: Parts) -> list[str]:
         owners = of.setdefault(what, [])
         if owner not in owners:
             owners.append(owner)
-    said = [f"{', '.join(owners)}: {what}" for what, owners in of.items()]
-    if not said and before != now:
-        said = [f"{where}: changed" for where in changed(before, now)]
-    return said
+    texts = [f"{', '.join(owners)}: {what}" for what, owners in of.items()]
+    if not texts and before != now:
+        texts = [f"{where}: changed" for where in changed(before, now)]
+    return texts
 
 
-def join_differences(said: Iterable[str], most: int = _MOST) -> str:
+def join_differences(texts: Iterable[str], most: int = _MAX_DIFFERENCES) -> str:
     """Join the differences in one line."""
-    every = list(said)
+    every = list(texts)
     more = f"; and {len(every) - most} more" if len(every) > most else ""
     return "; ".join(every[:most]) + more
 
@@ -311,9 +311,9 @@ def _model(owner: str, was: Any, ist: Any, code: Code) -> Said:
         if was is not ist:
             yield owner, "added" if was is None else "dropped"
         return
-    said = list(_schema(owner, was.get("schema"), ist.get("schema")))
+    texts = list(_schema(owner, was.get("schema"), ist.get("schema")))
     # Changed fields explain a changed class; otherwise validators or helpers changed.
-    yield from said or _for(owner, code.said(was.get("code"), ist.get("code")))
+    yield from texts or _for(owner, code.said(was.get("code"), ist.get("code")))
 
 
 def _schema(owner: str, was: Any, ist: Any) -> Said:

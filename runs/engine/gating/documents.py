@@ -169,9 +169,9 @@ class Named:
 
 def named_in(plan: Any) -> list[Named]:
     """Return the documents that a plan names, in order. Raises ValueError if they can't be read."""
-    told = plan.get(DOCUMENTS, []) if isinstance(plan, Mapping) else []
+    named = plan.get(DOCUMENTS, []) if isinstance(plan, Mapping) else []
     try:
-        found = [Named(each["name"], each["media_type"], each["size"], each["sha256"]) for each in told]
+        found = [Named(each["name"], each["media_type"], each["size"], each["sha256"]) for each in named]
     except (KeyError, TypeError) as error:
         raise ValueError("the documents of the plan can't be read") from error
     for each in found:

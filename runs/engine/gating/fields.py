@@ -131,12 +131,12 @@ def amount_in(plan: Any) -> Amount | str | None:
     """Return a plan's amount; None if none is declared, or text saying why it is unknown."""
     if not isinstance(plan, dict) or "amount" not in plan:
         return None
-    said = plan["amount"]
-    if not isinstance(said, dict) or not isinstance(said.get("value"), str):
-        problem = said.get("problem") if isinstance(said, dict) else None
+    plan_amount = plan["amount"]
+    if not isinstance(plan_amount, dict) or not isinstance(plan_amount.get("value"), str):
+        problem = plan_amount.get("problem") if isinstance(plan_amount, dict) else None
         return problem if isinstance(problem, str) and problem else "it is not readable"
     try:
-        _checked_amount(amount := Amount(plain_zero(Decimal(said["value"])), said.get("currency", "")))
+        _checked_amount(amount := Amount(plain_zero(Decimal(plan_amount["value"])), plan_amount.get("currency", "")))
         return amount
     except (InvalidOperation, ValueError) as error:
         return describe_error(error, 200)

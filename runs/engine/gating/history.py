@@ -54,30 +54,30 @@ def history_of(
 
 def _answers(gate: Slot, record: Slot, unused: str) -> list[str]:
     """List the decisions, and whether the call was sent under each; `unused` is the reason for the last one."""
-    lines, asked = [], list(gate.asked.values())
-    after = {one.approval_id: later for one, later in pairwise(asked)}
+    lines, requests = [], list(gate.asked.values())
+    after = {one.approval_id: later for one, later in pairwise(requests)}
     for decision in gate.decisions:
         used = [str(n) for n, (_, approval_id) in record.grants.items() if approval_id in ("", decision.approval_id)]
-        question, said = gate.asked.get(decision.approval_id), f"(approval {decision.approval_id})"
+        question, text = gate.asked.get(decision.approval_id), f"(approval {decision.approval_id})"
         if decision.verdict == "approved" and question is not None and next_stage(question, gate.votes) is not None:
             names = ", ".join(x.by for x in approving(gate.votes, question))
-            lines.append(f"Approved by {names} {said}, for {question.queue}.")
+            lines.append(f"Approved by {names} {text}, for {question.queue}.")
         elif decision.verdict == "approved":
             grant, later = _grant_of(decision), after.get(decision.approval_id)
-            begin = f"Approved by {decision.by}{f', beforehand by standing grant {grant},' if grant else ''} {said}: "
+            begin = f"Approved by {decision.by}{f', beforehand by standing grant {grant},' if grant else ''} {text}: "
             why = unused if question is None or later is None else _told_then(question, later, begin)
             why = _EXPIRED_OR_BACK if grant and why == _EXPIRED else why
             what = f"attempt {', '.join(used)} went out under it" if used else why
             lines.append(f"{begin}{what}.")
         else:
-            lines.append(f"{decision.verdict.capitalize()} by {decision.by} {said}.")
+            lines.append(f"{decision.verdict.capitalize()} by {decision.by} {text}.")
     return lines
 
 
 def _grant_of(decision: e.ApprovalDecided) -> object:
     """Return the number of the standing grant that gave an approval; None if a person decided."""
-    standing = payload_of(decision).get("standing")
-    return standing.get("grant") if isinstance(standing, Mapping) else None
+    grant = payload_of(decision).get("standing")
+    return grant.get("grant") if isinstance(grant, Mapping) else None
 
 
 def _told_then(question: e.ApprovalRequested, later: e.ApprovalRequested, begin: str) -> str:
@@ -87,8 +87,8 @@ def _told_then(question: e.ApprovalRequested, later: e.ApprovalRequested, begin:
     if isinstance(policy, Mapping):
         name = f"the policy {policy.get('name')} (version {policy.get('version')})"
         return Unused(requires_as_well(name, later.queue, is_more=later.queue == question.queue)).of("")
-    told = [x["content"] for x in plan.get("evidence", ()) if (x["label"], x["source"]) == HISTORY]
-    lines = [line for content in told if isinstance(content, list) for line in content if isinstance(line, str)]
+    contents = [x["content"] for x in plan.get("evidence", ()) if (x["label"], x["source"]) == HISTORY]
+    lines = [line for content in contents if isinstance(content, list) for line in content if isinstance(line, str)]
     return next((line.removeprefix(begin).removesuffix(".") for line in lines if line.startswith(begin)), _NOT_UNDER_IT)
 
 
@@ -111,9 +111,9 @@ def _attempts(record: Slot) -> list[str]:
 
 
 def _amended(event: e.PlanAmended) -> str:
-    said = ", ".join(
+    text = ", ".join(
         f"{name} from {json.dumps(change.get('from'), ensure_ascii=False)} to "
         f"{json.dumps(change.get('to'), ensure_ascii=False)}"
         for name, change in payload_of(event).get("changes", {}).items()
     )
-    return f"Amended by {event.by} (approval {event.approval_id}): {said}."
+    return f"Amended by {event.by} (approval {event.approval_id}): {text}."

@@ -46,8 +46,8 @@ class Proof:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data with only what is required."""
-        told = {"within": self.within, "factor": self.factor, AMOUNT: self.amount, TARGET: self.target}
-        return {name: value for name, value in told.items() if value}
+        fields = {"within": self.within, "factor": self.factor, AMOUNT: self.amount, TARGET: self.target}
+        return {name: value for name, value in fields.items() if value}
 
 
 NO_PROOF = Proof()
@@ -74,13 +74,15 @@ class Threshold:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data, as a queue stores it."""
-        told = self.proof.as_json() | ({"risk": self.risk} if self.risk else {})
-        return told if self.above is None else told | {"above": format(self.above, "f"), "currency": self.currency}
+        document = self.proof.as_json() | ({"risk": self.risk} if self.risk else {})
+        return (
+            document if self.above is None else document | {"above": format(self.above, "f"), "currency": self.currency}
+        )
 
 
-def proof_in(told: Any) -> Proof:
+def proof_in(values: Any) -> Proof:
     """Return the proof of a policy's row. Raises DefinitionError if it can't be read."""
-    threshold = threshold_in(told)
+    threshold = threshold_in(values)
     return Proof() if threshold is None else threshold.proof
 
 
@@ -88,14 +90,14 @@ def _shorter(one: int, other: int) -> int:
     return min((each for each in (one, other) if each), default=0)
 
 
-def threshold_in(told: Any) -> Threshold | None:
+def threshold_in(values: Any) -> Threshold | None:
     """Return the threshold of a queue's row; None if there is none. Raises DefinitionError if it can't be read."""
-    if told is None:
+    if values is None:
         return None
     try:
-        within, factor = _parse_proof(told)
-        flags = [told.get(name, False) for name in (AMOUNT, TARGET)]
-        risk, currency, above = told.get("risk", ""), told.get("currency", ""), told.get("above")
+        within, factor = _parse_proof(values)
+        flags = [values.get(name, False) for name in (AMOUNT, TARGET)]
+        risk, currency, above = values.get("risk", ""), values.get("currency", ""), values.get("above")
         least = None if above is None else Decimal(above)
         if risk not in RISKS or any(type(flag) is not bool for flag in flags):
             raise ValueError(risk)
@@ -106,8 +108,8 @@ def threshold_in(told: Any) -> Threshold | None:
     return Threshold(Proof(within, factor, *flags), least, currency, risk)
 
 
-def _parse_proof(told: Mapping[str, Any]) -> tuple[int, bool]:
-    within, factor = told.get("within", 0), told.get("factor", False)
+def _parse_proof(fields: Mapping[str, Any]) -> tuple[int, bool]:
+    within, factor = fields.get("within", 0), fields.get("factor", False)
     if type(within) is not int or not 0 <= within <= MAX_SECONDS or type(factor) is not bool:
         raise ValueError(within)
     return within, factor
@@ -123,8 +125,8 @@ class Wanted:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data for the plan; empty if only an approval is required."""
-        said = {"within": self.within, "factor": self.factor, "typed": dict(self.typed)}
-        return {name: value for name, value in said.items() if value}
+        fields = {"within": self.within, "factor": self.factor, "typed": dict(self.typed)}
+        return {name: value for name, value in fields.items() if value}
 
     def joined(self, other: Wanted) -> Wanted:
         """Combine two requirements: the shorter time, and all else of both."""
@@ -171,7 +173,7 @@ def wanted_in(plan: Any) -> Wanted:
 
 
 def in_plan(wanted: Wanted) -> dict[str, Any]:
-    return {"proof": told} if (told := wanted.as_json()) else {}
+    return {"proof": document} if (document := wanted.as_json()) else {}
 
 
 def target_of(plan: Mapping[str, Any]) -> str:
@@ -182,18 +184,18 @@ def target_of(plan: Mapping[str, Any]) -> str:
     return found if _plain(found) else str(plan.get("tool", ""))
 
 
-def short_of(plan: Any, shown: Any) -> str:
-    """Return what proof an approval of this plan lacks; empty if none. `shown` is what was recorded."""
+def short_of(plan: Any, given: Any) -> str:
+    """Return what proof an approval of this plan lacks; empty if none. `given` is what was recorded."""
     try:
         wanted = wanted_in(plan)
     except DefinitionError as error:
         return str(error)
-    told = shown if isinstance(shown, Mapping) else {}
-    if lacking := wanted.not_fresh(told.get("age"), told.get("by")):
+    fields = given if isinstance(given, Mapping) else {}
+    if lacking := wanted.not_fresh(fields.get("age"), fields.get("by")):
         return lacking
-    if wanted.within and told.get("by") == PASSKEY and not isinstance(told.get("assertion"), str):
+    if wanted.within and fields.get("by") == PASSKEY and not isinstance(fields.get("assertion"), str):
         return "the data signed by the person's passkey was not stored"
-    missing = wanted.not_typed(told.get("typed"))
+    missing = wanted.not_typed(fields.get("typed"))
     return f"the {' and the '.join(missing)} was not typed" if missing else ""
 
 

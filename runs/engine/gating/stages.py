@@ -141,7 +141,7 @@ def has_proof(
 
 def lacking(
     question: e.ApprovalRequested,
-    asked: Mapping[str, e.ApprovalRequested],
+    fields: Mapping[str, e.ApprovalRequested],
     decisions: Sequence[e.ApprovalDecided],
     votes: Sequence[e.ApprovalVoted],
 ) -> str:
@@ -158,7 +158,7 @@ def lacking(
         return f"it is for stage {stage}, but names {len(ids) - 1} earlier stages"
     heard: set[int] = set()
     for number, (approval_id, of) in enumerate(zip(ids, stages, strict=False), start=1):
-        one = asked.get(approval_id)
+        one = fields.get(approval_id)
         if one is None or not _belongs(one, question, number):
             return f"the request of stage {number} belongs to another call"
         yes = approving(votes, one)
@@ -175,11 +175,11 @@ def lacking(
 
 def is_whole(
     question: e.ApprovalRequested,
-    asked: Mapping[str, e.ApprovalRequested],
+    fields: Mapping[str, e.ApprovalRequested],
     decisions: Sequence[e.ApprovalDecided],
     votes: Sequence[e.ApprovalVoted],
 ) -> bool:
-    return not lacking(question, asked, decisions, votes) and next_stage(question, votes) is None
+    return not lacking(question, fields, decisions, votes) and next_stage(question, votes) is None
 
 
 def is_enough(question: e.ApprovalRequested, votes: Iterable[e.ApprovalVoted]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, get_args
 
 OnTimeout = Literal["reject", "escalate", "remind"]
 STRICTEST_FIRST: tuple[OnTimeout, ...] = get_args(OnTimeout)
-LONGEST = timedelta(days=365_000)  # of any wait: added to today it gives a date that everything here can hold
+MAX_WAIT = timedelta(days=365_000)  # of any wait: added to today it gives a date that everything here can hold
 MAX_WORK = timedelta(hours=2000)  # one year of work
 
 
@@ -59,8 +59,8 @@ def problem_of(time: Time) -> str:
     """Return what is wrong with a gate's time; empty if nothing is."""
     if (problem := wrong_word(time)) or isinstance(time.within, WorkingHours):
         return problem
-    is_span = isinstance(time.within, timedelta) and timedelta(0) < time.within <= LONGEST
-    return "" if is_span else f"give a positive timedelta of at most {LONGEST.days} days, or WorkingHours"
+    is_span = isinstance(time.within, timedelta) and timedelta(0) < time.within <= MAX_WAIT
+    return "" if is_span else f"give a positive timedelta of at most {MAX_WAIT.days} days, or WorkingHours"
 
 
 def wrong_word(time: Time) -> str:

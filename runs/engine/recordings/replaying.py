@@ -38,7 +38,7 @@ from runs.engine.undoing.plan import Plan
 from runs.engine.undoing.visit import Undone, undo_visit
 from runs.engine.visit import QuestionRecord, Visit
 
-MOST = 400
+MAX_TEXT = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def call_in_words(what: str, arguments: Any = None) -> str:
 def format_value(value: Any) -> str:
     """Format a value in one line, cut if long."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
-    return text if len(text) <= MOST else f"{text[:MOST]}…"
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
 
 
 def first_misfit(recorded: Any, found: Any, placeholders: Sequence[str] = (), path: str = "") -> str | None:
@@ -123,8 +123,8 @@ class Remembering:
 def rehashed(events: Sequence[e.Event], hasher: Hasher) -> list[e.Event]:
     """Return a visit's events with digests by this hasher, where the hashed data is recorded."""
     plans: dict[str, str] = {}
-    asked: dict[str, str] = {}
-    return [_reset(event, hasher, plans, asked) for event in events]
+    fields: dict[str, str] = {}
+    return [_reset(event, hasher, plans, fields) for event in events]
 
 
 def _reset(event: e.Event, hasher: Hasher, plans: dict[str, str], first: dict[str, str]) -> e.Event:
@@ -133,9 +133,9 @@ def _reset(event: e.Event, hasher: Hasher, plans: dict[str, str], first: dict[st
     match event:
         case e.ApprovalRequested():
             plans[event.plan_hash] = hasher(payload)
-            asked = hasher({"tool": event.tool, "arguments": payload.get("arguments")})
-            asked = first.setdefault(event.slot or "", asked)
-            return replace(event, plan_hash=plans[event.plan_hash], requested_hash=asked)
+            digest = hasher({"tool": event.tool, "arguments": payload.get("arguments")})
+            digest = first.setdefault(event.slot or "", digest)
+            return replace(event, plan_hash=plans[event.plan_hash], requested_hash=digest)
         case e.ApprovalDecided() | e.ApprovalVoted():
             return replace(event, plan_hash=plans.get(event.plan_hash, event.plan_hash))
         case e.PlanAmended():
@@ -279,40 +279,40 @@ class _Recall:
 
     def record(self, slot: str, what: str, requested_hash: str, arguments: Any) -> Slot | Broken:
         task = self._hasher.of(requested_hash)
-        asked = arguments if arguments is not None else task.get("arguments", _without(task))
-        self.asked[slot] = what, asked or None
+        value = arguments if arguments is not None else task.get("arguments", _without(task))
+        self.asked[slot] = what, value or None
         record = self._tape.slot(slot)
         self.reached.add(slot)
         if record.what is None:
             if slot in self._tape.parents:
-                return differs(slot, describe_call("think"), describe_call(what, "", asked))
+                return differs(slot, describe_call("think"), describe_call(what, "", value))
             return record
         known = asked_for(record) if record.what not in ("model", "ask") else None
         if ARGUMENTS in recorded_replacements(record):  # a hook changed the arguments: the record has what was sent
             known = None
         if record.what != what:
-            return differs(slot, describe_call(record.what, "", known), describe_call(what, "", asked))
-        misfit = self._misfit(slot, what, known, asked, task)
+            return differs(slot, describe_call(record.what, "", known), describe_call(what, "", value))
+        misfit = self._misfit(slot, what, known, value, task)
         if misfit is None and self._is_strict and record.requested_hash not in ("", requested_hash):
             misfit = "its digest is another one"
         if misfit is not None:
             self.misfit = misfit
-            return differs(slot, describe_call(what, "", known), describe_call(what, "", asked))
+            return differs(slot, describe_call(what, "", known), describe_call(what, "", value))
         if record.now.outcome is not None:
             self.answered.add(slot)
         return record
 
-    def _misfit(self, slot: str, what: str, known: Any, asked: Any, task: dict[str, Any]) -> str | None:
+    def _misfit(self, slot: str, what: str, known: Any, value: Any, task: dict[str, Any]) -> str | None:
         if known is not None:
-            return first_misfit(known, asked, self._placeholders)
-        told: dict[str, Any] = {}
+            return first_misfit(known, value, self._placeholders)
+        fields: dict[str, Any] = {}
         for event in self._by_slot.get(slot, ()):
             if what == "model" and isinstance(event, e.ModelRequested):
-                told = {} if DIGESTS in payload_of(event) else payload_of(event)
+                fields = {} if DIGESTS in payload_of(event) else payload_of(event)
             if what == "ask" and isinstance(event, e.WaitOpened) and event.n == 0:
-                task, told = task.get("ask", {}), payload_of(event)
-        shared = sorted((told.keys() & task.keys()) - {"earlier"})  # a digest itself
-        return first_misfit({k: told[k] for k in shared}, {k: task[k] for k in shared}, self._placeholders)
+                task, fields = task.get("ask", {}), payload_of(event)
+        shared = sorted((fields.keys() & task.keys()) - {"earlier"})  # a digest itself
+        return first_misfit({k: fields[k] for k in shared}, {k: task[k] for k in shared}, self._placeholders)
 
     def unreached(self) -> list[str]:
         """Return recorded calls that the code did not reach."""
@@ -474,8 +474,8 @@ def _difference(recording: Recording, visit: _Visit, outcome: Outcome | Undone) 
     ends = ending is not None and not isinstance(ending, (e.RunFailed, e.RunCancelled))
     if ends and visit.fresh:
         slot = visit.fresh[0]
-        asked = call_in_words(*known.asked.get(slot, (slot, None)))
-        return Difference(slot, f"{NOTHING} more: {_end_in_words(ending)}", f"asks for {asked}")
+        call_text = call_in_words(*known.asked.get(slot, (slot, None)))
+        return Difference(slot, f"{NOTHING} more: {_end_in_words(ending)}", f"asks for {call_text}")
     is_told = isinstance(outcome, Crashed) and not isinstance(ending, e.RunFailed)  # the crash itself is
     if skipped and not (is_told and (ending is not None or _waits(visit.tape))):
         return Difference(skipped[0], known.words(skipped[0]), f"does not ask for it: {_outcome_in_words(outcome)}")
@@ -483,12 +483,14 @@ def _difference(recording: Recording, visit: _Visit, outcome: Outcome | Undone) 
 
 
 def _broken(outcome: Broken, known: _Recall) -> Difference:
-    told = outcome.payload
+    payload = outcome.payload
     if outcome.reason != "non_determinism":
-        slot = str(told.get("slot", ""))
-        return Difference(slot, known.words(slot) if slot else NOTHING, str(told.get("problem", outcome.reason)))
-    recorded, now = (call_in_words(told[side]["call"], told[side].get("arguments")) for side in ("recorded", "now"))
-    return Difference(told["slot"], recorded, f"asks for {now}", known.misfit)
+        slot = str(payload.get("slot", ""))
+        return Difference(slot, known.words(slot) if slot else NOTHING, str(payload.get("problem", outcome.reason)))
+    recorded, now = (
+        call_in_words(payload[side]["call"], payload[side].get("arguments")) for side in ("recorded", "now")
+    )
+    return Difference(payload["slot"], recorded, f"asks for {now}", known.misfit)
 
 
 def _is_line(slot: str, later: str) -> bool:
@@ -498,10 +500,10 @@ def _is_line(slot: str, later: str) -> bool:
 def _another_end(
     recording: Recording, visit: _Visit, outcome: Outcome | Undone, ending: e.Event | None
 ) -> Difference | None:
-    said = _outcome_in_words(outcome)
+    outcome_text = _outcome_in_words(outcome)
     match ending, outcome:
         case (None, Crashed()) if waits := _waits(visit.tape):  # otherwise its end may just not be recorded yet
-            return Difference(visit.last_asked, f"the run waits for {', '.join(waits)}", said)
+            return Difference(visit.last_asked, f"the run waits for {', '.join(waits)}", outcome_text)
         case (e.VisitEntered(), Advanced()) if outcome.node == ending.node:
             state = between(visit.tape, f"{recording.generation}.{recording.visit}", outcome.state)
             misfit = None
@@ -512,7 +514,7 @@ def _another_end(
             )  # type: ignore[return-value]
         case (e.RunCompleted(), Finished()):
             misfit = first_misfit(ending.payload, outcome.output, recording.placeholders)
-            return misfit and Difference("", _end_in_words(ending), said, misfit)  # type: ignore[return-value]
+            return misfit and Difference("", _end_in_words(ending), outcome_text, misfit)  # type: ignore[return-value]
         case (e.RunRenewed(), Renewed()) | (None | e.RunCancelled(), _):
             return None
         case (e.RunHandedOff(), HandedOver()) if outcome.agent.graph_id == ending.agent:
@@ -522,7 +524,7 @@ def _another_end(
         case (e.RunFailed(), _) if visit.fresh or not isinstance(outcome, (Advanced, Finished, Crashed)):
             return None  # it failed in a call, or for a reason outside the node
         case _:
-            return Difference("", _end_in_words(ending), said)
+            return Difference("", _end_in_words(ending), outcome_text)
 
 
 def _waits(tape: Tape) -> list[str]:

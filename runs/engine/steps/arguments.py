@@ -48,19 +48,19 @@ CERTIFICATES, SCREENING = CertificateGuard(), ScreeningGuard()
 async def _check_certificate(call: LogicalCall) -> None:
     """Stop or mark a call of an uncertified keyed tool, by policy; nothing was sent, so it can be retried."""
     visit, tool, certificates = call.visit, call.tool, call.visit.runtime.certificates
-    standing = await certificates.standing(visit.agent.name, tool)
-    if not standing.is_certified:  # the cached standing may be outdated
-        standing = await certificates.standing(visit.agent.name, tool, is_fresh=True)
-    if standing.is_certified:
+    verdict = await certificates.standing(visit.agent.name, tool)
+    if not verdict.is_certified:  # the cached standing may be outdated
+        verdict = await certificates.standing(visit.agent.name, tool, is_fresh=True)
+    if verdict.is_certified:
         return
-    told = f"{tool.name} is not certified ({standing.word.replace('_', ' ')})"
+    text = f"{tool.name} is not certified ({verdict.word.replace('_', ' ')})"
     if certificates.policy == "refuse":
-        problem = f"{told}, and this installation calls no keyed tool that isn't: nothing was sent"
+        problem = f"{text}, and this installation calls no keyed tool that isn't: nothing was sent"
         fix = f"manage.py probe {tool.name} --agent {visit.graph_id} --input FILE, then retry the run"
-        payload = {"tool": tool.name, "slot": call.slot, "standing": standing.word, "problem": problem, "fix": fix}
+        payload = {"tool": tool.name, "slot": call.slot, "standing": verdict.word, "problem": problem, "fix": fix}
         visit.stop(Broken("uncertified_tool", payload))
-    log.warning("run %s: %s, and is called all the same", visit.run_id, told)
-    call.marks = {"uncertified": standing.word}
+    log.warning("run %s: %s, and is called all the same", visit.run_id, text)
+    call.marks = {"uncertified": verdict.word}
 
 
 async def _screen_arguments(call: LogicalCall, source: str, name: str) -> None:
@@ -87,10 +87,10 @@ async def _screen_arguments(call: LogicalCall, source: str, name: str) -> None:
         call.attempt,
         past,
         to=f"tool {call.tool.name}",
-        asked=screens,
+        screens=screens,
         pieces={ARGUMENTS: piece},
         findings=findings,
-        stands={ARGUMENTS: replaced[-1]} if replaced and not is_refused else {},
+        replaced={ARGUMENTS: replaced[-1]} if replaced and not is_refused else {},
     )
     if is_refused:
         await _withhold(call, events)

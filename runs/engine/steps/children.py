@@ -40,9 +40,9 @@ async def child(
 ) -> Any:
     """Start a run of `agent`, or find it on record, and wait for its end. Return its output; raises ChildFailure."""
     wanted = agent.graph_id if isinstance(agent, Agent) else agent
-    asked = plain(input) if isinstance(input, BaseModel) else plain(dict(input))
-    requested_hash = visit.runtime.hasher({"child": wanted.partition("@")[0], "input": asked})
-    record = visit.recall(slot, "child", requested_hash, asked)
+    values = plain(input) if isinstance(input, BaseModel) else plain(dict(input))
+    requested_hash = visit.runtime.hasher({"child": wanted.partition("@")[0], "input": values})
+    record = visit.recall(slot, "child", requested_hash, values)
     past = record.now
     if isinstance(past.result, e.ChildEnded):
         if past.result.state != "completed":
@@ -51,18 +51,18 @@ async def child(
         output = await received(visit, slot, record, output, source="child", name=wanted)
         return _ended(agent, past.result, wanted, output)
     if past.intent is None and past.result is None:
-        await forks.passed(visit, _child_request(slot, record, agent, wanted, asked, requested_hash))
+        await forks.passed(visit, _child_request(slot, record, agent, wanted, values, requested_hash))
     if isinstance(past.result, e.AnswerTakenOver):
         return _output(agent, payload_of(past.result).get("result"))
     if past.intent is None:
         await _start(
-            visit, slot, record, _resolve_version(wanted), asked, requested_hash, budget or NO_BUDGET, tags, attributes
+            visit, slot, record, _resolve_version(wanted), values, requested_hash, budget or NO_BUDGET, tags, attributes
         )
     visit.park(_wait(visit, slot, record.current))
 
 
 def _child_request(
-    slot: str, record: Slot, agent: Agent | str, wanted: str, asked: Any, requested_hash: str
+    slot: str, record: Slot, agent: Agent | str, wanted: str, values: Any, requested_hash: str
 ) -> forks.PendingCall:
     return forks.PendingCall(
         slot=slot,
@@ -70,7 +70,7 @@ def _child_request(
         record=record,
         tool=child_tool(wanted),
         title=f"Start {wanted}",
-        arguments=asked,
+        arguments=values,
         requested_hash=requested_hash,
         executed_hash=requested_hash,
         what="child",
@@ -115,7 +115,7 @@ async def _start(
     slot: str,
     record: Slot,
     agent: Agent,
-    asked: Any,
+    values: Any,
     requested_hash: str,
     budget: Budget,
     tags: Sequence[str],
@@ -124,7 +124,7 @@ async def _start(
     if visit.depth >= MAX_GENERATIONS:
         raise MisusedContext(f"{agent.graph_id}: {MAX_GENERATIONS} runs started one another already, so no more are")
     try:
-        checked = plain(agent.input.model_validate(asked))
+        checked = plain(agent.input.model_validate(values))
         agent.begin(agent.input.model_validate(checked))
     except (ValidationError, ValueError) as error:
         raise MisusedContext(f"the input does not fit {agent.graph_id}: {error}") from error
@@ -140,7 +140,7 @@ async def _start(
         agent=agent.graph_id,
         requested_hash=requested_hash,
         caps=caps.stated(),
-        payload={"arguments": asked},
+        payload={"arguments": values},
     )
     spec = ChildSpec(
         run_id=run_id,
@@ -169,9 +169,9 @@ def _attributes(visit: Visit, agent: Agent, given: Mapping[str, Any]) -> e.Attri
         raise MisusedContext(f"the attributes do not fit {agent.graph_id}: {error}") from error
 
 
-def _share(visit: Visit, asked: Budget) -> Caps:
+def _share(visit: Visit, budget: Budget) -> Caps:
     """Return the child's caps: as requested, otherwise all that this run has left."""
-    wanted, left = asked.caps(), visit.meter.left()
+    wanted, left = budget.caps(), visit.meter.left()
     return Caps(*(_smaller_cap(getattr(wanted, name), getattr(left, name)) for name in (f.name for f in fields(Caps))))
 
 

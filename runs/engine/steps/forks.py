@@ -26,7 +26,7 @@ from runs.engine.visit import Visit
 ASKED = "operator"  # the role asked
 AGAIN, ON_RECORD, NO = "do_it_again", "take_what_is_on_record", "no"
 _SHOWN = 20  # effects of the origin listed
-_LONGEST = 1000  # characters of arguments shown
+_MAX_CHARACTERS = 1000  # characters of arguments shown
 # An extra field of the answer if an effect of the origin is unknown: see `services/forks`.
 SENDER_IS_GONE: Mapping[str, Any] = {
     "type": "boolean",
@@ -73,40 +73,42 @@ class PendingCall:
     what: str = ""  # the journal's name for this kind of call; empty: the tool's name
 
 
-async def passed(visit: Visit, asked: PendingCall) -> e.AnswerTakenOver | None:
+async def passed(visit: Visit, pending_call: PendingCall) -> e.AnswerTakenOver | None:
     """Return the recorded answer to use; None lets the call go to its gate. Parks until decided; raises Rejected."""
-    _must_not_be_refused(asked.record)
+    _must_not_be_refused(pending_call.record)
     fork = visit.fork
     if fork is None or visit.node == UNDO_NODE:
         return None  # an undo concerns this run's own effect: another run's can't replace it
-    if not fork.fences(asked.tool) and not fork.is_beyond(tool.name for tool in visit.agent.all_tools()):
+    if not fork.fences(pending_call.tool) and not fork.is_beyond(tool.name for tool in visit.agent.all_tools()):
         return None
-    fork.undone.update(await visit.look_up(visit.journal.undone({x.place for x in fork.of(asked.tool)})))
-    told = await visit.look_up(visit.journal.taken_over())
-    taken = {*fork.taken, *map(_place, told)}  # after the query: another branch may have taken one meanwhile
-    same = _fitting(fork, asked, taken)
+    fork.undone.update(await visit.look_up(visit.journal.undone({x.place for x in fork.of(pending_call.tool)})))
+    taken_over = await visit.look_up(visit.journal.taken_over())
+    taken = {*fork.taken, *map(_place, taken_over)}  # after the query: another branch may have taken one meanwhile
+    same = _fitting(fork, pending_call, taken)
     if same is not None and same.counts_as == HAPPENED:
-        return await _take(visit, fork, asked, same, how="audit", by=same.by)
-    question = _question(visit, fork, asked, same, taken)
-    said = _decision_on(asked.record, visit.runtime.hasher(question))
-    if said is None:
-        await _ask(visit, asked, question, same)
-    match payload_of(said).get("answer", {}).get("decision"):
+        return await _take(visit, fork, pending_call, same, how="audit", by=same.by)
+    question = _question(visit, fork, pending_call, same, taken)
+    decision = _decision_on(pending_call.record, visit.runtime.hasher(question))
+    if decision is None:
+        await _ask(visit, pending_call, question, same)
+    match payload_of(decision).get("answer", {}).get("decision"):
         case "do_it_again":
             return None
         case "take_what_is_on_record" if same is not None:
-            return await _take(visit, fork, asked, same, how="consent", by=said.by)
+            return await _take(visit, fork, pending_call, same, how="consent", by=decision.by)
         case other:
-            problem = f"the answer at {asked.slot} says {other!r}, which was no choice"
-            visit.stop(Broken("bad_consent", {"slot": asked.slot, "tool": asked.tool, "problem": problem}))
+            problem = f"the answer at {pending_call.slot} says {other!r}, which was no choice"
+            visit.stop(
+                Broken("bad_consent", {"slot": pending_call.slot, "tool": pending_call.tool, "problem": problem})
+            )
 
 
 def _must_not_be_refused(record: Slot) -> None:
     """Raise Rejected for an earlier denial or expiry, which is final: the node has continued from it."""
-    for said in (x.answers[n] for x in record.attempts.values() for n in sorted(x.consents.keys() & x.answers.keys())):
-        if payload_of(said).get("answer", {}).get("decision") == NO:
-            reason = payload_of(said).get("justification") or "the original run did it already"
-            raise Rejected(ASKED, reason, said.by, "rejected")
+    for item in (x.answers[n] for x in record.attempts.values() for n in sorted(x.consents.keys() & x.answers.keys())):
+        if payload_of(item).get("answer", {}).get("decision") == NO:
+            reason = payload_of(item).get("justification") or "the original run did it already"
+            raise Rejected(ASKED, reason, item.by, "rejected")
     n, resolution = record.now.last_wait("input")
     if n in record.now.consents and resolution == "timed_out":
         raise Expired(ASKED, "nobody said before the deadline that it may be done again", "system", "expired")
@@ -116,12 +118,14 @@ def _place(event: e.AnswerTakenOver) -> Place:
     return event.of_run, event.of_slot, event.of_attempt
 
 
-def _fitting(fork: Fork, asked: PendingCall, taken: set[Place]) -> Evidence | None:
-    same = fork.same(asked.tool, asked.requested_hash, asked.executed_hash, asked.slot, taken)
+def _fitting(fork: Fork, pending_call: PendingCall, taken: set[Place]) -> Evidence | None:
+    same = fork.same(
+        pending_call.tool, pending_call.requested_hash, pending_call.executed_hash, pending_call.slot, taken
+    )
     if same is None:
         return None
     try:
-        asked.fits(same.result)
+        pending_call.fits(same.result)
     except (ValidationError, ValueError):
         return None
     return same
@@ -136,21 +140,23 @@ def _decision_on(record: Slot, binds: str) -> e.InputAnswered | None:
     return None
 
 
-def _question(visit: Visit, fork: Fork, asked: PendingCall, same: Evidence | None, taken: set[Place]) -> dict[str, Any]:
+def _question(
+    visit: Visit, fork: Fork, pending_call: PendingCall, same: Evidence | None, taken: set[Place]
+) -> dict[str, Any]:
     """Return all that a decision binds: the call, its arguments, and the origin's known effects."""
     return {
         "run_id": visit.run_id,
-        "slot": asked.slot,
-        "tool": asked.tool,
-        "arguments": asked.arguments,
+        "slot": pending_call.slot,
+        "tool": pending_call.tool,
+        "arguments": pending_call.arguments,
         "origin": fork.told.origin,
         "same": None if same is None else list(same.place),
-        "done": [[*x.place, x.outcome] for x in fork.of(asked.tool)],
+        "done": [[*x.place, x.outcome] for x in fork.of(pending_call.tool)],
     }
 
 
-async def _ask(visit: Visit, asked: PendingCall, question: dict[str, Any], same: Evidence | None) -> NoReturn:
-    fork, past = visit.fork, asked.record.at(asked.attempt)
+async def _ask(visit: Visit, pending_call: PendingCall, question: dict[str, Any], same: Evidence | None) -> NoReturn:
+    fork, past = visit.fork, pending_call.record.at(pending_call.attempt)
     assert fork is not None
     n, resolution = past.last_wait("input")
     n += 1 if past.waits_of("input") and resolution is not None else 0
@@ -158,25 +164,25 @@ async def _ask(visit: Visit, asked: PendingCall, question: dict[str, Any], same:
     if any(x.outcome == OPEN and x.counts_as != DID_NOT for x in fork.effects):
         schema["properties"]["sender_is_gone"] = dict(SENDER_IS_GONE)
     detail = {
-        "title": printable(f"{asked.title}: do it again?"),
+        "title": printable(f"{pending_call.title}: do it again?"),
         "of": ASKED,
         "prefilled": {},
         "schema": schema,
         "binds": visit.runtime.hasher(question),
-        "about": printable(_question_detail(fork, asked, same)),
+        "about": printable(_question_detail(fork, pending_call, same)),
     }
     within = visit.journal.now() + ATTENTION
-    wait = WaitSpec(visit.run_id, asked.slot, asked.attempt, "input", n, within, detail)
+    wait = WaitSpec(visit.run_id, pending_call.slot, pending_call.attempt, "input", n, within, detail)
     if ("input", n) not in past.waits:
-        await check_recipient_exists(visit, asked.slot, ASKED, visit.runtime.people, "queues and roles")
-        told = {"call": asked.what or asked.tool, "hash": asked.requested_hash, **detail}
-        await visit.commit(Batch([wait.opened(told)], wait=wait))
+        await check_recipient_exists(visit, pending_call.slot, ASKED, visit.runtime.people, "queues and roles")
+        fields = {"call": pending_call.what or pending_call.tool, "hash": pending_call.requested_hash, **detail}
+        await visit.commit(Batch([wait.opened(fields)], wait=wait))
     visit.park(wait)
 
 
-def _question_detail(fork: Fork, asked: PendingCall, same: Evidence | None) -> str:
-    done = fork.of(asked.tool)
-    about = f"It is about to call {asked.tool} with {_short(asked.arguments)}."
+def _question_detail(fork: Fork, pending_call: PendingCall, same: Evidence | None) -> str:
+    done = fork.of(pending_call.tool)
+    about = f"It is about to call {pending_call.tool} with {_short(pending_call.arguments)}."
     lines = [f"This run is a fork of {fork.told.origin}. {about}"]
     if fork.told.fences_all:
         lines.append("Nobody can say that all of what that run did, or will do, is listed.")
@@ -184,11 +190,11 @@ def _question_detail(fork: Fork, asked: PendingCall, same: Evidence | None) -> s
         lines.append("Nothing is on record there of this tool.")
     for each in done[:_SHOWN]:
         known = f", {each.external_id}" if each.external_id else ""
-        doubt = {"open": ", and nobody knows what came of it", "undone": ", and undid it"}.get(each.outcome, "")
+        remark = {"open": ", and nobody knows what came of it", "undone": ", and undid it"}.get(each.outcome, "")
         ours = " This is the same call." if same is not None and each.place == same.place else ""
         row = "" if each.is_verified else " Told by a row alone: its event can't be read."
         when = f"{each.at[:19].replace('T', ' ')} UTC" if each.at else "an unknown time"
-        lines.append(f"At {when} it called {each.tool} with {_short(each.arguments)}{known}{doubt}.{ours}{row}")
+        lines.append(f"At {when} it called {each.tool} with {_short(each.arguments)}{known}{remark}.{ours}{row}")
     if len(done) > _SHOWN:
         lines.append(f"And {len(done) - _SHOWN} more.")
     return " ".join(lines)
@@ -196,31 +202,31 @@ def _question_detail(fork: Fork, asked: PendingCall, same: Evidence | None) -> s
 
 def _short(arguments: Any) -> str:
     text = json.dumps(arguments, ensure_ascii=False, default=str)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
 
 
 async def _take(
-    visit: Visit, fork: Fork, asked: PendingCall, same: Evidence, *, how: str, by: str
+    visit: Visit, fork: Fork, pending_call: PendingCall, same: Evidence, *, how: str, by: str
 ) -> e.AnswerTakenOver:
     """Record that nothing is sent, and the answer used instead."""
     event = e.AnswerTakenOver(
-        slot=asked.slot,
-        attempt=asked.attempt,
-        tool=asked.what or asked.tool,
-        requested_hash=asked.requested_hash,
+        slot=pending_call.slot,
+        attempt=pending_call.attempt,
+        tool=pending_call.what or pending_call.tool,
+        requested_hash=pending_call.requested_hash,
         of_run=same.run,
         of_slot=same.slot,
         of_attempt=same.attempt,
         how=how,
         by=by,
         external_id=same.external_id,
-        payload={"arguments": asked.arguments, "result": same.result},
+        payload={"arguments": pending_call.arguments, "result": same.result},
     )
     fork.taken.add(same.place)  # before the write, so that no other branch takes it
-    visit.runtime.hit("CP4", asked.tool)
+    visit.runtime.hit("CP4", pending_call.tool)
     reply = await visit.commit(Batch([event]))
-    visit.runtime.hit("CP6", asked.tool)
-    asked.record.at(asked.attempt).result = event
+    visit.runtime.hit("CP6", pending_call.tool)
+    pending_call.record.at(pending_call.attempt).result = event
     visit.boundary(reply)
     return event
 
@@ -236,7 +242,7 @@ class ForkFence(Guard):
         tool = call.tool
         if tool.is_pure:
             return None
-        asked = PendingCall(
+        pending_call = PendingCall(
             slot=call.slot,
             attempt=call.attempt,
             record=call.record,
@@ -247,7 +253,7 @@ class ForkFence(Guard):
             executed_hash=call.executed_hash,
             fits=tool.output.model_validate,
         )
-        event = await passed(call.visit, asked)
+        event = await passed(call.visit, pending_call)
         return None if event is None else tool.output.model_validate(payload_of(event)["result"])
 
 

@@ -67,8 +67,10 @@ def problem(tape: Tape, news: Iterable[dict[str, Any]]) -> str:
     fates: dict[Fate, list[str]] = {}
     for each in news:
         fates.setdefault(_fate(tape, each["slot"]), []).append(each["tool"])
-    said = [_FATES[fate] if len(fates) == 1 else f"{', '.join(tools)}: {_FATES[fate]}" for fate, tools in fates.items()]
-    return f"an answer came when the run had gone on without it; {'; '.join(said)}"
+    texts = [
+        _FATES[fate] if len(fates) == 1 else f"{', '.join(tools)}: {_FATES[fate]}" for fate, tools in fates.items()
+    ]
+    return f"an answer came when the run had gone on without it; {'; '.join(texts)}"
 
 
 def _fate(tape: Tape, name: str) -> Fate:

@@ -58,8 +58,8 @@ async def ask(
 ) -> Any:
     """Return a person's answer; ask again if the schema's own code rejects it."""
     must_fit(visit, f"the question {title!r}", schema)
-    shown = {"title": printable(title), "of": of, "prefilled": printable(plain(prefilled))}
-    requested_hash = visit.runtime.hasher({"ask": shown, "schema": schema.__name__})
+    fields = {"title": printable(title), "of": of, "prefilled": printable(plain(prefilled))}
+    requested_hash = visit.runtime.hasher({"ask": fields, "schema": schema.__name__})
     record = visit.recall(slot, "ask", requested_hash)
     past = record.now
     n, problem = 0, ""
@@ -67,7 +67,7 @@ async def ask(
         answer = payload_of(past.answers[n]).get("answer")
         try:
             answer = await received(visit, slot, record, answer, source="answer", name=of, place=str(n))
-            shown["prefilled"] = answer
+            fields["prefilled"] = answer
             return schema.model_validate(answer)
         except ContentRefused as no:
             n, problem = n + 1, f"the answer was withheld by {no.hook}: {no.reason}"
@@ -75,7 +75,7 @@ async def ask(
             n, problem = n + 1, _problems(error)
     if past.waits.get(("input", n)) == "timed_out":
         return in_time(f"an answer to {title!r}", or_else)
-    detail = {**shown, "schema": schema.model_json_schema()} | ({"problem": problem} if problem else {})
+    detail = {**fields, "schema": schema.model_json_schema()} | ({"problem": problem} if problem else {})
     wait = WaitSpec(visit.run_id, slot, record.current, "input", n, deadline_in(visit.journal.now(), within), detail)
     if ("input", n) not in past.waits:
         await check_recipient_exists(visit, slot, of, visit.runtime.people, "queues and roles")

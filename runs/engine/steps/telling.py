@@ -31,8 +31,8 @@ async def set_attributes(visit: Visit, slot: str, given: Mapping[str, Any]) -> N
 
 
 LEVELS = ("debug", "info", "warning", "error")
-LONGEST = 1000  # characters of a line, and of a note
-_MOST = 10**15
+MAX_LINE_LENGTH = 1000  # characters of a line, and of a note
+_MAX_PROGRESS = 10**15
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +80,20 @@ def warn_of(runtime: Runtime, journal: Journal, visit: str, problem: str) -> Non
     )
 
 
-def _tell(visit: Visit, what: str, said: dict[str, Any]) -> None:
+def _tell(visit: Visit, what: str, fields: dict[str, Any]) -> None:
     try:
         place, n = visit.places.next_told(what)
     except MisusedContext:
         return  # a message from another task or thread has no replayable place; the worker's log has it
     visit.runtime.keep(
-        visit.journal.run_id, visit.journal.lease, ProgressMessage(place, n, visit.journal.now(), **said)
+        visit.journal.run_id, visit.journal.lease, ProgressMessage(place, n, visit.journal.now(), **fields)
     )
 
 
 def _is_amount(number: float) -> bool:
-    return 0 <= number <= _MOST and (isinstance(number, int) or math.isfinite(number))
+    return 0 <= number <= _MAX_PROGRESS and (isinstance(number, int) or math.isfinite(number))
 
 
 def _cut(text: Any) -> str:
-    whole = str(printable(str(text)[: LONGEST + 1]))
-    return whole if len(whole) <= LONGEST else f"{whole[: LONGEST - 1]}…"
+    whole = str(printable(str(text)[: MAX_LINE_LENGTH + 1]))
+    return whole if len(whole) <= MAX_LINE_LENGTH else f"{whole[: MAX_LINE_LENGTH - 1]}…"

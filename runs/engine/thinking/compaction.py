@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Share of the window at which a conversation is compacted. Of the room left by prompt, tools and answer: shares of the
 # newest turns, which are kept, and of the summary. The rest is for coming turns.
 FULL, KEPT, SHORT = 0.75, 0.4, 0.25
-MOST = "most"
+MAX_KEY = "most"
 _INSTRUCTIONS = (
     "You make the record of an unfinished task shorter, for the model that continues it and sees nothing else of these "
     "turns. Keep every fact, number, name, identifier, decision and refusal, what was done by which tool, and what is "
@@ -77,10 +77,10 @@ class Conversation:
         names = [name for name in ("instructions", "prompt", "assistant", "earlier") if name in task]
         added: dict[str, Any] | None = {name: task[name] for name in names} if turn == 0 else None
         slot = visit.places.at(f"{self._path}/{turn}/0")
-        if told := self._notes.new(slot):
-            task[FROM_PEOPLE] = told
-            added = {**(added or {}), FROM_PEOPLE: told}
-            self._hear_people(told)
+        if notes := self._notes.new(slot):
+            task[FROM_PEOPLE] = notes
+            added = {**(added or {}), FROM_PEOPLE: notes}
+            self._hear_people(notes)
         return Question(
             visit,
             slot,
@@ -90,15 +90,15 @@ class Conversation:
             turn,
             visit.runtime.hasher(task),
             added,
-            shown=self._shown,
+            screened=self._shown,
         )
 
-    def _hear_people(self, told: Sequence[str]) -> None:
+    def _hear_people(self, notes: Sequence[str]) -> None:
         last = self._turns[-1] if self._turns else None
         if last is not None and last.kind == "request":
-            last.parts = [*last.parts, *as_parts(told)]
+            last.parts = [*last.parts, *as_parts(notes)]
         else:
-            self._turns.append(as_request(told, self._assistant.instructions))
+            self._turns.append(as_request(notes, self._assistant.instructions))
 
     def hear(self, response: ModelResponse) -> None:
         self._turns.append(response)
@@ -127,7 +127,7 @@ class Conversation:
         if intent is not None:
             known = payload_of(intent)
             if COMPACTS in known:
-                await self._compact(known[COMPACTS], known[MOST])
+                await self._compact(known[COMPACTS], known[MAX_KEY])
             return
         window = self._assistant.window
         if window is None or self._tokens() <= FULL * window:
@@ -152,7 +152,7 @@ class Conversation:
             "assistant": self._assistant.name,
             "instructions": _INSTRUCTIONS,
             COMPACTS: count,
-            MOST: most,
+            MAX_KEY: most,
             "turn": turn,
         }
 
@@ -208,7 +208,7 @@ class Conversation:
 
         first = [in_words(part.content) for part in self._opening()]
         lines = [f"The task was:\n{first[0]}", *first[1:]]
-        lines += [f"{said}: {text}" for message in old for said, text in _spoken(message)]
+        lines += [f"{speaker}: {text}" for message in old for speaker, text in _spoken(message)]
         lines.append(f"(End of the record. Make it at most {most} characters.)")
         return ModelRequest(parts=[UserPromptPart(content="\n\n".join(lines))], instructions=_INSTRUCTIONS)
 
@@ -278,26 +278,26 @@ def _read(response: ModelResponse, most: int) -> str | None:
     """Return the summary's text, shortened to its two ends; None if there is none."""
     from pydantic_ai.messages import TextPart, ToolCallPart
 
-    said = "".join(part.content for part in response.parts if isinstance(part, TextPart)).strip()
+    text = "".join(part.content for part in response.parts if isinstance(part, TextPart)).strip()
     for part in response.parts:
         if isinstance(part, ToolCallPart) and part.tool_name == FINAL:
             try:
-                said = Summary.model_validate(part.args_as_dict()).text
+                text = Summary.model_validate(part.args_as_dict()).text
             except (ValidationError, ValueError, AssertionError):
                 return None
-    return said if len(said) <= most else f"{said[: most // 2]} […] {said[-most // 2 :]}"
+    return text if len(text) <= most else f"{text[: most // 2]} […] {text[-most // 2 :]}"
 
 
 def _spoken(message: ModelMessage) -> list[tuple[str, str]]:
-    said = []
+    spoken = []
     for part in message.parts:
         tool = getattr(part, "tool_name", None)
         content = getattr(part, "content", None)
         if part.part_kind == "tool-call":
-            said.append((f"called {tool}", str(part.args)))
+            spoken.append((f"called {tool}", str(part.args)))
         elif content:
-            said.append((f"{tool} answered" if tool else "said", in_words(content)))
-    return said
+            spoken.append((f"{tool} answered" if tool else "said", in_words(content)))
+    return spoken
 
 
 def _plain(message: ModelMessage) -> Any:

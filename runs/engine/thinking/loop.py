@@ -132,7 +132,7 @@ def _amended(visit: Visit, slot: str) -> dict[str, Any]:
     found = amendment_of(visit.tape.slots.get(slot))
     if found is None:
         return {}
-    changes = {name: {"asked": asked, "sent": sent} for name, (asked, sent) in found.changes.items()}
+    changes = {name: {"asked": requested, "sent": sent} for name, (requested, sent) in found.changes.items()}
     return {"amended_by_a_person": {"changes": changes, "reason": found.why}}
 
 

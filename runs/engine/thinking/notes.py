@@ -52,10 +52,10 @@ def as_request(texts: Sequence[str], instructions: str) -> ModelRequest:
     return ModelRequest(parts=as_parts(texts), instructions=instructions)
 
 
-def put_in(messages: Sequence[Any], told: Sequence[tuple[int, Sequence[str]]]) -> list[Any]:
-    """Add texts to an external conversation at the requests in `told`, or at the last one if theirs is gone."""
+def put_in(messages: Sequence[Any], notes: Sequence[tuple[int, Sequence[str]]]) -> list[Any]:
+    """Add texts to an external conversation at the requests in `notes`, or at the last one if theirs is gone."""
     made = list(messages)
-    for place, texts in told:
+    for place, texts in notes:
         at = place if place < len(made) and made[place].kind == "request" else len(made) - 1
         made[at] = replace(made[at], parts=[*made[at].parts, *as_parts(texts)])
     return made

@@ -68,7 +68,7 @@ class Question:
         request_hash: str,
         added: Any,
         extra_events: Callable[[ModelTurn], Sequence[e.Event]] = lambda given: (),
-        shown: ScreenedConversation | None = None,
+        screened: ScreenedConversation | None = None,
     ) -> None:
         self.visit, self.slot, self.assistant, self.messages, self.turn = visit, slot, assistant, messages, turn
         self.conversation = visit.places.at(conversation)
@@ -77,7 +77,7 @@ class Question:
         self.past: Attempt = record.now
         self.attempt = record.current
         self.screening = RequestScreening(
-            visit, slot, assistant.name, messages, record, shown or ScreenedConversation()
+            visit, slot, assistant.name, messages, record, screened or ScreenedConversation()
         )
         self.sent: e.ModelRouted | None = None  # the request in progress, with its reservation
         self.route: Route | None = None
@@ -327,9 +327,9 @@ class Question:
     async def _in_time(self, *, is_first: bool) -> ModelTurn:
         """Send it in time. Only the first try is streamed, so that a failing stream doesn't affect the run."""
         limit, name, visit = self.assistant.timeout, self.assistant.name, self.visit
-        overheard = visit.runtime.overhear(visit.run_id, visit.journal.lease, self.slot, self.attempt)
+        overhear = visit.runtime.overhear(visit.run_id, visit.journal.lease, self.slot, self.attempt)
         try:
-            async with asyncio.timeout(limit), overheard as hear:
+            async with asyncio.timeout(limit), overhear as hear:
                 listener = (hear,) if hear is not None and is_first and not self.past.waits_of("timer") else ()
                 return await visit.runtime.request_model(self.assistant, self.messages, self.models[0], *listener)
         except TimeoutError as error:
@@ -381,9 +381,9 @@ async def ask_once(visit: Visit, slot: str, assistant: Assistant, prompt: Prompt
         "instructions": assistant.instructions,
         "prompt": as_data(prompt),
     }
-    told = Notes(visit).new(slot)
-    task |= {FROM_PEOPLE: told} if told else {}
-    parts = [UserPromptPart(content=prompt), *as_parts(told)]
+    notes = Notes(visit).new(slot)
+    task |= {FROM_PEOPLE: notes} if notes else {}
+    parts = [UserPromptPart(content=prompt), *as_parts(notes)]
     request = ModelRequest(parts=parts, instructions=assistant.instructions)
     asking = assistant.asking(_for_text(assistant))
     question = Question(visit, slot, asking, [request], path_of(slot), 0, visit.runtime.hasher(task), task)

@@ -55,9 +55,9 @@ async def streamed(model: Model, messages: list[Any], hear: Hear | None, **how: 
 
     async with model_request_stream(model, messages, **how) as stream:
         async for event in stream:
-            said = _event_text(event)
-            if said and hear is not None:
-                hear(said)
+            text = _event_text(event)
+            if text and hear is not None:
+                hear(text)
         response = stream.get()
     if not is_scripted(model) and not _is_whole(response):
         raise TransportError("the model's answer broke off: the stream ended before its finish reason")

@@ -21,14 +21,14 @@ BY = "system:undo"
 
 
 async def questions(run: Ending, doubtful: Iterable[Slot]) -> list[WaitSpec]:
-    asked = [await settle_before_end(run, slot) for slot in doubtful]
-    return [wait for wait in asked if wait is not None]
+    settled = [await settle_before_end(run, slot) for slot in doubtful]
+    return [wait for wait in settled if wait is not None]
 
 
 async def open_questions(run: Ending, tape: Tape) -> list[WaitSpec]:
     """Settle unknown outcomes of calls that can be undone, and return the waits for people and callbacks."""
-    asked = await questions(run, [slot for _, slot in in_doubt(tape)])
-    return [*asked, *(_awaited(run.journal, name, tape) for name, _ in unsettled(tape))]
+    settled = await questions(run, [slot for _, slot in in_doubt(tape)])
+    return [*settled, *(_awaited(run.journal, name, tape) for name, _ in unsettled(tape))]
 
 
 def _awaited(journal: Journal, name: str, tape: Tape) -> WaitSpec:
@@ -63,20 +63,20 @@ async def begin(journal: Journal, at: Snapshot, plan: Plan, buffered: list[e.Eve
 
 def asked_of(tail: Sequence[e.Event]) -> e.UndoAsked | None:
     """Return the request to undo effects before an end from outside, unless the run was retried since."""
-    asked = next((x for x in reversed(tail) if isinstance(x, (e.UndoAsked, e.RunRetried))), None)
-    return asked if isinstance(asked, e.UndoAsked) else None
+    request = next((x for x in reversed(tail) if isinstance(x, (e.UndoAsked, e.RunRetried))), None)
+    return request if isinstance(request, e.UndoAsked) else None
 
 
-def crash_of(asked: e.UndoAsked) -> Crashed:
-    return Crashed(asked.code, str(payload_of(asked).get("message", "")), "")
+def crash_of(undo_asked: e.UndoAsked) -> Crashed:
+    return Crashed(undo_asked.code, str(payload_of(undo_asked).get("message", "")), "")
 
 
-def stated(asked: e.UndoAsked) -> dict[str, Any]:
-    return payload_of(asked) | {"asked_by": asked.by}
+def stated(undo_asked: e.UndoAsked) -> dict[str, Any]:
+    return payload_of(undo_asked) | {"asked_by": undo_asked.by}
 
 
-def nothing_left(asked: e.UndoAsked) -> e.RunCancelled:
-    return e.RunCancelled(by="operator", in_flight=[], payload=stated(asked))
+def nothing_left(undo_asked: e.UndoAsked) -> e.RunCancelled:
+    return e.RunCancelled(by="operator", in_flight=[], payload=stated(undo_asked))
 
 
 def said_by(wish: e.CancelRequested | None) -> dict[str, Any] | None:

@@ -199,16 +199,16 @@ def _undoing(agent: Agent | None, attempt: Attempt, known: dict[str, Any]) -> Ef
 def arguments_of(tool: Tool, undo: Undo, attempt: Attempt) -> Any:
     """Return the undo's input for a recorded effect as plain data. Raises what the author's function does."""
     stored = payload_of(attempt.intent)["arguments"]
-    asked = tool.input.model_validate(stored)
-    given = undo.args(asked, _got(tool, asked, attempt))
+    arguments = tool.input.model_validate(stored)
+    given = undo.args(arguments, _got(tool, arguments, attempt))
     fitting = given if isinstance(given, undo.tool.input) else undo.tool.input.model_validate(given)
     return plain(fitting)
 
 
-def _got(tool: Tool, asked: BaseModel, attempt: Attempt) -> BaseModel:
+def _got(tool: Tool, model: BaseModel, attempt: Attempt) -> BaseModel:
     outcome, payload = attempt.outcome, payload_of(attempt.outcome)
     if isinstance(outcome, e.CallbackReceived):
         return tool.output_from_callback(payload_of(attempt.accepted).get("receipt"), outcome.payload)
     if isinstance(outcome, e.ToolReconciled) and "result" not in payload:
-        return tool.output_from_receipt(asked, payload.get("receipt"))
+        return tool.output_from_receipt(model, payload.get("receipt"))
     return tool.output.model_validate(payload["result"])

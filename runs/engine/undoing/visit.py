@@ -61,8 +61,8 @@ async def ask_about(
             break
         slot = ""
     if answer.decision == "leave":
-        said = [x.by for _, x in sorted(visit.tape.slot(slot).now.answers.items())]
-        await record_kept_effect(visit, slot, effect, said[-1], problem, printable(answer.justification))
+        answered_by = [x.by for _, x in sorted(visit.tape.slot(slot).now.answers.items())]
+        await record_kept_effect(visit, slot, effect, answered_by[-1], problem, printable(answer.justification))
     return str(answer.decision)
 
 
@@ -124,8 +124,8 @@ async def ended(visit: Visit, effect: Effect) -> None:
 
 async def _told_before(visit: Visit, effect: Effect) -> e.ChildEnded | None:
     """Return the child's end if it was recorded just before the plan, where this visit's tape doesn't have it."""
-    told = (await visit.look_up(visit.journal.effects())).events
-    ends = (event for event in told if isinstance(event, e.ChildEnded))
+    events = (await visit.look_up(visit.journal.effects())).events
+    ends = (event for event in events if isinstance(event, e.ChildEnded))
     return next((end for end in ends if (end.slot, end.attempt) == (effect.slot, effect.attempt)), None)
 
 
@@ -159,10 +159,10 @@ async def _wait(visit: Visit, slot: str, what: str, effect: Effect, *, is_open: 
 
 async def _record_child_undo(visit: Visit, slot: str, effect: Effect, end: e.ChildEnded) -> None:
     """Record the end of a child's undo; what people kept there is kept here."""
-    stands = payload_of(end).get("left", 0)
-    if stands:
+    left = payload_of(end).get("left", 0)
+    if left:
         await record_kept_effect(
-            visit, slot, effect, f"run:{effect.run}", f"{stands} of its effects stand: see its own page", ""
+            visit, slot, effect, f"run:{effect.run}", f"{left} of its effects stand: see its own page", ""
         )
     else:
         await undone(visit, slot, effect)
@@ -243,10 +243,12 @@ async def _undo_all(visit: Visit, plan: Plan) -> None:
                 await reopened(visit, effect)
             case "ask" | "run":
                 await ask_about(visit, effect, effect.why, Stands)
-    asked = 0
-    while len(late := turned_up(await visit.look_up(visit.journal.effects()), plan, visit.places.visit)) > asked:
-        await ask_about(visit, late[asked], late[asked].why, Stands)
-        asked += 1
+    question_count = 0
+    while (
+        len(late := turned_up(await visit.look_up(visit.journal.effects()), plan, visit.places.visit)) > question_count
+    ):
+        await ask_about(visit, late[question_count], late[question_count].why, Stands)
+        question_count += 1
 
 
 async def _undo(visit: Visit, effect: Effect) -> None:
@@ -295,7 +297,7 @@ def _compensated(effect: Effect) -> list[Entry]:
 
 def undo_summary(plan: Plan, became: dict[str, e.EffectUndone | e.EffectLeft]) -> dict[str, Any]:
     """Return the fate of the effects for the run's end: undone, left, and those that stay with the reason."""
-    stands = [each for each in plan.all() if each.what == "stays"]
+    kept = [each for each in plan.all() if each.what == "stays"]
     return {
         "undone": [_named(x) for x in became.values() if isinstance(x, e.EffectUndone)],
         "left": [
@@ -303,7 +305,7 @@ def undo_summary(plan: Plan, became: dict[str, e.EffectUndone | e.EffectLeft]) -
             for x in became.values()
             if isinstance(x, e.EffectLeft)
         ],
-        "stays": [{"slot": x.slot, "tool": x.tool, "external_id": x.external_id, "why": x.why} for x in stands],
+        "stays": [{"slot": x.slot, "tool": x.tool, "external_id": x.external_id, "why": x.why} for x in kept],
     }
 
 

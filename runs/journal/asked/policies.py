@@ -118,8 +118,8 @@ class InForce:
     async def _learn(self) -> None:
         asked_at = time.monotonic()
         assert self._policies is not None
-        (told,) = await self._row(self._policies.statement, [])
-        self._book, self._known_at = self._policies.made_of(json.loads(told)), asked_at
+        (values,) = await self._row(self._policies.statement, [])
+        self._book, self._known_at = self._policies.made_of(json.loads(values)), asked_at
 
     async def _row(self, statement: str, values: Sequence[Any]) -> tuple[Any, ...]:
         (row,) = await self._rows(statement, values)

@@ -81,19 +81,19 @@ class Queues(Mapping[str, str]):
         timings = "NULL" if rules is None else rules.statement
         return f"SELECT ({self.source.statement} || jsonb_build_object('timing', {timings}))::text"
 
-    def learn(self, told: Any) -> None:
+    def learn(self, value: Any) -> None:
         """Take in a document that was just read, unless it is older than what is known."""
-        source, told = self.source, json.loads(told) if isinstance(told, str) else told
-        ours = {name: role for name, role, _, _, row in told["queues"] if source.is_ours(row)}
+        source, value = self.source, json.loads(value) if isinstance(value, str) else value
+        ours = {name: role for name, role, _, _, row in value["queues"] if source.is_ours(row)}
         facts = Facts(
-            int(told["at"]),
-            {name: (ours.get(name, NOBODY), is_open) for name, _, is_open, *_ in told["queues"]},
-            _thresholds(told["queues"]),
-            frozenset(told["roles"]),
+            int(value["at"]),
+            {name: (ours.get(name, NOBODY), is_open) for name, _, is_open, *_ in value["queues"]},
+            _thresholds(value["queues"]),
+            frozenset(value["roles"]),
         )
         timings = None
-        if "timing" in told:
-            timings = {} if (rules := _rules()) is None else rules.read(told["timing"])
+        if "timing" in value:
+            timings = {} if (rules := _rules()) is None else rules.read(value["timing"])
         with self._lock:
             if facts.at >= self._facts.at:
                 self._facts, self._known_at = facts, time.monotonic()

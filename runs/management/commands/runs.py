@@ -69,10 +69,10 @@ class Command(ApiCommand):
                 found = search.attributes_of([run.id for run in runs]) if search else {}
                 for card in cards(runs):
                     run = card.run
-                    told = json.dumps({each.name: each.value for each in found.get(run.id, ())}, sort_keys=True)
+                    text = json.dumps({each.name: each.value for each in found.get(run.id, ())}, sort_keys=True)
                     self.stdout.write(
                         f"{run.id}  {run.state:13}  {card.reason:15}  {run.graph_id}"
-                        f"  {run.created_at:%Y-%m-%dT%H:%M:%SZ}  {told}"
+                        f"  {run.created_at:%Y-%m-%dT%H:%M:%SZ}  {text}"
                     )
         except BadSearch as error:
             self._refuse(error.detail, options, error)

@@ -44,8 +44,8 @@ class Command(BaseCommand):
         drains = options["drain_only"] or settings.DURABLEAGENTS.drain_only
         for reference in only:
             _check(reference)
-        told = {"slots": slots, "serve": list(only), "drain_only": drains}
-        settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update=told)
+        options_given = {"slots": slots, "serve": list(only), "drain_only": drains}
+        settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update=options_given)
         os.environ["DURABLEAGENTS_SLOTS"] = str(slots)
         os.environ |= {"DURABLEAGENTS_SERVE": ",".join(only), "DURABLEAGENTS_DRAIN_ONLY": str(drains)}
         sys.exit(Supervisor(processes=processes, slots=slots, report_fd=options["report_fd"]).run())

@@ -38,9 +38,9 @@ class StaleBudget(DurableAgentsError):
 
     def __init__(self, seen: Budget, now: Budget, changed: Sequence[str]) -> None:
         pairs = [(name, _cap_text(seen, name), _cap_text(now, name)) for name in changed]
-        told = ", ".join(f"{LABELS[name]} was {was}, is {is_now}" for name, was, is_now in pairs)
+        text = ", ".join(f"{LABELS[name]} was {was}, is {is_now}" for name, was, is_now in pairs)
         super().__init__(
-            f"The caps were changed since you read them: {told}. Nothing was changed: read them again, then set them.",
+            f"The caps were changed since you read them: {text}. Nothing was changed: read them again, then set them.",
             errors=[
                 {"field": f"budget.{name}", "problem": f"was {was}, is {is_now} now", "fix": "look again"}
                 for name, was, is_now in pairs
@@ -67,11 +67,11 @@ def caps_of(head: Head) -> Caps:
     return Caps(*(getattr(head, f"cap_{name}") for name in Caps.__slots__))
 
 
-def budget_of(run: Run, head: Head, asked: Sequence[Wait] = ()) -> Budget:
+def budget_of(run: Run, head: Head, budget_waits: Sequence[Wait] = ()) -> Budget:
     """Return the caps with the time limit; while more time is requested, the limit that ran out."""
     caps: dict[str, Any] = caps_of(head).stated()
     micro = caps.pop("usd_micro", None)
-    time = next((budget_wait_text(wait).get("most") for wait in asked if resource_of(wait) == TIME), None)
+    time = next((budget_wait_text(wait).get("most") for wait in budget_waits if resource_of(wait) == TIME), None)
     if run.time_up_at is not None:
         time = max(1, round((run.time_up_at - run.counts_from).total_seconds()))
     seconds = time if isinstance(time, int) and time > 0 else None  # a damaged row says nothing
@@ -87,9 +87,9 @@ def resource_of(wait: Wait) -> str | None:
 
 def budget_wait_text(wait: Wait) -> dict[str, Any]:
     """Return the current text of a budget wait's row; a damaged row says nothing."""
-    said = dict(wait.detail) if isinstance(wait.detail, dict) else {}
+    fields = dict(wait.detail) if isinstance(wait.detail, dict) else {}
     since = wait.lacking if isinstance(wait.lacking, dict) else {}
-    return said | {name: value for name, value in since.items() if name in _CHANGES}
+    return fields | {name: value for name, value in since.items() if name in _CHANGES}
 
 
 def note(wait: Wait, news: dict[str, Any]) -> None:
@@ -128,8 +128,8 @@ def time_lacking(run: Run, given: int, *, now: datetime) -> dict[str, Any]:
 
 def _needs(wait: Wait) -> Usage:
     """Return everything that the blocked call would use; an older row names only the cap it hit."""
-    said = budget_wait_text(wait)
-    needs = said.get("needs", {resource_of(wait): said.get("wanted")})
+    wait_text = budget_wait_text(wait)
+    needs = wait_text.get("needs", {resource_of(wait): wait_text.get("wanted")})
     amounts = needs if isinstance(needs, dict) else {}
     return Usage(**{name: n for name in RESOURCES if isinstance(n := amounts.get(name), int) and n > 0})
 

@@ -59,8 +59,8 @@ def set_budget(
     _check_named(budget, "budget")
     _check_most(budget, most)
     related_runs.lock(run_id)
-    asked = list(run.waits.select_for_update().filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True))
-    before = budget_of(run, head, asked)
+    budget_waits = list(run.waits.select_for_update().filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True))
+    before = budget_of(run, head, budget_waits)
     if seen is not None:
         _check_named(seen, "if_caps")
         check_seen(seen, before)
@@ -75,9 +75,12 @@ def set_budget(
         until="" if run.time_up_at is None else run.time_up_at.isoformat(),
         payload=act.payload | {"before": was},
     )
-    events: list[e.Event] = [now_set, *_settle(act, asked, is_time_given="wall_seconds" in budget.model_fields_set)]
+    events: list[e.Event] = [
+        now_set,
+        *_settle(act, budget_waits, is_time_given="wall_seconds" in budget.model_fields_set),
+    ]
     save(run, "time_up_at", now=act.now)
-    still = [wait for wait in asked if wait.resolved_at is None]
+    still = [wait for wait in budget_waits if wait.resolved_at is None]
     after = budget_of(run, head, still).model_dump(mode="json", exclude_none=True)
     return act.done(*events, after={"caps": after})
 
@@ -87,17 +90,17 @@ def raise_to(run_id: UUID, budget: Budget | Mapping[str, object], *, by: Actor, 
     """Raise the named caps; higher and missing caps stay. Raises what `to_raise` and `set_budget` raise."""
     wanted = budget if isinstance(budget, Budget) else Budget.model_validate(budget)
     head, run = locked(run_id, under=by)
-    asked = list(run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True))
-    return set_budget(run_id, to_raise(run, head, asked, wanted), by=by, justification=justification)
+    budget_waits = list(run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True))
+    return set_budget(run_id, to_raise(run, head, budget_waits, wanted), by=by, justification=justification)
 
 
-def to_raise(run: Run, head: Head, asked: Sequence[Wait], wanted: Budget) -> Budget:
+def to_raise(run: Run, head: Head, budget_waits: Sequence[Wait], wanted: Budget) -> Budget:
     """Return the caps that a raise to `wanted` sets; also used by forecasts.
     Raises IllegalTransition if the state doesn't allow it or nothing would be raised."""
-    stand = stand_of(run, pause_asked=head.is_pause_requested, cancel_asked=head.is_cancel_requested)
-    if (hint := why_not("budget", stand)) is not None:
+    condition = stand_of(run, pause_asked=head.is_pause_requested, cancel_asked=head.is_cancel_requested)
+    if (hint := why_not("budget", condition)) is not None:
         raise refusal("budget", run, hint)
-    caps = budget_of(run, head, asked).stated()
+    caps = budget_of(run, head, budget_waits).stated()
     higher = {name: value for name, value in wanted.stated().items() if name in caps and value > caps[name]}
     if not higher:
         raise refusal("budget", run, "The run already has these caps.")
@@ -112,10 +115,10 @@ def _store(run: Run, head: Head, budget: Budget) -> None:
         run.time_up_at = None if budget.time is None else run.counts_from + budget.time
 
 
-def _settle(act: Act, asked: list[Wait], *, is_time_given: bool) -> Iterator[e.Event]:
+def _settle(act: Act, budget_waits: list[Wait], *, is_time_given: bool) -> Iterator[e.Event]:
     """Settle the budget waits that the new caps satisfy, update the others, and resume the run once none is left."""
-    run, head, is_enough = act.run, act.head, bool(asked)
-    for wait in asked:
+    run, head, is_enough = act.run, act.head, bool(budget_waits)
+    for wait in budget_waits:
         lacking = lacks(run, head, wait, is_time_given=is_time_given, now=act.now)
         if lacking is None:
             resolve(wait, "raised", by=act.by.ref, now=act.now)
@@ -124,7 +127,7 @@ def _settle(act: Act, asked: list[Wait], *, is_time_given: bool) -> Iterator[e.E
             is_enough = False
             note(wait, lacking)
     if is_enough and _stands_still(run, head) and held_by(run) is None:
-        if related_runs.in_the_way(run) is not None:
+        if related_runs.find_competing_run(run) is not None:
             return  # it stays paused until someone may resume it
         if run.state == State.PAUSED:
             unpause(run, head, now=act.now)

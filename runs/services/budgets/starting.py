@@ -29,9 +29,9 @@ _DEFAULTS = f"""
     UNION ALL SELECT 0, '', '', '{{}}', gone.proof::text FROM ({BUDGET_DEFAULT.gone_sql()}) gone"""
 
 
-def budget_for(agent: Agent, asked: Budget | None, *, tags: Iterable[str], most: Budget | None = None) -> Budget:
+def budget_for(agent: Agent, requested: Budget | None, *, tags: Iterable[str], most: Budget | None = None) -> Budget:
     """Return a new run's budget. Raises InvalidInput above the key's limit, and for a dollar cap without a price."""
-    wanted, most = asked or NO_BUDGET, most or NO_BUDGET
+    wanted, most = requested or NO_BUDGET, most or NO_BUDGET
     check_limit(wanted, most)
     budget = wanted.filled_from(defaults_for(agent, tags)).tightest(most)
     if budget.usd is not None:
@@ -148,8 +148,8 @@ class Limits:
         if budget.time is not None:
             now = database_now()
             until = max(now, not_before or now) + budget.time
-        told = e.BudgetSet(by=by.ref, caps=caps.stated(), until="" if until is None else until.isoformat())
-        return cls(caps, until, [told] if caps.stated() or until else [])
+        event = e.BudgetSet(by=by.ref, caps=caps.stated(), until="" if until is None else until.isoformat())
+        return cls(caps, until, [event] if caps.stated() or until else [])
 
     def store(self, run: Run, head: Head) -> None:
         """Store the limits in the run's rows, in the transaction that creates it."""

@@ -53,17 +53,17 @@ def tell_parent(child: UUID) -> bool:
 
 def tell_many(children: Iterable[UUID]) -> int:
     """Report the ends of these children, leaving failures to the sweeper."""
-    told, families = 0, defaultdict[UUID, list[UUID]](list)
+    notified, families = 0, defaultdict[UUID, list[UUID]](list)
     rows = Run.objects.filter(pk__in=list(children), parent__isnull=False).values_list("parent", "id")
     for parent, child in rows:
         if parent is not None:
             families[parent].append(child)
     for parent, ended in families.items():
         try:
-            told += tell(parent, ended)
+            notified += tell(parent, ended)
         except (RecordDamaged, JournalBroken, Run.DoesNotExist) as error:
             log.warning("run %s: can't record the ends of %s of its children: %s", parent, len(ended), error)
-    return told
+    return notified
 
 
 def untold(*, excluding: Sequence[UUID] = ()) -> dict[UUID, list[UUID]]:
@@ -78,10 +78,10 @@ def untold(*, excluding: Sequence[UUID] = ()) -> dict[UUID, list[UUID]]:
 
 def tell(parent: UUID, children: Sequence[UUID]) -> int:
     """Report these children to one parent; returns how many. Raises RecordDamaged, JournalBroken, Run.DoesNotExist."""
-    told = 0
+    notified = 0
     while now := _tell(parent, children):
-        told += now
-    return told
+        notified += now
+    return notified
 
 
 @transaction.atomic
@@ -159,9 +159,11 @@ def _used(first: str) -> dict[str, int]:
 def _end_payload(end: e.Event) -> dict[str, Any]:
     if isinstance(end, e.RunCompleted):
         return {"output": end.payload}
-    told = payload_of(end)
+    payload = payload_of(end)
     left = reopening.left_by(end)
-    return {"message": str(told.get("message") or told.get("justification") or "")} | ({"left": left} if left else {})
+    return {"message": str(payload.get("message") or payload.get("justification") or "")} | (
+        {"left": left} if left else {}
+    )
 
 
 def _debit(head: Head, ended: Sequence[e.ChildEnded]) -> None:

@@ -88,8 +88,8 @@ def _set_going(run: Run, parent: UUID) -> Run:
     make_ready(run, now=now)
     save(run, "node", "ended_at", "end_seq", "is_told", "ready_at", now=now)
     because = {"justification": f"its parent undoes its effects ({parent})"}
-    asked = e.UndoAsked(by=f"run:{parent}", code=WITH_PARENT, payload=because)
-    journal(run.id, asked, e.BudgetSet(by=FAMILY.ref, caps={}, until=""), by=FAMILY)
+    undo_asked = e.UndoAsked(by=f"run:{parent}", code=WITH_PARENT, payload=because)
+    journal(run.id, undo_asked, e.BudgetSet(by=FAMILY.ref, caps={}, until=""), by=FAMILY)
     return run
 
 
@@ -120,7 +120,7 @@ def _refuse(wait_id: UUID, parent: UUID) -> None:
 
 def undone(run: Run, ended: Mapping[UUID, e.ChildEnded]) -> list[e.ChildEnded]:
     """Return the end events of undone children, at their waits' slots, with usage since. Raises JournalBroken."""
-    told = []
+    events = []
     waits: dict[str, Any] = {
         str(wait.detail["undo"]): wait
         for wait in run.waits.filter(kind=Wait.Kind.CHILD, resolved_at__isnull=True, detail__has_key="undo")
@@ -129,8 +129,8 @@ def undone(run: Run, ended: Mapping[UUID, e.ChildEnded]) -> list[e.ChildEnded]:
         wait = waits.get(str(child))
         if wait is not None:
             earlier = _earlier(run, child, event)
-            told.append(replace(event, slot=wait.slot, attempt=wait.attempt, **_since(event, earlier)))
-    return told
+            events.append(replace(event, slot=wait.slot, attempt=wait.attempt, **_since(event, earlier)))
+    return events
 
 
 def _earlier(run: Run, child: UUID, event: e.ChildEnded) -> list[e.ChildEnded]:

@@ -106,4 +106,4 @@ def _act_on_each(runs: Iterator[Run], act: Callable[..., Run], why: str, most: i
 def _may_go_on(run: Run) -> bool:
     """Return whether nobody holds the run and a resume would be accepted.
     A run that nobody holds got its budget while a related run did its work (`budgets/raising.py`)."""
-    return command.held_by(run) in (None, FAMILY.ref) and related_runs.in_the_way(run) is None
+    return command.held_by(run) in (None, FAMILY.ref) and related_runs.find_competing_run(run) is None

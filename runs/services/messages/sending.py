@@ -75,11 +75,11 @@ def told_of(messages: Iterable[Message], *, is_head: bool = False) -> list[Messa
 
 
 def _message_detail(row: Message, came: Event | None, answered: Event | None, is_head: bool) -> MessageDetail:
-    said, given = _payload(came, is_head), _payload(answered, is_head)
+    payload, given = _payload(came, is_head), _payload(answered, is_head)
     known = given if isinstance(given, dict) else {}
     return MessageDetail(
         row,
-        said,
+        payload,
         known.get("answer"),
         str(known.get("code", "")),
         str(known.get("message", "")),
@@ -143,12 +143,12 @@ def _plain(run: Run, agent: Agent) -> dict[str, Any]:
     events = {link.seq: event for link, event in (checked(run.pk, row) for row in rows)}
     since = [event for seq, event in sorted(events.items()) if seq > cut.seq]
     _check(run, cut, events, since)
-    stands = position_of(cut.snapshot or Snapshot("", 0, run.generation, "", None), since)
-    if stands.entry is not None:
-        state = stands.entry[1]
+    position = position_of(cut.snapshot or Snapshot("", 0, run.generation, "", None), since)
+    if position.entry is not None:
+        state = position.entry[1]
     else:
-        state = stands.at.state if stands.at.node else _initial_state(agent, events.get(1))
-    return with_changes(state, changes_in(stands.tail))
+        state = position.at.state if position.at.node else _initial_state(agent, events.get(1))
+    return with_changes(state, changes_in(position.tail))
 
 
 def _check(run: Run, cut: Cut, events: dict[int, e.Event], since: list[e.Event]) -> None:
@@ -157,8 +157,10 @@ def _check(run: Run, cut: Cut, events: dict[int, e.Event], since: list[e.Event])
     if not isinstance(created, e.RunCreated):
         raise JournalBroken("the journal does not begin with the run's creation")
     check_version((run.graph_id, run.generation), created, entered if cut.seq > 1 else None, since, cut)
-    told = entered.payload.get("checkpoint") if entered is not None and isinstance(entered.payload, dict) else None
-    if cut.snapshot is not None and told not in (None, cut.digest):
+    checkpoint = (
+        entered.payload.get("checkpoint") if entered is not None and isinstance(entered.payload, dict) else None
+    )
+    if cut.snapshot is not None and checkpoint not in (None, cut.digest):
         raise JournalBroken(f"the checkpoint at event {cut.seq} is not the one that its event names")
 
 
@@ -324,12 +326,12 @@ def _earlier_message(run: Run, name: str, request: Any, by: Actor, sender_id: st
 
 def _is_same(run: Run, known: Message, request: Any) -> bool:
     """Return whether the request equals the recorded one; an identical one is known without the run's version."""
-    said = unpack(Event.objects.values_list("sealed", flat=True).get(run_id=known.run_id, seq=known.seq))
+    payload = unpack(Event.objects.values_list("sealed", flat=True).get(run_id=known.run_id, seq=known.seq))
     try:
-        if canonical(request) == canonical(said):
+        if canonical(request) == canonical(payload):
             return True
         declared = agent_of(run).messages.get(known.name)
-        return declared is not None and canonical(plain(declared.takes.model_validate(request))) == canonical(said)
+        return declared is not None and canonical(plain(declared.takes.model_validate(request))) == canonical(payload)
     except ValueError:
         return False
 

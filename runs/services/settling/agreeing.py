@@ -84,18 +84,18 @@ def newest(waits: Iterable[Wait]) -> dict[UUID, Proposal]:
 
 def heard(waits: Iterable[Wait]) -> dict[UUID, Heard]:
     """Return what authentic events say of each unknown outcome among `waits`, by wait, in one query."""
-    doubts = {(w.run_id, w.slot, w.attempt, w.n): w.pk for w in waits if w.kind == Wait.Kind.RECONCILE}
-    if not doubts:
+    unknown_waits = {(w.run_id, w.slot, w.attempt, w.n): w.pk for w in waits if w.kind == Wait.Kind.RECONCILE}
+    if not unknown_waits:
         return {}
-    runs, slots = zip(*{place[:2] for place in doubts}, strict=True)
+    runs, slots = zip(*{place[:2] for place in unknown_waits}, strict=True)
     with connection.cursor() as cursor:
         cursor.execute(PROPOSED, [_KINDS, _KINDS, list(runs), list(slots)])
         rows = cursor.fetchall()
-    found = {wait: Heard() for wait in doubts.values()}
+    found = {wait: Heard() for wait in unknown_waits.values()}
     for *row, run_id, news in rows:
         event = _read(run_id, tuple(row))
         place = (run_id, "", 0) if event is None else (run_id, event.slot or "", event.attempt)
-        for at, wait in doubts.items():
+        for at, wait in unknown_waits.items():
             if event is not None and at[:3] == place:
                 _hear(found[wait], event, at[3], seq=row[0], at=row[2], news=news)
             if at[:2] == place[:2] and isinstance(event, e.UpstreamTold) and event.answer != "nothing":
@@ -127,7 +127,7 @@ def _read(run_id: UUID, row: tuple[Any, ...]) -> e.Event | None:
 
 
 def _proposal(event: e.OutcomeProposed, seq: int, at: datetime, news: int | None) -> Proposal:
-    told = payload_of(event)
+    payload = payload_of(event)
     return Proposal(
         event.n,
         seq,
@@ -137,8 +137,8 @@ def _proposal(event: e.OutcomeProposed, seq: int, at: datetime, news: int | None
         event.by,
         event.role,
         event.person,
-        told.get("receipt"),
-        str(told.get("justification", "")),
+        payload.get("receipt"),
+        str(payload.get("justification", "")),
         news,
     )
 
@@ -166,11 +166,11 @@ class NothingProposed(DurableAgentsError):
 
 def says(verdict: str, receipt: Any) -> str:
     """Return the digest that two proposals must share; only `happened` includes the receipt."""
-    said = {"verdict": verdict, "receipt": receipt if verdict == "happened" else None}
+    fields = {"verdict": verdict, "receipt": receipt if verdict == "happened" else None}
     try:
-        return sha256(canonical(said)).hexdigest()  # 1 and 1.0 are one number
+        return sha256(canonical(fields)).hexdigest()  # 1 and 1.0 are one number
     except ValueError:
-        return digest_of(said)
+        return digest_of(fields)
 
 
 def is_for_two() -> bool:
@@ -197,8 +197,8 @@ def weighed(
     """Return None if the verdict settles the call alone, the Proposal it confirms, or else the event to record.
     Needs the run's lock. `agrees_with` is the number of the proposal the person read. Raises AlreadySaid, Forbidden,
     SaidOtherwise."""
-    said, before = says(verdict, payload["receipt"]), newest([wait]).get(wait.pk)
-    if agrees_with is not None and _proposal_in_force(before, agrees_with).says != said:
+    verdict_text, before = says(verdict, payload["receipt"]), newest([wait]).get(wait.pk)
+    if agrees_with is not None and _proposal_in_force(before, agrees_with).says != verdict_text:
         raise SaidOtherwise(
             "`agrees_with` names a proposal that differs from the verdict you give. Leave one of them out."
         )
@@ -208,7 +208,7 @@ def weighed(
     if not is_guarded(OUTCOMES):
         return None
     person = must_count(act.by)
-    if before is not None and before.is_open and before.says == said:
+    if before is not None and before.is_open and before.says == verdict_text:
         if before.person == person:
             raise AlreadySaid(
                 f"You already proposed this (event {before.seq}): another operator must agree. You may withdraw it "
@@ -222,7 +222,7 @@ def weighed(
         attempt=wait.attempt,
         tool=invoked.tool,
         verdict=verdict,
-        says=said,
+        says=verdict_text,
         by=act.by.ref,
         role=act.by.role,
         person=person,
@@ -235,8 +235,8 @@ def weighed(
 def _proposal_in_force(before: Proposal | None, number: int) -> Proposal:
     """Return the proposal if it is in force under this number. Raises SaidOtherwise."""
     if before is None or before.n != number:
-        stands = "none is open" if before is None else f"{before.by} proposes something else"
-        raise SaidOtherwise(f"The proposal you agree with has changed: {stands}. Read it again.")
+        text = "none is open" if before is None else f"{before.by} proposes something else"
+        raise SaidOtherwise(f"The proposal you agree with has changed: {text}. Read it again.")
     if before.news is not None:
         raise SaidOtherwise(
             f"Event {before.news} brought new information about the call after the proposal by {before.by}. "

@@ -48,22 +48,22 @@ class Device:
         return b64(self.credential)
 
     def client_data(self, kind: str, drawn: str, **lies: Any) -> bytes:
-        told = {"type": kind, "challenge": drawn, "origin": self.origin, "crossOrigin": False} | lies
-        return json.dumps(told, separators=(",", ":")).encode()
+        fields = {"type": kind, "challenge": drawn, "origin": self.origin, "crossOrigin": False} | lies
+        return json.dumps(fields, separators=(",", ":")).encode()
 
     def data(self, more: bytes = b"", flags: int = 0) -> bytes:
         if self.counts:
             self.counter += 1
-        shown = UP | (UV if self.verifies else 0) | flags
-        return hashlib.sha256(self.rp_id.encode()).digest() + bytes([shown]) + self.counter.to_bytes(4, "big") + more
+        count = UP | (UV if self.verifies else 0) | flags
+        return hashlib.sha256(self.rp_id.encode()).digest() + bytes([count]) + self.counter.to_bytes(4, "big") + more
 
     def make(self, options: dict[str, Any], **lies: Any) -> str:
         self.handle = options["user"]["id"]
         attested = bytes(16) + len(self.credential).to_bytes(2, "big") + self.credential + cose(self.key)
         data = self.data(attested, AT)
-        told = b"\xa3\x63fmt\x64none\x67attStmt\xa0\x68authData\x59" + len(data).to_bytes(2, "big") + data
+        found = b"\xa3\x63fmt\x64none\x67attStmt\xa0\x68authData\x59" + len(data).to_bytes(2, "big") + data
         client = self.client_data("webauthn.create", options["challenge"], **lies)
-        response = {"clientDataJSON": b64(client), "attestationObject": b64(told)}
+        response = {"clientDataJSON": b64(client), "attestationObject": b64(found)}
         return self._answer(response)
 
     def sign(self, options: dict[str, Any], **lies: Any) -> str:

@@ -51,37 +51,37 @@ class Idp:
         )
 
     def authorize(self, request: Request) -> Response:
-        asked = dict(request.query_params)
+        fields = dict(request.query_params)
         code = secrets.token_urlsafe(12)
-        self.codes[code] = asked
-        back = {"code": code, "state": asked["state"]}
+        self.codes[code] = fields
+        back = {"code": code, "state": fields["state"]}
         if "refuses" in self.lies:
-            back = {"error": "access_denied", "state": asked["state"]}
-        return RedirectResponse(f"{asked['redirect_uri']}?{urlencode(back)}")
+            back = {"error": "access_denied", "state": fields["state"]}
+        return RedirectResponse(f"{fields['redirect_uri']}?{urlencode(back)}")
 
     async def token(self, request: Request) -> Response:
         given = {name: values[0] for name, values in parse_qs((await request.body()).decode()).items()}
-        asked = self.codes.pop(given.get("code", ""), None)
+        value = self.codes.pop(given.get("code", ""), None)
         challenge = base64.urlsafe_b64encode(hashlib.sha256(given.get("code_verifier", "").encode()).digest())
         if (
-            asked is None
+            value is None
             or (given.get("client_id"), given.get("client_secret")) != (CLIENT, SECRET)
-            or given.get("redirect_uri") != asked["redirect_uri"]
-            or asked.get("code_challenge_method") != "S256"
-            or challenge.rstrip(b"=").decode() != asked["code_challenge"]
+            or given.get("redirect_uri") != value["redirect_uri"]
+            or value.get("code_challenge_method") != "S256"
+            or challenge.rstrip(b"=").decode() != value["code_challenge"]
         ):
             return JSONResponse({"error": "invalid_grant"}, status_code=400)
         if "token" in self.lies:
             return self.lies["token"]()  # type: ignore[no-any-return]
-        answer = {"access_token": "opaque", "token_type": "Bearer", "id_token": self.id_token(asked["nonce"])}
+        answer = {"access_token": "opaque", "token_type": "Bearer", "id_token": self.id_token(value["nonce"])}
         return JSONResponse({**answer, **self.lies.get("answer", {})})
 
     def id_token(self, nonce: str) -> str:
         now = int(time.time())
-        said = {"iss": self.issuer, "aud": CLIENT, "iat": now, "exp": now + 300, "nonce": nonce, **self.claims}
-        said = {name: value for name, value in {**said, **self.lies.get("claims", {})}.items() if value is not None}
+        fields = {"iss": self.issuer, "aud": CLIENT, "iat": now, "exp": now + 300, "nonce": nonce, **self.claims}
+        fields = {name: value for name, value in {**fields, **self.lies.get("claims", {})}.items() if value is not None}
         how = {"key": self.key, "algorithm": "RS256", "headers": {"kid": "one"}, **self.lies.get("signing", {})}
-        return jwt.encode(said, **how)
+        return jwt.encode(fields, **how)
 
     def keys(self, request: Request) -> Response:
         if "keys" in self.lies:

@@ -75,14 +75,14 @@ def test_a_proof_from_the_future_is_none(boss: Someone) -> None:
     assert boss.client.post(ADD_KEY, {"user": boss.user.pk, "name": "a"}).status_code == 403
 
 
-def test_whoever_may_not_is_refused_before_they_are_asked(olga: Someone) -> None:
+def test_someone_who_may_not_is_refused_before_they_are_asked(olga: Someone) -> None:
     olga.sign_in()
     grow_old(olga.client)
     answer = olga.client.post(ADD_KEY, {"user": 1, "name": "a"})
     assert answer.status_code == 302 and "Confirm it" not in answer.content.decode()
 
 
-def test_whoever_has_a_second_factor_is_asked_for_its_code_and_the_password_is_not_enough(
+def test_someone_who_has_a_second_factor_is_asked_for_its_code_and_the_password_is_not_enough(
     with_factor: Someone,
 ) -> None:
     with_factor.sign_in()
@@ -105,7 +105,7 @@ def test_whoever_has_a_second_factor_is_asked_for_its_code_and_the_password_is_n
     assert with_factor.client.session["signed_in_with"] == "session"
 
 
-def test_a_new_password_needs_the_code_of_whoever_has_one_and_no_page_shows_what_was_typed(
+def test_a_new_password_needs_the_code_of_anyone_who_has_one_and_no_page_shows_what_was_typed(
     with_factor: Someone,
 ) -> None:
     with_factor.sign_in()
@@ -130,7 +130,7 @@ def test_setting_a_factor_up_at_somebodys_open_screen_needs_their_password(olga:
     assert not Authenticator.objects.exists()
 
 
-def test_whoever_has_neither_is_told_to_sign_in_again(olga: Someone) -> None:
+def test_someone_who_has_neither_is_told_to_sign_in_again(olga: Someone) -> None:
     olga.client.force_login(olga.user)
     olga.user.set_unusable_password()
     rewrite(User.objects.filter(pk=olga.user.pk), password=olga.user.password)

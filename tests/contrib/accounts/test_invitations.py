@@ -69,14 +69,14 @@ def test_the_invited_chooses_a_password_and_is_signed_in_with_the_roles_that_wer
 def test_who_invited_and_who_accepted_is_on_record() -> None:
     accept(link_in(boss().post("/people/invitations", **FORM)))
     user = User.objects.get(username="ada")
-    asked, taken = ActRecord.objects.filter(action__startswith="invit").order_by("id")
-    assert (asked.action, asked.by, asked.justification, asked.subject) == (
+    question, taken = ActRecord.objects.filter(action__startswith="invit").order_by("id")
+    assert (question.action, question.by, question.justification, question.subject) == (
         "invite",
         "user:boss",
         "She joins us.",
         "user:ada",
     )
-    assert asked.after["roles"] == ["approver_finance"] and asked.role == "admin"
+    assert question.after["roles"] == ["approver_finance"] and question.role == "admin"
     assert (taken.action, taken.by, taken.auth, taken.person) == ("invitation_accept", "user:ada", "token", user.pk)
     assert taken.after["invited_by"] == "user:boss"
     given = AccountRecord.objects.get(action="role_given", subject_person=user.pk)
@@ -114,7 +114,7 @@ def test_a_revoked_link_opens_nothing_and_is_revoked_once() -> None:
 
 
 @each_case("change", [{"is_active": False}, {"is_superuser": False}])
-def test_a_link_ends_with_the_account_of_whoever_made_it(change: dict[str, bool]) -> None:
+def test_a_link_ends_with_the_account_of_anyone_who_made_it(change: dict[str, bool]) -> None:
     _, path = invite()
     rewrite(User.objects.filter(username="boss"), **change)
     assert "ended with the account" in text_of(accept(path)) and not User.objects.filter(username="ada").exists()
@@ -221,8 +221,8 @@ def test_what_is_kept_is_a_digest_and_the_link_is_in_no_list_or_record() -> None
 def test_the_answer_with_the_link_is_kept_nowhere() -> None:
     answer = boss().post("/people/invitations", **FORM)
     assert answer["Cache-Control"] == "no-store" and "messages" not in answer.cookies
-    shown = Client().get(link_in(answer))
-    assert shown["Cache-Control"] == "no-store" and shown["Referrer-Policy"] == "strict-origin"
+    value = Client().get(link_in(answer))
+    assert value["Cache-Control"] == "no-store" and value["Referrer-Policy"] == "strict-origin"
 
 
 @each_case(

@@ -52,8 +52,8 @@ def set_up(who: Someone, device: Device, name: str = "my phone") -> Any:
 
 
 def to_sign_in(client: Client) -> tuple[str, dict[str, Any]]:
-    told = client.get("/login/passkey").json()
-    return told["token"], json.loads(told["options"])
+    body = client.get("/login/passkey").json()
+    return body["token"], json.loads(body["options"])
 
 
 def come_in(client: Client, token: str, answer: str, next_: str = "/account") -> Any:
@@ -117,11 +117,11 @@ def test_who_showed_it_long_ago_is_asked_before_anything_is_made_renamed_or_take
     (one,) = passkeys.of_account(olga.user)
     for path in ("/account/passkeys/new", f"/account/passkeys/{one.pk}/names", f"/account/passkeys/{one.pk}/removals"):
         grow_old(olga.client)
-        asked = olga.client.post(path, {"name": "other"})
-        assert asked.status_code == 403 and "Confirm it" in asked.content.decode(), path
+        response = olga.client.post(path, {"name": "other"})
+        assert response.status_code == 403 and "Confirm it" in response.content.decode(), path
     assert [one.name for one in passkeys.of_account(olga.user)] == ["my phone"]
     # and the passkey shows it
-    token, options = shown_on(asked)
+    token, options = shown_on(response)
     assert [each["id"] for each in options["allowCredentials"]] == [device.id]
     proof = {"proof_challenge": token, "proof_passkey": device.sign(options)}
     assert olga.client.post(path, {"name": "other"} | proof).status_code == 302
@@ -308,8 +308,8 @@ def test_what_a_device_signed_elsewhere_or_unverified_opens_nothing(
     with_passkey: Someone, device: Device, lies: dict[str, Any], why: str
 ) -> None:
     device.verifies, device.key = "unverified" not in lies, lies.get("key", device.key)
-    told = {name: value for name, value in lies.items() if name not in ("unverified", "key")}
-    refused = sign_in(with_passkey.client, device, **told)
+    fields = {name: value for name, value in lies.items() if name not in ("unverified", "key")}
+    refused = sign_in(with_passkey.client, device, **fields)
     assert refused.status_code == 422 and why in refused.content.decode() and not with_passkey.is_in()
 
 
@@ -340,8 +340,8 @@ def test_of_many_who_come_with_one_answer_at_once_one_is_let_in(olga: Someone, d
             connections.close_all()
 
     with ThreadPoolExecutor(8) as pool:
-        said = list(pool.map(one, range(8)))
-    assert sorted(said) == [302] + [409] * 7
+        items = list(pool.map(one, range(8)))
+    assert sorted(items) == [302] + [409] * 7
 
 
 def test_a_device_that_counts_back_is_a_copy(olga: Someone, device: Device) -> None:
@@ -368,10 +368,12 @@ def test_a_closed_account_and_a_passkey_that_is_gone_come_in_no_more(with_passke
 
 def test_who_sends_rubbish_is_told_so_and_slowed_down(db: None) -> None:
     client = Client()
-    said = [come_in(client, "x", text).status_code for text in ("", "{}", "nonsense", '{"id": 7, "response": {}}')]
-    assert set(said) == {422}
-    said = [come_in(client, "x", "{}").status_code for _ in range(40)]
-    assert said[-1] == 429
+    status_codes = [
+        come_in(client, "x", text).status_code for text in ("", "{}", "nonsense", '{"id": 7, "response": {}}')
+    ]
+    assert set(status_codes) == {422}
+    status_codes = [come_in(client, "x", "{}").status_code for _ in range(40)]
+    assert status_codes[-1] == 429
     Attempts.objects.all().delete()
 
 

@@ -87,16 +87,16 @@ def test_an_address_for_which_browsers_make_none_is_refused_by_name(
 
 
 def test_a_domain_above_the_address_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {"public_url": "https://Agents.example.org:8443/x", "passkey_domain": "example.org"}
-    monkeypatch.setattr(settings, "DURABLEAGENTS", settings.DURABLEAGENTS.model_copy(update=said))
+    fields = {"public_url": "https://Agents.example.org:8443/x", "passkey_domain": "example.org"}
+    monkeypatch.setattr(settings, "DURABLEAGENTS", settings.DURABLEAGENTS.model_copy(update=fields))
     assert webauthn.site() == webauthn.Site("example.org", "https://agents.example.org:8443")
 
 
 def test_one_that_was_made_for_another_address_is_listed_and_not_asked_for(
     with_passkey: Someone, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = {"public_url": "https://agents.example.org"}
-    monkeypatch.setattr(settings, "DURABLEAGENTS", settings.DURABLEAGENTS.model_copy(update=said))
+    fields = {"public_url": "https://agents.example.org"}
+    monkeypatch.setattr(settings, "DURABLEAGENTS", settings.DURABLEAGENTS.model_copy(update=fields))
     assert not passkeys.is_usable(with_passkey.user)
     with_passkey.sign_in()
     assert "data-passkey" not in with_passkey.client.get("/login/code").content.decode().replace("passkeys.js", "")

@@ -85,7 +85,7 @@ def test_who_asks_can_not_see_whether_there_is_such_an_account(posts: None) -> N
     assert [message.to for message in all_sent()] == [["ada@example.org"]]
 
 
-def test_asking_is_slowed_down_alike_for_whoever_is_known_and_unknown(posts: None) -> None:
+def test_asking_is_slowed_down_alike_for_anyone_who_is_known_and_unknown(posts: None) -> None:
     account()
     for who in ("ada", "nobody"):
         statuses = [ask(who, f"192.0.2.{n}").status_code for n in range(5)]
@@ -222,7 +222,7 @@ def test_an_administrator_makes_a_link_with_a_reason_on_record() -> None:
 
 
 @each_case("what", ["closed", "no administrator", "gone"])
-def test_a_link_ends_with_the_rights_of_whoever_made_it(what: str) -> None:
+def test_a_link_ends_with_the_rights_of_anyone_who_made_it(what: str) -> None:
     """Otherwise someone locked out returns by a link made before."""
     user, root = account(), boss()
     answer = root.post(f"/people/{user.pk}/reset-links", justification="She lost her phone.")

@@ -74,7 +74,7 @@ def test_slips_on_the_way_to_a_first_factor_do_not_count_at_the_next_sign_in(olg
     assert there.give_code(there.code()).status_code == 302
 
 
-def test_whoever_has_but_the_password_can_not_clear_the_tries_by_setting_one_up(
+def test_someone_who_has_but_the_password_can_not_clear_the_tries_by_setting_one_up(
     olga: Someone, required: Callable[..., None]
 ) -> None:
     """Not even with a secret that the page gave them before there was a factor."""
@@ -259,7 +259,9 @@ def test_guesses_at_one_kind_of_code_leave_the_other_kind_usable(olga: Someone, 
     assert there.give_code(other).status_code == 302 and there.is_in()
 
 
-def test_whoever_waits_too_long_at_the_door_begins_anew(with_factor: Someone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_someone_who_waits_too_long_at_the_door_begins_again(
+    with_factor: Someone, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with_factor.sign_in()
     session = with_factor.client.session
     session["at_the_door"] = {**session["at_the_door"], "at": session["at_the_door"]["at"] - door.WAITS_SECONDS - 1}
@@ -374,7 +376,7 @@ def test_recovery_codes_that_nobody_can_read_open_nothing_and_say_so(olga: Someo
 # --- roles that need one ----------------------------------------------------------------------------------------------
 
 
-def test_whoever_needs_one_sets_it_up_before_they_come_in(olga: Someone, required: Callable[..., None]) -> None:
+def test_someone_who_needs_one_sets_it_up_before_they_come_in(olga: Someone, required: Callable[..., None]) -> None:
     required("oper*")
     answer = olga.sign_in(next="/runs")
     assert answer["Location"] == "/login/second-factor" and not olga.is_in()
@@ -392,7 +394,7 @@ def test_others_need_none(olga: Someone, required: Callable[..., None]) -> None:
     assert olga.sign_in()["Location"] == "/" and olga.is_in()
 
 
-def test_whoever_may_open_the_administration_can_be_asked_for_one(
+def test_someone_who_may_open_the_administration_can_be_asked_for_one(
     someone: Callable[..., Someone], required: Callable[..., None]
 ) -> None:
     required("staff")
@@ -423,7 +425,7 @@ def test_api_keys_are_not_affected(olga: Someone, required: Callable[..., None])
     assert answer.status_code == 200
 
 
-def test_whoever_is_asked_to_set_one_up_and_has_one_by_now_begins_anew(
+def test_someone_who_is_asked_to_set_one_up_and_has_one_by_now_begins_again(
     with_factor: Someone, required: Callable[..., None], clock: Clock
 ) -> None:
     required("operator")

@@ -125,7 +125,7 @@ def test_every_act_on_people_asks_first(boss: Someone, olga: Someone) -> None:
     assert AccountRecord.objects.count() == kept and not Invitation.objects.exists() and olga.is_in()
 
 
-def test_an_act_on_people_is_done_with_the_proof_beside_it(boss: Someone) -> None:
+def test_an_act_on_people_is_done_with_the_proof_alongside_it(boss: Someone) -> None:
     invited = {
         "username": "new",
         "email": "new@example.com",
@@ -140,7 +140,7 @@ def test_an_act_on_people_is_done_with_the_proof_beside_it(boss: Someone) -> Non
     assert PASSWORD not in str(Invitation.objects.values())
 
 
-def test_whoever_is_no_administrator_is_refused_and_not_asked(boss: Someone, olga: Someone) -> None:
+def test_someone_who_is_no_administrator_is_refused_and_not_asked(boss: Someone, olga: Someone) -> None:
     olga.sign_in()
     grow_old(olga.client)
     for address in acts_on_people():

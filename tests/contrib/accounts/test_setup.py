@@ -50,7 +50,7 @@ def test_the_first_administrator_comes_by_the_link_from_the_machine_and_is_on_re
     assert "Set up this installation" in text_of(browser.get(link))
     answer = browser.post(link, {"username": "root", "email": "root@example.org", **chosen()})
     assert answer.status_code == 302 and answer["Location"] == "/setup"
-    assert "Set-up" in text_of(browser.get("/setup")), "whoever claims it is signed in"
+    assert "Set-up" in text_of(browser.get("/setup")), "the person who claims it is signed in"
     user = User.objects.get(username="root")
     assert user.is_superuser and user.is_staff and user.check_password(PASSWORD) and not user.groups.exists()
     record = AccountRecord.objects.get(action="account_added")
@@ -142,8 +142,8 @@ def test_the_address_is_told_to_no_cache_no_other_site_and_no_log(link: str) -> 
     assert answer["Cache-Control"] == "no-store" and answer["Referrer-Policy"] == "strict-origin"
     record = logging.LogRecord("x", logging.ERROR, "", 1, "Internal Server Error: %s", (link,), None)
     assert LinksStaySecret().filter(record) and record.getMessage() == "Internal Server Error: /setup/…"
-    for said in ("/invited/AbC-_9?x=1", "GET /reset/MQ/cabc-9f HTTP/1.1", "'/reset/MQ/x'"):
-        record = logging.LogRecord("x", logging.ERROR, "", 1, said, None, None)
+    for value in ("/invited/AbC-_9?x=1", "GET /reset/MQ/cabc-9f HTTP/1.1", "'/reset/MQ/x'"):
+        record = logging.LogRecord("x", logging.ERROR, "", 1, value, None, None)
         LinksStaySecret().filter(record)
         assert not {"AbC", "MQ", "9f"} & set(record.getMessage().replace("/", " ").split()), record.getMessage()
     from durableagents import settings as shipped

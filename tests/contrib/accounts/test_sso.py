@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("configure")]
 # --- who gets in ------------------------------------------------------------------------------------------------------
 
 
-def test_whoever_is_linked_comes_in_and_goes_where_they_wanted(olga: Someone, idp: Idp) -> None:
+def test_someone_who_is_linked_comes_in_and_goes_where_they_wanted(olga: Someone, idp: Idp) -> None:
     known(olga, idp)
     page = olga.client.get("/login", {"next": "/runs"}).content.decode()
     assert "Sign in with Corp" in page and "/login/sso/corp?next=%2Fruns" in page
@@ -221,7 +221,7 @@ def link(who: Someone) -> Any:
     return who.client.get(out(who.client))
 
 
-def test_whoever_is_signed_in_links_and_unlinks_and_both_are_on_record(olga: Someone, idp: Idp) -> None:
+def test_someone_who_is_signed_in_links_and_unlinks_and_both_are_on_record(olga: Someone, idp: Idp) -> None:
     olga.sign_in()
     assert link(olga)["Location"] == "/account/second-factor"
     assert "You can now sign in with Corp." in olga.client.get("/account/second-factor").content.decode()
@@ -336,4 +336,4 @@ def test_who_came_in_by_what_an_administrator_unlinks_is_out(
             given = {"action": "delete_selected", "_selected_action": str(link.pk), "post": "yes"}
         assert boss.client.post(path, given).status_code == 302
     assert not SocialAccount.objects.exists() and not olga.is_in() and petra.is_in()
-    assert boss.is_in(), "whoever cuts a way of their own goes on there"
+    assert boss.is_in(), "a user who takes another way continues there"

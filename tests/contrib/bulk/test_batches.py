@@ -104,13 +104,13 @@ def test_what_may_not_be_done_is_named_and_the_rest_is_done(stage: Stage, tools:
     batch = ask(olga, runs=[str(one) for one in (first, second, nowhere, third, paused)])
     assert batch.forecast["may"] == 2
     assert batch.forecast["states"] == {"pending": 2, "cancelled": 1, "paused": 1, "unknown": 1}
-    told = {one["why"]: one["some"] for one in batch.forecast["refused"]}
+    fields = {one["why"]: one["some"] for one in batch.forecast["refused"]}
     finish(batch)
     rows = {row.run_id: row for row in batch.items.all()}
     assert [rows[one].outcome for one in (first, third)] == ["done", "done"]
     assert [rows[one].outcome for one in (second, nowhere, paused)] == ["refused", "refused", "refused"]
     for one in (second, paused):  # refused for their states
-        assert rows[one].code == "illegal-state" and told[rows[one].why] == [str(one)], "in the words foretold"
+        assert rows[one].code == "illegal-state" and fields[rows[one].why] == [str(one)], "in the words foretold"
     assert "The run is paused already." in rows[paused].why
     assert rows[nowhere].code == "not-found"
 
@@ -171,9 +171,9 @@ def test_a_draft_does_nothing_until_it_is_started_and_is_started_once(tools: Too
     olga, ids = operator(), many(sleeper(tools), 2)
     batch = ask(olga, runs=[str(one) for one in ids], start=False)
     assert batch.state == "draft" and not working.work(1) and outcomes(batch) == {"": 2}
-    told = at_once(*[partial(acts.start, batch.pk, by=olga[0], held=olga[1], justification=WHY) for _ in range(8)])
-    assert sum(isinstance(one, Batch) for one in told) == 1
-    assert sum(isinstance(one, acts.IllegalBatchState) for one in told) == 7
+    found = at_once(*[partial(acts.start, batch.pk, by=olga[0], held=olga[1], justification=WHY) for _ in range(8)])
+    assert sum(isinstance(one, Batch) for one in found) == 1
+    assert sum(isinstance(one, acts.IllegalBatchState) for one in found) == 7
     assert outcomes(finish(batch)) == {"done": 2}
     assert ActRecord.objects.filter(action="bulk_start").count() == 1
 
@@ -235,11 +235,11 @@ def test_verification_holds_records_and_batches_against_each_other(tools: Toolbo
     batch = finish(ask(olga, runs=[str(first), str(second)]))
     assert problems(Run(pk=first)) == []
     tamper("UPDATE runs_batchitem SET outcome = 'refused' WHERE run_id = %s", first)
-    assert any("differ on whether it acted on this run" in told for told in problems(Run(pk=first)))
+    assert any("differ on whether it acted on this run" in problem for problem in problems(Run(pk=first)))
     tamper("DELETE FROM ledger_overriderecord WHERE run_id = %s", second)
-    assert any("no override record shows it" in told for told in problems(Run(pk=second)))
+    assert any("no override record shows it" in problem for problem in problems(Run(pk=second)))
     tamper("UPDATE runs_batch SET justification = 'another' WHERE id = %s", batch.pk)
-    assert any("was written or changed outside the application" in told for told in problems(Run(pk=first)))
+    assert any("was written or changed outside the application" in problem for problem in problems(Run(pk=first)))
 
 
 # --- attacked ---------------------------------------------------------------------------------------------------------
@@ -269,8 +269,8 @@ def test_next_worker_completes_a_batch_cut_short(tools: Toolbox, monkeypatch: py
 def test_eight_workers_at_once_do_it_once_to_each(tools: Toolbox) -> None:
     olga, ids = operator(), many(sleeper(tools), 40)
     batch = ask(olga, runs=[str(one) for one in ids])
-    told = at_once(*[lambda: finish(batch) for _ in range(8)])
-    assert [one for one in told if isinstance(one, Exception)] == []
+    found = at_once(*[lambda: finish(batch) for _ in range(8)])
+    assert [one for one in found if isinstance(one, Exception)] == []
     assert outcomes(batch) == {"done": 40} and Batch.objects.get().state == "done"
     assert Counter(OverrideRecord.objects.values_list("run_id", flat=True)) == Counter(ids)
 
@@ -297,8 +297,8 @@ def test_a_run_that_somebody_is_at_is_passed_over(tools: Toolbox, monkeypatch: p
             may_end.set()
 
     monkeypatch.setattr(working, "OPERATIONS", {"pause": slow})
-    told = at_once(lambda: working._do_next(batch, []), another)
-    assert told == [True, ([True, True, False], ids)], "each is done by one, and nobody waits for the other"
+    found = at_once(lambda: working._do_next(batch, []), another)
+    assert found == [True, ([True, True, False], ids)], "each is done by one, and nobody waits for the other"
     assert outcomes(batch) == {"done": 3}
 
 

@@ -53,8 +53,8 @@ def test_caps_are_raised_to_it_and_never_lowered(tools: Toolbox, olga: Who) -> N
         high: ("refused", "illegal-state"),
         without: ("refused", "illegal-state"),
     }
-    told = [(h.cap_steps, h.cap_tool_calls) for h in (head(Run(id=one)) for one in (low, high, without))]
-    assert told == [(20, 9), (50, None), (None, 3)]
+    items = [(h.cap_steps, h.cap_tool_calls) for h in (head(Run(id=one)) for one in (low, high, without))]
+    assert items == [(20, 9), (50, None), (None, 3)]
     (record,) = overrides(fresh(Run(id=low)))
     assert (record.action, record.justification, record.after["batch"]) == ("budget", WHY, str(batch.pk))
     assert all(problems(Run(id=one)) == [] for one in (low, high, without))
@@ -75,10 +75,10 @@ def test_caps_are_raised_to_it_and_never_lowered(tools: Toolbox, olga: Who) -> N
 )
 def test_what_can_not_be_meant_is_named(tools: Toolbox, olga: Who, more: dict[str, Any], field: str) -> None:
     run = capped(sleeper(tools), steps=1)
-    said = {"action": "budget", "runs": [str(run)]} | more
+    fields = {"action": "budget", "runs": [str(run)]} | more
     before = dump()
     with pytest.raises(InvalidInput) as refused:
-        ask(olga, **said)
+        ask(olga, **fields)
     assert refused.value.extra["errors"][0]["field"] == field and dump() == before
 
 
@@ -108,8 +108,8 @@ def lost(stage: Stage, tools: Toolbox, outside: Outside, number: int) -> list[UU
 
 def test_many_unknown_outcomes_are_settled_alike(stage: Stage, tools: Toolbox, outside: Outside, olga: Who) -> None:
     runs = [*lost(stage, tools, outside, 3), capped(sleeper(tools), steps=9)]
-    said = {"verdict": "happened", "receipt": {"ref": "the post says so"}}
-    batch = finish(ask(olga, "reconcile", runs=[str(one) for one in runs], **said))
+    fields = {"verdict": "happened", "receipt": {"ref": "the post says so"}}
+    batch = finish(ask(olga, "reconcile", runs=[str(one) for one in runs], **fields))
     assert [codes(batch)[one] for one in runs] == [("done", "")] * 3 + [("refused", "illegal-state")]
     while stage.drive() != "idle":
         pass

@@ -42,7 +42,7 @@ def test_a_stop_is_next_however_many_are_at_it(tools: Toolbox) -> None:
     olga, ids = operator(), many(sleeper(tools), 3)
     batch = ask(olga, runs=[str(one) for one in ids])
     is_at_it, may_end = threading.Event(), threading.Event()
-    told: list[Any] = []
+    items: list[Any] = []
 
     def at_it() -> None:
         with transaction.atomic():
@@ -52,7 +52,7 @@ def test_a_stop_is_next_however_many_are_at_it(tools: Toolbox) -> None:
 
     def comes_after() -> None:
         with transaction.atomic():
-            told.append(working._is_active(batch.pk))
+            items.append(working._is_active(batch.pk))
 
     def in_turn(act: Any) -> threading.Thread:
         def run() -> None:
@@ -70,11 +70,11 @@ def test_a_stop_is_next_however_many_are_at_it(tools: Toolbox) -> None:
     stops = in_turn(partial(acts.stop, batch.pk, by=olga[0], held=olga[1], justification="enough"))
     eventually(lambda: waiters() == 1, "the stop waits")
     after = in_turn(comes_after)
-    eventually(lambda: waiters() == 2, "whoever comes after it waits too")
+    eventually(lambda: waiters() == 2, "later ones wait too")
     may_end.set()
     for thread in (first, stops, after):
         thread.join(20)
-    assert told == [False] and Batch.objects.get().state == "stopped"
+    assert items == [False] and Batch.objects.get().state == "stopped"
 
 
 def waiters() -> int:

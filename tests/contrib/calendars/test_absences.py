@@ -45,8 +45,8 @@ def test_a_deputy_who_was_named_with_an_absence_ends_with_it(stage: Stage, tools
     (ended,) = ActRecord.objects.filter(action="deputy_revoke")
     assert (ended.by, ended.subject, ended.justification) == ("user:ann", "bob for ann", "back early")
     assert ended.after["revoked_at"] and Absence.objects.get().is_authentic and Deputy.objects.get().is_authentic
-    (said,) = ActRecord.objects.filter(action="absence_end")
-    assert said.before["deputy"] == row.deputy_id
+    (answer,) = ActRecord.objects.filter(action="absence_end")
+    assert answer.before["deputy"] == row.deputy_id
 
 
 def test_of_absences_that_overlap_each_ends_its_own_deputy_and_no_other(stage: Stage, tools: Toolbox) -> None:

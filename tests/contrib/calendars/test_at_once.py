@@ -157,11 +157,11 @@ def test_two_queues_that_name_each_other_at_once_are_both_set(stage: Stage) -> N
     """Both lock in the same order."""
     admin = boss()
     for hours in range(1, 6):
-        told = at_once(
+        found = at_once(
             *[
                 partial(timing, admin, queue, on_timeout="escalate", steps=[{"to": to, "hours": hours}])
                 for queue, to in (("finance_po", "legal"), ("legal", "finance_po"))
             ]
         )
-        assert not any(isinstance(each, Exception) for each in told), told
+        assert not any(isinstance(each, Exception) for each in found), found
     assert len(current_timings()) == 2

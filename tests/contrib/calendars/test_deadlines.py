@@ -76,23 +76,25 @@ def test_working_hours_count_in_the_queues_calendar_as_of_then(stage: Stage, too
     admin = boss()
     row = calendar(admin)
     timing(admin, calendar="DE", remind=[50])
-    asked = put(stage, tools, within=WorkingHours(8))
-    (timed,) = events(asked.run, e.ApprovalTimed)
+    response = put(stage, tools, within=WorkingHours(8))
+    (timed,) = events(response.run, e.ApprovalTimed)
     assert (timed.calendar, timed.calendar_version, timed.on_timeout) == ("DE", 1, "reject")
-    assert timed.payload == asked.timing
+    assert timed.payload == response.timing
     de = calendar_of(row)
-    assert de.between(asked.opened_at, asked.deadline) <= timedelta(hours=8)
-    assert timedelta(hours=8) - de.between(asked.opened_at, asked.deadline) < timedelta(seconds=5)
-    assert asked.look_at is not None and de.between(asked.opened_at, asked.look_at) < timedelta(hours=4, seconds=5)
+    assert de.between(response.opened_at, response.deadline) <= timedelta(hours=8)
+    assert timedelta(hours=8) - de.between(response.opened_at, response.deadline) < timedelta(seconds=5)
+    assert response.look_at is not None and de.between(response.opened_at, response.look_at) < timedelta(
+        hours=4, seconds=5
+    )
     calendar(admin, week={"sun": "00:00-24:00"})  # new settings don't move open questions
-    assert Approval.objects.get().deadline == asked.deadline and problems(asked.run) == []
-    say(asked, FIONA)
-    assert stage.drive() == "completed" and problems(asked.run) == []
+    assert Approval.objects.get().deadline == response.deadline and problems(response.run) == []
+    say(response, FIONA)
+    assert stage.drive() == "completed" and problems(response.run) == []
 
 
 def test_a_queue_without_a_word_asks_as_it_always_did(stage: Stage, tools: Toolbox) -> None:
-    asked = put(stage, tools)
-    assert asked.timing is None and asked.look_at is None and "ApprovalTimed" not in kinds(asked.run)
+    response = put(stage, tools)
+    assert response.timing is None and response.look_at is None and "ApprovalTimed" not in kinds(response.run)
     other = put_plain(stage, tools)
     assert other.timing is not None and other.timing["calendar"] is None
     assert abs(other.deadline - other.opened_at - timedelta(hours=2)) < timedelta(seconds=5), "around the clock"
@@ -107,12 +109,14 @@ def put_plain(stage: Stage, tools: Toolbox) -> Approval:
 def test_what_time_says_is_no_part_of_what_is_approved(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """The plan has the same bytes as before there were calendars."""
     at_once("finance_po", "legal")
-    asked = put(stage, tools, within=SOON)
-    before = bytes(asked.plan), asked.plan_hash
+    response = put(stage, tools, within=SOON)
+    before = bytes(response.plan), response.plan_hash
     sweep()
     now = Approval.objects.get()
     assert now.escalated_to == ["legal"] and (bytes(now.plan), now.plan_hash) == before
-    assert not {"timing", "deadline", "on_timeout", "calendar"} & set(events(asked.run, e.ApprovalRequested)[0].payload)
+    assert not {"timing", "deadline", "on_timeout", "calendar"} & set(
+        events(response.run, e.ApprovalRequested)[0].payload
+    )
 
 
 @each_case(
@@ -145,7 +149,7 @@ def test_a_gate_that_says_escalate_with_nobody_to_ask_is_a_no() -> None:
     assert terms.said is not None and terms.said["on_timeout"] == "reject"
 
 
-def test_whoever_is_asked_next_has_at_least_a_minute_and_so_have_reminders() -> None:
+def test_someone_who_is_asked_next_has_at_least_a_minute_and_so_have_reminders() -> None:
     board = settle(datetime(2026, 1, 1, tzinfo=UTC), Time(SOON, "escalate", "board"))
     for_ever = settle(datetime(2026, 1, 1, tzinfo=UTC), Time(SOON, "remind"))
     assert board.said is not None and board.said["steps"] == [{"to": "board", "minutes": 1}]
@@ -184,67 +188,67 @@ def test_both_queues_may_decide(
     assert problems(escalated.run) == []
 
 
-def test_between_the_deadline_and_the_sweep_whoever_was_asked_may_still_answer(stage: Stage, tools: Toolbox) -> None:
+def test_between_the_deadline_and_the_sweep_anyone_who_was_asked_may_still_answer(stage: Stage, tools: Toolbox) -> None:
     timing(boss(), on_timeout="escalate", steps=[{"to": "legal", "hours": 4}])
-    asked = put(stage, tools, within=SOON)
-    yes(asked, FIONA)
+    response = put(stage, tools, within=SOON)
+    yes(response, FIONA)
     sweep()
-    assert "ApprovalEscalated" not in kinds(asked.run) and stage.drive() == "completed"
+    assert "ApprovalEscalated" not in kinds(response.run) and stage.drive() == "completed"
 
 
 def test_after_the_last_queue_it_expires_without_rejection(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     at_once("finance_po", "legal")
-    asked = put(stage, tools, within=SOON)
+    response = put(stage, tools, within=SOON)
     sweep()
     with pytest.raises(AlreadyDecided):  # its time is over there too, before the sweeper runs
         yes(Approval.objects.get(), LENA)
     sweep()
     assert Approval.objects.get().state == "expired" and not Decision.objects.exists()
-    assert stage.drive() == "completed" and output(asked.run) == "nobody answered: expired"
-    assert outside.requests == [] and problems(asked.run) == []
+    assert stage.drive() == "completed" and output(response.run) == "nobody answered: expired"
+    assert outside.requests == [] and problems(response.run) == []
 
 
 def test_a_queue_that_was_closed_meanwhile_is_passed_over(stage: Stage, tools: Toolbox) -> None:
     admin = boss()
     timing(admin, on_timeout="escalate", steps=[{"to": "legal", "hours": 4}])
-    asked = put(stage, tools, within=SOON)
+    response = put(stage, tools, within=SOON)
     queue_acts.close("legal", by=admin, justification=WHY)
     sweep()
-    assert Approval.objects.get().state == "expired" and problems(asked.run) == []
+    assert Approval.objects.get().state == "expired" and problems(response.run) == []
 
 
 def test_a_gate_names_whom_it_goes_to_where_its_queue_names_nobody(stage: Stage, tools: Toolbox) -> None:
     put(stage, tools, within=timedelta(minutes=1), on_timeout="escalate", escalate_to="legal")
-    asked = Approval.objects.get()
-    make_late(asked)
+    row = Approval.objects.get()
+    make_late(row)
     sweep()
-    assert Approval.objects.get().escalated_to == ["legal"] and problems(asked.run) == []
+    assert Approval.objects.get().escalated_to == ["legal"] and problems(row.run) == []
 
 
-def test_what_waits_for_ever_reminds_at_intervals_that_stretch(stage: Stage, tools: Toolbox) -> None:
+def test_what_waits_forever_reminds_at_intervals_that_stretch(stage: Stage, tools: Toolbox) -> None:
     timing(boss(), on_timeout="remind", every_hours=1)
-    asked = put(stage, tools, within=SOON)
+    response = put(stage, tools, within=SOON)
     left = []
     for n in range(6):
         if n:
-            make_late(asked)
+            make_late(response)
         sweep()
         now = Approval.objects.get()
         assert now.state == "open" and now.reminded == n + 1 and now.reminded_at is not None
         left.append(round((now.deadline - timezone.now()).total_seconds() / 3600))
-        assert problems(asked.run) == []
+        assert problems(response.run) == []
     assert left == [1, 2, 4, 8, 8, 8]
-    assert [x.cause for x in events(asked.run, e.ApprovalReminded)] == ["no_deadline"] * 6
-    make_late(asked)
-    yes(asked, FIONA)  # also while the next reminder is due
+    assert [x.cause for x in events(response.run, e.ApprovalReminded)] == ["no_deadline"] * 6
+    make_late(response)
+    yes(response, FIONA)  # also while the next reminder is due
     assert stage.drive() == "completed"
 
 
 def soon_due(stage: Stage, tools: Toolbox) -> Approval:
     timing(boss(), remind=[50, 80])
-    asked = put(stage, tools, within=timedelta(hours=1))
-    assert asked.look_at is not None
-    return asked
+    response = put(stage, tools, within=timedelta(hours=1))
+    assert response.look_at is not None
+    return response
 
 
 def look(asked: Approval, monkeypatch: pytest.MonkeyPatch, after: timedelta) -> None:
@@ -256,47 +260,47 @@ def look(asked: Approval, monkeypatch: pytest.MonkeyPatch, after: timedelta) -> 
 
 
 def test_people_are_reminded_once_in_time(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = soon_due(stage, tools)
+    question = soon_due(stage, tools)
     for minutes, reminded in ((29, 0), (31, 1), (32, 1), (49, 2), (59, 2)):
-        look(asked, monkeypatch, timedelta(minutes=minutes))
+        look(question, monkeypatch, timedelta(minutes=minutes))
         assert Approval.objects.get().reminded == reminded
-    assert {x.cause for x in events(asked.run, e.ApprovalReminded)} == {"before"}
-    assert Approval.objects.get().deadline == asked.deadline
+    assert {x.cause for x in events(question.run, e.ApprovalReminded)} == {"before"}
+    assert Approval.objects.get().deadline == question.deadline
 
 
 def test_who_swept_nothing_for_long_reminds_once(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = soon_due(stage, tools)
-    look(asked, monkeypatch, timedelta(minutes=55))
+    question = soon_due(stage, tools)
+    look(question, monkeypatch, timedelta(minutes=55))
     now = Approval.objects.get()
     assert now.reminded == 1 and now.look_at is None and DEADLINES.read(now, now.wait).due == []
 
 
 def test_sixteen_sweepers_remind_once(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = soon_due(stage, tools)
-    at = asked.opened_at + timedelta(minutes=31)
+    question = soon_due(stage, tools)
+    at = question.opened_at + timedelta(minutes=31)
     monkeypatch.setattr(due, "database_now", lambda: at)
-    answers = threads.at_once(*[lambda: due._act_on(asked.id, asked.run_id)] * 16)
+    answers = threads.at_once(*[lambda: due._act_on(question.id, question.run_id)] * 16)
     assert not [x for x in answers if isinstance(x, Exception)]
-    assert len(events(asked.run, e.ApprovalReminded)) == 1 == Approval.objects.get().reminded
+    assert len(events(question.run, e.ApprovalReminded)) == 1 == Approval.objects.get().reminded
 
 
 def test_nobody_is_reminded_of_what_is_paused(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = soon_due(stage, tools)
-    lifecycle.pause(asked.run_id, by=OLGA, justification="hold on")
-    look(asked, monkeypatch, timedelta(minutes=31))
-    due._act_on(asked.id, asked.run_id)  # by a process that found it before the pause
+    question = soon_due(stage, tools)
+    lifecycle.pause(question.run_id, by=OLGA, justification="hold on")
+    look(question, monkeypatch, timedelta(minutes=31))
+    due._act_on(question.id, question.run_id)  # by a process that found it before the pause
     assert Approval.objects.get().reminded == 0
-    lifecycle.resume(asked.run_id, by=OLGA, justification="go on")
-    look(asked, monkeypatch, timedelta(minutes=33))
+    lifecycle.resume(question.run_id, by=OLGA, justification="go on")
+    look(question, monkeypatch, timedelta(minutes=33))
     assert Approval.objects.get().reminded == 1
 
 
 def test_closed_questions_bring_no_reminder(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = soon_due(stage, tools)
-    lifecycle.cancel(asked.run_id, by=OLGA, justification="no longer")
-    look(asked, monkeypatch, timedelta(minutes=31))
-    due._act_on(asked.id, asked.run_id)
-    assert Approval.objects.get().reminded == 0 and problems(asked.run) == []
+    question = soon_due(stage, tools)
+    lifecycle.cancel(question.run_id, by=OLGA, justification="no longer")
+    look(question, monkeypatch, timedelta(minutes=31))
+    due._act_on(question.id, question.run_id)
+    assert Approval.objects.get().reminded == 0 and problems(question.run) == []
 
 
 def test_where_everybody_is_away_it_goes_further_at_once(stage: Stage, tools: Toolbox) -> None:
@@ -304,7 +308,7 @@ def test_where_everybody_is_away_it_goes_further_at_once(stage: Stage, tools: To
     fritz, fanny = somebody("fritz", "approver_finance"), somebody("fanny", "approver_finance")
     body = AbsenceBody(ends_at=timezone.now() + timedelta(days=2), justification=WHY)
     away.record_absence(body, by=fritz)
-    asked = put(stage, tools)
+    response = put(stage, tools)
     sweep()
     assert Approval.objects.get().escalated_to is None, "fanny is there"
     assert Approval.objects.get().look_at is None
@@ -312,13 +316,13 @@ def test_where_everybody_is_away_it_goes_further_at_once(stage: Stage, tools: To
     stage.start(paying(tools))
     assert stage.drive() == "parked"
     sweep()
-    second = Approval.objects.exclude(pk=asked.pk).get()
+    second = Approval.objects.exclude(pk=response.pk).get()
     assert second.escalated_to == ["legal"] and events(second.run, e.ApprovalEscalated)[0].cause == "away"
     away.end_absence(row.pk, by=fanny, justification=WHY)
     assert not away.is_deserted("finance_po")
     with pytest.raises(away.AbsenceOver):
         away.end_absence(row.pk, by=fanny, justification=WHY)
-    assert problems(asked.run) == problems(second.run) == []
+    assert problems(response.run) == problems(second.run) == []
 
 
 def test_who_has_a_deputy_is_not_away(stage: Stage, tools: Toolbox) -> None:
@@ -332,49 +336,49 @@ def test_who_has_a_deputy_is_not_away(stage: Stage, tools: Toolbox) -> None:
 
 def test_of_64_at_the_moment_of_escalation_one_wins(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     timing(boss(), on_timeout="escalate", steps=[{"to": "legal", "hours": 4}])
-    asked = put(stage, tools, within=SOON)
+    response = put(stage, tools, within=SOON)
     people = [FIONA if n % 2 else replace(FIONA, name=f"f{n}") for n in range(32)]
-    acts = [lambda by=by: yes(asked, by) for by in people] + [sweep] * 32  # type: ignore[misc]
+    acts = [lambda by=by: yes(response, by) for by in people] + [sweep] * 32  # type: ignore[misc]
     answers = threads.at_once(*acts)
     won = [x for x in answers if isinstance(x, Approval)]
     assert len(won) == 1 == Decision.objects.count()
     assert all(isinstance(x, AlreadyDecided) for x in answers[:32] if x not in won)
-    assert len(events(asked.run, e.ApprovalEscalated)) <= 1
+    assert len(events(response.run, e.ApprovalEscalated)) <= 1
     while stage.drive() != "completed":
         pass
-    assert len(outside.requests) == 1 and problems(asked.run) == []
+    assert len(outside.requests) == 1 and problems(response.run) == []
 
 
 def test_a_deadline_that_somebody_moved_is_found_and_gives_no_more_time(stage: Stage, tools: Toolbox) -> None:
     timing(boss(), remind=[50])
-    asked = put(stage, tools, within=timedelta(milliseconds=60))
+    response = put(stage, tools, within=timedelta(milliseconds=60))
     later = timezone.now() + timedelta(days=3)
     Approval.objects.update(deadline=later, look_at=later)
     Wait.objects.update(deadline=later)
-    eventually(lambda: timezone.now() > asked.deadline, "the journal's deadline")
+    eventually(lambda: timezone.now() > response.deadline, "the journal's deadline")
     with pytest.raises(AlreadyDecided):
-        yes(asked, FIONA)
-    found = " ".join(problems(asked.run))
+        yes(response, FIONA)
+    found = " ".join(problems(response.run))
     assert "deadline" in found and "looked at" in found
 
 
 def test_terms_that_none_of_our_processes_recorded_put_nothing_off(stage: Stage, tools: Toolbox) -> None:
     """The journal's row exists but lacks the authentication code."""
-    asked = put(stage, tools, within=SOON, on_timeout="remind")
+    response = put(stage, tools, within=SOON, on_timeout="remind")
     tamper("UPDATE ledger_event SET code = NULL WHERE kind = 'ApprovalTimed'")
     with pytest.raises(AlreadyDecided):
-        yes(asked, FIONA)
+        yes(response, FIONA)
 
 
 def test_a_run_that_failed_and_is_retried_asks_on_under_its_terms(stage: Stage, tools: Toolbox) -> None:
     timing(boss(), on_timeout="escalate", steps=[{"to": "legal", "hours": 4}])
-    asked = put(stage, tools, within=SOON)
+    response = put(stage, tools, within=SOON)
     sweep()
     run = Run.objects.get()
     lifecycle.pause(run.id, by=OLGA, justification="hold on")
     lifecycle.resume(run.id, by=OLGA, justification="go on")
     yes(Approval.objects.get(), LENA)
-    assert stage.drive() == "completed" and problems(asked.run) == []
+    assert stage.drive() == "completed" and problems(response.run) == []
 
 
 __all__ = ["anna", "bert", "escalated", "guarded", "postbox"]  # fixtures
@@ -391,7 +395,9 @@ def board(by: Actor) -> None:
     QUEUES.forget()
 
 
-def test_whoever_may_decide_it_now_is_told_that_it_went_further(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+def test_someone_who_may_decide_it_now_is_told_that_it_went_further(
+    stage: Stage, tools: Toolbox, postbox: Postbox
+) -> None:
     admin = boss()
     for name, role in (("fiona", "finance"), ("lena", "legal"), ("otto", "operations")):
         somebody(name, f"approver_{role}", email=f"{name}@example.org")
@@ -411,8 +417,8 @@ def test_whoever_may_decide_it_now_is_told_that_it_went_further(stage: Stage, to
     assert postbox.to == ["fiona@example.org"]
     sweep()
     deliver()
-    told = ["fiona@example.org", "finance_po@example.org", "legal@example.org", "lena@example.org"]
-    assert sorted(postbox.to[1:]) == sorted(told)
+    items = ["fiona@example.org", "finance_po@example.org", "legal@example.org", "lena@example.org"]
+    assert sorted(postbox.to[1:]) == sorted(items)
     assert postbox.mails[-1]["Subject"].startswith("Escalated: Pay")
     assert "Queue: finance_po, legal" in postbox.text()
     (soon,) = Notice.objects.filter(kind="due_soon", state="new").order_by("-due_at")[:1]
@@ -448,41 +454,41 @@ def test_a_decider_after_escalation_is_one_of_the_quorum(stage: Stage, tools: To
     timing(boss(), **LEGAL)
     stage.start(staged(tools, replace(TWO, within=SOON)))
     assert stage.drive() == "parked"
-    asked = Approval.objects.get()
+    row = Approval.objects.get()
     sweep()
-    yes(asked, replace(lena, role="approver_legal"))
+    yes(row, replace(lena, role="approver_legal"))
     assert Approval.objects.get().state == "open"
     with pytest.raises(Exception, match="one vote"):
-        yes(asked, replace(lena, role="approver_legal"))
-    yes(asked, replace(fiona, role="approver_finance"))
-    assert stage.drive() == "completed" and len(outside.executed()) == 1 and problems(asked.run) == []
+        yes(row, replace(lena, role="approver_legal"))
+    yes(row, replace(fiona, role="approver_finance"))
+    assert stage.drive() == "completed" and len(outside.executed()) == 1 and problems(row.run) == []
     assert [(x.standing or {}).get("queue") for x in Decision.objects.order_by("id")] == ["legal", None]
 
 
 def test_reminders_wait_for_a_halt_to_end(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     timing(boss(), remind=[50])
-    asked = put(stage, tools, within=timedelta(hours=1))
-    it = halt("agent", asked.run.agent)
-    look(asked, monkeypatch, timedelta(minutes=31))
-    due._act_on(asked.id, asked.run_id)
+    response = put(stage, tools, within=timedelta(hours=1))
+    it = halt("agent", response.run.agent)
+    look(response, monkeypatch, timedelta(minutes=31))
+    due._act_on(response.id, response.run_id)
     assert Approval.objects.get().reminded == 0
     lift_for_all(it)
-    look(asked, monkeypatch, timedelta(minutes=32))
+    look(response, monkeypatch, timedelta(minutes=32))
     assert Approval.objects.get().reminded == 1
 
 
 def test_what_went_further_has_its_own_time_whatever_stood_still_before(stage: Stage, tools: Toolbox) -> None:
     timing(boss(), on_timeout="escalate", steps=[{"to": "legal", "hours": 1}], at_once_if_away=True)
     fritz = somebody("fritz", "approver_finance")
-    asked = put(stage, tools, within=timedelta(days=2))
-    it = halt("agent", asked.run.agent)
+    response = put(stage, tools, within=timedelta(days=2))
+    it = halt("agent", response.run.agent)
     pass_time(3 * HOUR)
     lift_for_all(it)
     away.record_absence(AbsenceBody(ends_at=timezone.now() + timedelta(days=2), justification=WHY), by=fritz)
     Approval.objects.update(look_at=timezone.now())
     sweep()
     assert Approval.objects.get().escalated_to == ["legal"]
-    (wait,) = waiting(asked.run)
+    (wait,) = waiting(response.run)
     assert is_about(left(wait), HOUR)
     pass_time(HOUR + timedelta(minutes=1))
     sweep()
@@ -494,12 +500,12 @@ def test_a_yes_has_to_show_what_either_queue_asks(stage: Stage, tools: Toolbox, 
     admin = rule(where, minutes=5)
     lena = somebody("lena", "approver_legal")
     timing(admin, **LEGAL)
-    asked = put(stage, tools, within=SOON)
+    response = put(stage, tools, within=SOON)
     sweep()
     with pytest.raises(ProofNeeded):
-        yes(asked, lena)
-    yes(asked, fresh(lena))
-    assert stage.drive() == "completed" and problems(asked.run) == []
+        yes(response, lena)
+    yes(response, fresh(lena))
+    assert stage.drive() == "completed" and problems(response.run) == []
 
 
 def test_a_late_answer_is_refused_and_the_agent_learns_why(stage: Stage, tools: Toolbox, outside: Outside) -> None:
@@ -536,60 +542,60 @@ def moved(asked: Approval, by: timedelta, *, wait_alone: bool = False) -> None:
 @pytest.mark.parametrize("wait_alone", [True, False])
 def test_a_forged_deadline_brings_nothing_about(stage: Stage, tools: Toolbox, word: str, wait_alone: bool) -> None:
     """It adds no queue and shortens nobody's time; the sweeper repairs the rows."""
-    said = {"steps": [{"to": "legal", "hours": 4}]} if word == "escalate" else {}
-    timing(boss(), on_timeout=word, **said)
-    asked = put(stage, tools, within=timedelta(days=7))
-    moved(asked, -timedelta(days=8), wait_alone=wait_alone)
+    fields = {"steps": [{"to": "legal", "hours": 4}]} if word == "escalate" else {}
+    timing(boss(), on_timeout=word, **fields)
+    response = put(stage, tools, within=timedelta(days=7))
+    moved(response, -timedelta(days=8), wait_alone=wait_alone)
     sweep()
     now = Approval.objects.get()
     assert (now.state, now.escalated_to, now.reminded) == ("open", None, 0)
-    assert abs(now.deadline - asked.deadline) < timedelta(seconds=1) and now.wait.deadline == now.deadline
-    assert problems(asked.run) == [] and "ApprovalEscalated" not in kinds(asked.run)
+    assert abs(now.deadline - response.deadline) < timedelta(seconds=1) and now.wait.deadline == now.deadline
+    assert problems(response.run) == [] and "ApprovalEscalated" not in kinds(response.run)
     with pytest.raises(Forbidden):
         yes(now, LENA)
     yes(now, FIONA)
-    assert stage.drive() == "completed" and problems(asked.run) == []
+    assert stage.drive() == "completed" and problems(response.run) == []
 
 
 @pytest.mark.parametrize("word", ["reject", "escalate", "remind"])
 def test_what_came_before_its_time_is_found(stage: Stage, tools: Toolbox, word: str) -> None:
     """Someone with the key wrote it although the deadline was later."""
-    said = {"steps": [{"to": "legal", "hours": 4}]} if word == "escalate" else {}
-    timing(boss(), on_timeout=word, **said)
-    asked = put(stage, tools, within=SOON)
+    fields = {"steps": [{"to": "legal", "hours": 4}]} if word == "escalate" else {}
+    timing(boss(), on_timeout=word, **fields)
+    response = put(stage, tools, within=SOON)
     sweep()
-    assert problems(asked.run) == []
-    row = Event.objects.get(run_id=asked.run_id, kind="ApprovalRequested")
+    assert problems(response.run) == []
+    row = Event.objects.get(run_id=response.run_id, kind="ApprovalRequested")
     event = e.decode(bytes(row.clear), unpack(row.sealed))
-    later = (asked.deadline + timedelta(days=1)).isoformat()
+    later = (response.deadline + timedelta(days=1)).isoformat()
     written_as(row, replace(event, deadline=later))  # type: ignore[call-arg]
-    assert any("before its deadline" in each for each in problems(asked.run))
+    assert any("before its deadline" in each for each in problems(response.run))
 
 
 def test_a_forged_escalation_keeps_nobody_from_being_asked_and_gives_no_power(stage: Stage, tools: Toolbox) -> None:
     """Neither a row without its code, nor escalations that question and wait claim."""
     timing(boss(), on_timeout="escalate", steps=[{"to": "legal", "hours": 4}])
-    asked = put(stage, tools, within=timedelta(hours=1))
+    response = put(stage, tools, within=timedelta(hours=1))
     Escalation.objects.create(
-        approval=asked,
+        approval=response,
         n=1,
-        run_id=asked.run_id,
+        run_id=response.run_id,
         queue="legal",
         cause="timeout",
-        deadline=asked.deadline,
-        at=asked.opened_at,
+        deadline=response.deadline,
+        at=response.opened_at,
     )
     Approval.objects.update(escalated_to=["legal"])
     Wait.objects.update(also=["legal"])
     with pytest.raises(Forbidden):
-        yes(asked, LENA)
+        yes(response, LENA)
     with pytest.raises(Forbidden):
-        lifecycle.cancel(asked.run_id, justification="enough of it", by=LENA)
-    found = " ".join(problems(asked.run))
+        lifecycle.cancel(response.run_id, justification="enough of it", by=LENA)
+    found = " ".join(problems(response.run))
     assert "has no event" in found and "escalated_to" in found
-    make_late(asked)
+    make_late(response)
     sweep()
     assert [(row.n, row.is_authentic) for row in Escalation.objects.order_by("n")] == [(1, False), (2, True)]
-    assert any("escalation" in each for each in problems(asked.run))
+    assert any("escalation" in each for each in problems(response.run))
     yes(Approval.objects.get(), LENA)
     assert stage.drive() == "completed"

@@ -114,7 +114,7 @@ def test_a_deputy_of_a_deputy_is_none(stage: Stage, tools: Toolbox) -> None:
 
 
 @pytest.mark.parametrize("whose", ["ann", "bob"])
-def test_what_either_had_a_hand_in_is_not_decided_by_the_deputy(stage: Stage, tools: Toolbox, whose: str) -> None:
+def test_what_either_took_part_in_is_not_decided_by_the_deputy(stage: Stage, tools: Toolbox, whose: str) -> None:
     people = {"ann": somebody("ann", "approver_finance", "integrator"), "bob": somebody("bob", "integrator")}
     lifecycle.start(buying(tools).graph_id, {}, by=people[whose])
     stage.drive()
@@ -126,7 +126,7 @@ def test_what_either_had_a_hand_in_is_not_decided_by_the_deputy(stage: Stage, to
     changed(lambda: say(approval, people["bob"]), words, Forbidden)
 
 
-def test_a_hand_in_it_while_one_reads_counts(stage: Stage, tools: Toolbox) -> None:
+def test_taking_part_while_one_reads_counts(stage: Stage, tools: Toolbox) -> None:
     ann, bob = somebody("ann", "approver_finance"), somebody("bob", "operator")
     approval = asked(stage, tools)
     away(ann, "bob")

@@ -43,9 +43,9 @@ def local(*parts: int, zone: ZoneInfo = BERLIN) -> datetime:
 
 
 def test_eight_working_hours_from_friday_afternoon_end_on_monday() -> None:
-    asked = local(2026, 11, 27, 16)
-    assert office().after(asked, timedelta(hours=8)) == local(2026, 11, 30, 16)
-    assert office(date(2026, 11, 30)).after(asked, timedelta(hours=8)) == local(2026, 12, 1, 16)
+    question = local(2026, 11, 27, 16)
+    assert office().after(question, timedelta(hours=8)) == local(2026, 11, 30, 16)
+    assert office(date(2026, 11, 30)).after(question, timedelta(hours=8)) == local(2026, 12, 1, 16)
 
 
 @each_case(
@@ -214,19 +214,19 @@ def worked(calendar: Calendar, begins: datetime, minutes: int) -> list[bool]:
     """Compute working minutes by the wall clock: from the first showing of a shift's begin to the last of its end."""
     there = ZoneInfo(calendar.zone)
     start = begins - timedelta(days=2)
-    shown = [
+    items = [
         (start + timedelta(minutes=n)).astimezone(there).replace(tzinfo=None, fold=0) for n in range(minutes + 5760)
     ]
-    found = [False] * len(shown)
-    for day in sorted({each.date() for each in shown[1440:-1440]}):
+    found = [False] * len(items)
+    for day in sorted({each.date() for each in items[1440:-1440]}):
         for opens, closes in calendar.week[day.weekday()] if day not in calendar.holidays else ():
             midnight = datetime(day.year, day.month, day.day)
             from_, to = midnight + timedelta(minutes=opens), midnight + timedelta(minutes=closes)
-            first = next(n for n, each in enumerate(shown) if each >= from_)
+            first = next(n for n, each in enumerate(items) if each >= from_)
             if closes == MINUTES:
-                last = next(n for n, each in enumerate(shown) if each >= to)
+                last = next(n for n, each in enumerate(items) if each >= to)
             else:
-                last = len(shown) - next(n for n, each in enumerate(reversed(shown)) if each < to)
+                last = len(items) - next(n for n, each in enumerate(reversed(items)) if each < to)
             found[first:last] = [True] * (last - first) if last > first else []
     return found[2880 : 2880 + minutes]
 

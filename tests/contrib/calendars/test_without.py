@@ -33,10 +33,10 @@ def test_deadlines_pass_without_the_feature(stage: Stage, tools: Toolbox, monkey
         QUEUES.forget()
         plain = stage.start(paying(tools, within=WorkingHours(2), on_timeout="remind"))
         assert stage.drive() == "parked"
-        asked = Approval.objects.get(run=plain)
-        assert asked.deadline - asked.opened_at < timedelta(hours=2, seconds=5), "around the clock"
-        assert asked.timing is None and "ApprovalTimed" not in kinds(plain)
-        for page in ("/queues", "/queues/of/finance_po", "/inbox", f"/inbox/{asked.pk}"):
+        row = Approval.objects.get(run=plain)
+        assert row.deadline - row.opened_at < timedelta(hours=2, seconds=5), "around the clock"
+        assert row.timing is None and "ApprovalTimed" not in kinds(plain)
+        for page in ("/queues", "/queues/of/finance_po", "/inbox", f"/inbox/{row.pk}"):
             assert reader.get(page).status_code == 200
         assert verify(before.id).problems == verify(plain.id).problems == []
         for run in (before, plain):

@@ -152,7 +152,7 @@ def test_who_may_not_decide_it_is_not_on_it(stage: Stage, tools: Toolbox) -> Non
         claim(approval.run_id, by=asker)
 
 
-def test_who_has_had_a_hand_in_it_is_not_on_it(stage: Stage, tools: Toolbox) -> None:
+def test_who_has_took_part_in_it_is_not_on_it(stage: Stage, tools: Toolbox) -> None:
     fiona, approval = somebody("fiona", FINANCE, is_superuser=True, is_staff=True), asked(stage, tools)
     limited(fiona, "1000000", person="fiona")
     with pytest.raises(Forbidden):
@@ -198,7 +198,7 @@ def test_who_could_not_decide_any_more_is_on_nothing_and_takes_up_no_room(
     assert on(frank, approval).by == "user:frank"
     user.groups.set([Group.objects.get(name=FINANCE)])
     rewrite(User.objects.filter(pk=fiona.person), is_active=True)
-    assert who(approval) == ["frank"] and ended(row) == ("lapsed", ""), "nor by being able to anew"
+    assert who(approval) == ["frank"] and ended(row) == ("lapsed", ""), "nor by being able to again"
     with pytest.raises(NoClaim):
         release(approval.id, by=fiona)
 
@@ -273,8 +273,8 @@ def test_of_many_at_once_as_many_are_on_it_as_there_is_room_for(stage: Stage, to
     lost = [one for one in answers if isinstance(one, Claimed)]
     assert len(won) == room and len(lost) == MANY - room
     assert Claim.objects.filter(ended_at__isnull=True).count() == room
-    told = {each["by"] for one in lost for each in one.extra["claims"]}
-    assert told == {one.by for one in won}
+    items = {each["by"] for one in lost for each in one.extra["claims"]}
+    assert items == {one.by for one in won}
 
 
 def test_one_person_twice_at_once_has_one_claim(stage: Stage, tools: Toolbox) -> None:

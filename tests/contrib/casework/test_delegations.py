@@ -67,7 +67,9 @@ def test_who_has_it_decides_just_this_one_in_the_others_place(
         say(other, dora)
 
 
-def test_whoever_handed_it_over_may_still_decide_it(stage: Stage, tools: Toolbox, fiona: Actor, dora: Actor) -> None:
+def test_someone_who_handed_it_over_may_still_decide_it(
+    stage: Stage, tools: Toolbox, fiona: Actor, dora: Actor
+) -> None:
     case = asked(stage, tools)
     hand(case, fiona)
     say(case, fiona)

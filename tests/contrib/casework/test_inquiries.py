@@ -38,7 +38,7 @@ def ira() -> Actor:
     return somebody("ira", "integrator")
 
 
-def test_whoever_is_asked_answers_on_the_record_and_the_call_waits_meanwhile(
+def test_someone_who_is_asked_answers_on_the_record_and_the_call_waits_meanwhile(
     stage: Stage, tools: Toolbox, fiona: Actor, ira: Actor
 ) -> None:
     case = asked(stage, tools)

@@ -65,8 +65,8 @@ agent = Agent("shop", "1.0.0", input=Order, state=Order, tools=[place_order, tel
 async def order(state: Order, ctx: Context) -> End:
     """Order, then tell."""
     placed = await ctx.call(place_order, state)
-    told = await ctx.call(tell_colleague, state)
-    return End([placed.number, told.number])
+    call = await ctx.call(tell_colleague, state)
+    return End([placed.number, call.number])
 
 
 buyer = Agent("shop-buyer", "1.0.0", input=Order, state=Order, tools=[place_order])

@@ -82,19 +82,19 @@ def test_refused_tool_stops_the_run_until_it_is_probed(stage: Stage, tools: Tool
 
 def test_restored_database_does_not_certify_a_tool(stage: Stage, tools: Toolbox) -> None:
     known = Knowing(stage, "allow").known
-    asked = lambda: stage.wait(known.standing("orders", tools.order, is_fresh=True)).word  # noqa: E731
+    question = lambda: stage.wait(known.standing("orders", tools.order, is_fresh=True)).word  # noqa: E731
     good = found(tools.order, "honours_keys", "orders")
-    assert asked() == "certified"
+    assert question() == "certified"
     bad = found(tools.order, "ignores_keys", "orders")
-    assert asked() == "ignores_keys"
+    assert question() == "ignores_keys"
     tamper(f"DELETE FROM runs_probe WHERE id = {bad.pk}")
-    assert asked() == "ignores_keys", "the stricter word stands"
+    assert question() == "ignores_keys", "the stricter word stands"
     tamper(f"DELETE FROM runs_probe WHERE id = {good.pk}")
-    assert asked() == "ignores_keys"
+    assert question() == "ignores_keys"
     found(tools.order, "honours_keys", "orders")
-    assert asked() == "certified", "a later probe takes it back"
+    assert question() == "certified", "a later probe takes it back"
     tamper("DELETE FROM runs_probe")
-    assert asked() == "not_probed", "and a good word that is gone is none"
+    assert question() == "not_probed", "and a good word that is gone is none"
 
 
 def test_it_is_known_for_a_few_seconds_without_asking_and_ends_by_itself(stage: Stage, tools: Toolbox) -> None:

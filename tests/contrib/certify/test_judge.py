@@ -36,9 +36,9 @@ def judged(
     killed: bool = True,
     expected: dict[str, int] | None = None,
 ) -> str:
-    told = CaseResult("order", "CP4", "r", state=state, was_killed=killed, asked=list(asked))
-    judge(told, entries, effects, ends="completed", expected=Counter(expected or {}))
-    return told.verdict
+    case_result = CaseResult("order", "CP4", "r", state=state, was_killed=killed, asked=list(asked))
+    judge(case_result, entries, effects, ends="completed", expected=Counter(expected or {}))
+    return case_result.verdict
 
 
 DONE = ("pending", "committed")

@@ -21,8 +21,8 @@ __all__ = ["ask"]
 def test_the_people_of_a_crash_test_decide_all_stages(
     ask: Callable[..., Approval], stage: Fleet, outside: Outside
 ) -> None:
-    asked, people = ask(LEGAL_THEN_TWO), People({}, source=None)  # type: ignore[arg-type]
+    question, people = ask(LEGAL_THEN_TWO), People({}, source=None)  # type: ignore[arg-type]
     for _ in range(2):
         people._decide(None, Wait.objects.get(resolved_at__isnull=True))  # type: ignore[arg-type]
         stage.drive()
-    assert len(outside.requests) == 1 and len(events(asked.run, e.ApprovalVoted)) == 3
+    assert len(outside.requests) == 1 and len(events(question.run, e.ApprovalVoted)) == 3

@@ -108,8 +108,8 @@ def _agents() -> Iterator[None]:
 
 
 def probe(**more: Any) -> tuple[Probe | None, Any]:
-    asked = ProbeRequest("place_order", more.pop("agent", ""), more.pop("input", {"item": "chair"}), **more)
-    return probing.probe(probing.prepare(asked), by=SHELL, pause=0.0)
+    probe_request = ProbeRequest("place_order", more.pop("agent", ""), more.pop("input", {"item": "chair"}), **more)
+    return probing.probe(probing.prepare(probe_request), by=SHELL, pause=0.0)
 
 
 def standing(made: Tool, elapsed: float = 0.0) -> ProbeVerdict:
@@ -356,14 +356,16 @@ def given(tmp_path: Path, value: Any) -> str:
 
 def test_the_command_tells_what_it_saw_on_one_page(tmp_path: Path) -> None:
     agent_with(Shop())
-    told, code = run("place_order", "--input", given(tmp_path, {"item": "a"}), "--yes")
-    assert code == 0 and "REALLY" not in told and "really calls the upstream system" in told
-    assert "verdict\thonours keys\ttwo calls under one key had one effect: N-0" in told and "is certified until" in told
+    found, code = run("place_order", "--input", given(tmp_path, {"item": "a"}), "--yes")
+    assert code == 0 and "REALLY" not in found and "really calls the upstream system" in found
+    assert (
+        "verdict\thonours keys\ttwo calls under one key had one effect: N-0" in found and "is certified until" in found
+    )
     listed, _ = run("--list")
     assert "place_order\tshopper@1.0.0\tcertified\tuntil 20" in listed
 
 
 def test_the_command_says_by_its_exit_code_that_a_tool_is_not_certified(tmp_path: Path) -> None:
     agent_with(Shop("ignores"))
-    told, code = run("place_order", "--input", given(tmp_path, {"item": "a"}), "--yes")
-    assert code == 1 and "two effects: N-0 and N-1" in told and told.endswith("Not certified.")
+    found, code = run("place_order", "--input", given(tmp_path, {"item": "a"}), "--yes")
+    assert code == 1 and "two effects: N-0 and N-1" in found and found.endswith("Not certified.")

@@ -55,7 +55,9 @@ def test_an_invitation_of_before_makes_no_second_person(anna: Actor, bert: Actor
 
 
 @pytest.mark.django_db(transaction=True)
-def test_whoever_accepts_at_that_moment_did_so_before_it_or_not_at_all(stage: Stage, anna: Actor, bert: Actor) -> None:
+def test_someone_who_accepts_at_that_moment_did_so_before_it_or_not_at_all(
+    stage: Stage, anna: Actor, bert: Actor
+) -> None:
     paths = [invite(f"ghost{n}", "operator")[1] for n in range(6)]
 
     def accepting(path: str) -> Callable[[], Any]:
@@ -63,9 +65,9 @@ def test_whoever_accepts_at_that_moment_did_so_before_it_or_not_at_all(stage: St
 
     outcomes = at_once(*map(accepting, paths[:3]), lambda: guard_all(anna), *map(accepting, paths[3:]))
     assert set(outcomes[:3] + outcomes[4:]) <= {302, 410, 503}
-    said = ActRecord.objects.get(action="four_eyes")
+    row = ActRecord.objects.get(action="four_eyes")
     taken = ActRecord.objects.filter(action="invitation_accept")
-    assert all(act.at <= said.at for act in taken), "nobody got a role alone once two people give them"
+    assert all(act.at <= row.at for act in taken), "nobody got a role alone once two people give them"
 
 
 def test_a_link_for_a_password_of_before_is_no_door_into_a_second_persons_account(anna: Actor, bert: Actor) -> None:
@@ -79,8 +81,11 @@ def test_a_link_for_a_password_of_before_is_no_door_into_a_second_persons_accoun
     guard_all(anna)
     for answer in (Client().get(paths["bert"]), Client().post(paths["bert"], chosen())):
         assert answer.status_code == 410 and "was made by someone else" in text_of(answer)
-    token, said = paths["bert"].rpartition("/")[2], urlsafe_base64_encode(force_bytes(f"{bert.person}.{bert.person}"))
-    for whom in (said, mailed.split("/")[-2]):
+    token, statement = (
+        paths["bert"].rpartition("/")[2],
+        urlsafe_base64_encode(force_bytes(f"{bert.person}.{bert.person}")),
+    )
+    for whom in (statement, mailed.split("/")[-2]):
         assert Client().get(f"{mailed.rsplit('/', 2)[0]}/{whom}/{token}").status_code == 404, "who made it is signed"
     assert not User.objects.get(pk=bert.person).has_usable_password()
     for path in (mailed, paths["bob"], paths["anna"]):
@@ -146,11 +151,11 @@ def test_what_is_proposed_under_an_idempotency_key_is_kept_once(
     plain = client.post(f"/api/v1/{path}", body, content_type="application/json")
     assert plain.status_code == 202 and plain.json().keys() == first.json().keys()
     assert (plain["Content-Type"], plain["Location"][:16]) == (first["Content-Type"], first["Location"][:16])
-    told = client.get(first["Location"])
-    assert told.status_code == 200 and told.json()["id"] == first.json()["change"], "it is where it says"
+    response = client.get(first["Location"])
+    assert response.status_code == 200 and response.json()["id"] == first.json()["change"], "it is where it says"
     assert RuleChange.objects.count() == 2, "the one that was sent twice, and the one without a key"
     assert sent(client, path, body | {"justification": "another one"}).json()["code"] == "idempotency-mismatch"
-    agreed(changes.find(told.json()["id"]), bert)
+    agreed(changes.find(response.json()["id"]), bert)
     assert SharedBudget.objects.count() + Ramp.objects.count() == 1
     assert sent(client, path, body).content == first.content, "a repeat is told what the first one was told"
 

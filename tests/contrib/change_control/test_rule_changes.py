@@ -84,8 +84,8 @@ def proposed(act: Callable[[], Any]) -> RuleChange:
 
 
 def rule(**more: Any) -> NewPolicyBody:
-    said = {"name": "orders", "effect": "deny", "rule": "not now", "agent": "", "tool": "", "confirm": "every call"}
-    return NewPolicyBody(**said | {"justification": WHY} | more)
+    fields = {"name": "orders", "effect": "deny", "rule": "not now", "agent": "", "tool": "", "confirm": "every call"}
+    return NewPolicyBody(**fields | {"justification": WHY} | more)
 
 
 def as_the_application(statement: str) -> None:
@@ -107,7 +107,7 @@ def test_what_one_proposes_changes_nothing_until_a_second_person_agrees(
 ) -> None:
     change = proposed(lambda: policies.create(rule(), by=anna))
     assert not Policy.objects.exists() and change.state == "open" and change.is_authentic
-    assert [(told["action"], told["subject"], told["before"]) for told in change.told] == [
+    assert [(entry["action"], entry["subject"], entry["before"]) for entry in change.told] == [
         ("policy", "policy orders", {})
     ]
     assert change.told[0]["after"]["rule"] == "not now"
@@ -125,7 +125,7 @@ def test_what_one_proposes_changes_nothing_until_a_second_person_agrees(
 
 
 @pytest.mark.parametrize("verb", [changes.apply, changes.refuse])
-def test_whoever_proposed_it_is_not_the_second_person_by_whatever_key(
+def test_someone_who_proposed_it_is_not_the_second_person_by_whatever_key(
     guarded: None, anna: Actor, verb: Callable[..., RuleChange]
 ) -> None:
     change = proposed(lambda: policies.create(rule(), by=anna))
@@ -161,7 +161,7 @@ def test_rights_count_as_they_are_when_somebody_agrees(guarded: None, anna: Acto
     assert not Policy.objects.exists()
 
 
-def test_what_is_wrong_is_refused_to_whoever_proposes_it_and_nothing_is_kept(guarded: None, anna: Actor) -> None:
+def test_what_is_wrong_is_refused_to_anyone_who_proposes_it_and_nothing_is_kept(guarded: None, anna: Actor) -> None:
     with pytest.raises(InvalidInput, match="not a known agent"):
         policies.create(rule(agent="nobody"), by=anna)
     with pytest.raises(JustificationRequired):
@@ -210,10 +210,10 @@ def test_of_many_who_decide_at_once_one_does_and_the_others_are_told_who_and_whe
     assert Policy.objects.count() == (0 if won % 2 else 1)
     assert ActRecord.objects.filter(action__in=["rule_change_apply", "rule_change_refuse"]).count() == 1
     assert row.ended_at is not None
-    said = f"It was {row.state} by user:s{won} at {row.ended_at:%Y-%m-%d %H:%M:%S} UTC already"
+    text = f"It was {row.state} by user:s{won} at {row.ended_at:%Y-%m-%d %H:%M:%S} UTC already"
     for n, answer in enumerate(answers):
         page = answer.content.decode()
-        assert n == won or (said in page and f"I am number {n}, and read it.</textarea>" in page)
+        assert n == won or (text in page and f"I am number {n}, and read it.</textarea>" in page)
 
 
 def test_what_is_over_is_over(guarded: None, anna: Actor, bert: Actor) -> None:
@@ -226,7 +226,7 @@ def test_what_is_over_is_over(guarded: None, anna: Actor, bert: Actor) -> None:
         cursor.execute("UPDATE ledger_rulechange SET state = 'open'")
 
 
-def test_it_does_not_wait_for_ever(guarded: None, anna: Actor, bert: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_does_not_wait_forever(guarded: None, anna: Actor, bert: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
     change = proposed(lambda: policies.create(rule(), by=anna))
     now = changes.database_now()
     monkeypatch.setattr(changes, "database_now", lambda: now + timedelta(days=15))
@@ -292,12 +292,12 @@ def test_every_family_has_acts_and_every_act_keeps_what_it_is_given() -> None:
 
 
 def test_where_two_people_give_roles_an_invitation_gives_none(guarded: None, anna: Actor) -> None:
-    said: dict[str, Any] = {"name": "new", "email": "new@example.org", "by": anna, "justification": WHY}
+    fields: dict[str, Any] = {"name": "new", "email": "new@example.org", "by": anna, "justification": WHY}
     with pytest.raises(InvalidInput, match="Two people give roles"):
-        invitations.invite(roles=["operator"], is_admin=False, **said)
+        invitations.invite(roles=["operator"], is_admin=False, **fields)
     with pytest.raises(InvalidInput, match="Two people give roles"):
-        invitations.invite(roles=[], is_admin=True, **said)
-    row, _ = invitations.invite(roles=[], is_admin=False, **said)
+        invitations.invite(roles=[], is_admin=True, **fields)
+    row, _ = invitations.invite(roles=[], is_admin=False, **fields)
     assert row.roles == []
 
 
@@ -339,8 +339,8 @@ def test_nobody_opens_a_door_into_the_account_of_a_second_person(
     assert page.post(f"/admin/auth/user/{bert.person}/password/", pair).status_code == 403
     after = User.objects.get(pk=bert.person)
     assert (after.email, after.password, after.username) == (before.email, before.password, before.username)
-    offered = page.get("/admin/socialaccount/socialaccount/add/").context["adminform"].form.fields["user"].queryset
-    assert set(offered.values_list("username", flat=True)) == {"anna", "bob"}
+    queryset = page.get("/admin/socialaccount/socialaccount/add/").context["adminform"].form.fields["user"].queryset
+    assert set(queryset.values_list("username", flat=True)) == {"anna", "bob"}
     page.post(f"/admin/auth/user/{bert.person}/change/", {"username": "bert"})  # revoked rights take effect at once
     assert not User.objects.get(pk=bert.person).is_active
     page.post(f"/admin/auth/user/{bert.person}/change/", {"username": "bert", "is_active": "on"})

@@ -140,7 +140,7 @@ def test_what_is_shown_is_stored_with_its_question_and_its_digest_is_in_the_plan
     sound(approval.run)
 
 
-def test_bytes_are_stored_once_whoever_shows_them(stage: Stage, tools: Toolbox) -> None:
+def test_bytes_are_stored_once_no_matter_who_shows_them(stage: Stage, tools: Toolbox) -> None:
     given = [text(), text(name="the same again.txt")]
     for _ in range(2):
         stage.start(paying(tools, given))
@@ -229,12 +229,12 @@ def test_a_large_plan_is_drawn_as_large_as_there_is_room(stage: Stage, tools: To
 
 def test_a_revision_of_a_pdf_is_told_by_its_digest(stage: Stage, tools: Toolbox) -> None:
     approval = asked(stage, paying(tools, [pdf(1)], [pdf(1)], [pdf(2)], [text(name="invoice.pdf")], [pdf(2)]))
-    told = []
+    items = []
     for _ in range(4):
         approval = revised(stage, approval)
-        told.append(views(approval)[0].against)
+        items.append(views(approval)[0].against)
     same, other = "the same as in revision {}", "another than in revision {}"
-    assert told == [same.format(1), other.format(2), other.format(3), other.format(4)]
+    assert items == [same.format(1), other.format(2), other.format(3), other.format(4)]
 
 
 UNSHOWN: dict[str, tuple[Any, str]] = {
@@ -361,7 +361,7 @@ def test_a_slow_drawing_is_tried_again_later(stage: Stage, tools: Toolbox, monke
     with monkeypatch.context() as patched:
         patched.setattr(rendering, "MAX_SECONDS", 0.01)
         assert "takes more than 0.01 seconds" in opened(approval).obstacle
-    assert "takes more than" in opened(approval).obstacle, "it is not begun anew for each look"
+    assert "takes more than" in opened(approval).obstacle, "it is not begun again for each look"
     monkeypatch.setattr(rendering, "monotonic", lambda: monotonic() + rendering.RETRY_SECONDS[0] + 1)
     assert opened(approval).obstacle == ""
 
@@ -632,7 +632,7 @@ def ten(stage: Stage, tools: Toolbox) -> Approval:
     )
 
 
-def test_whoever_looks_or_says_no_waits_a_moment_however_much_there_is_to_draw(ten: Approval, slow: Slow) -> None:
+def test_someone_who_looks_or_says_no_waits_a_moment_however_much_there_is_to_draw(ten: Approval, slow: Slow) -> None:
     ann = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person))
     began = monotonic()
     page = ann.read("/inbox")
@@ -645,11 +645,11 @@ def test_whoever_looks_or_says_no_waits_a_moment_however_much_there_is_to_draw(t
 
 
 def test_each_look_has_the_next_drawn_and_waits_for_none_twice(ten: Approval, slow: Slow) -> None:
-    looks = []
-    while (found := opened(ten)).obstacle and len(looks) < 10:
-        looks.append([each.is_loading for each in found.panels_at["content"][0].value.views].count(True))
+    items = []
+    while (found := opened(ten)).obstacle and len(items) < 10:
+        items.append([each.is_loading for each in found.panels_at["content"][0].value.views].count(True))
         slow.finish()
-    assert looks == [10, 8, 6, 4, 2] and opened(ten).obstacle == ""
+    assert items == [10, 8, 6, 4, 2] and opened(ten).obstacle == ""
     page = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person)).get(f"/inbox/{ten.id}")
     assert page.content.count(b"<img loading=") == 10 and b"data-lapses" not in page.content
 

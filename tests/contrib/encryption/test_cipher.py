@@ -77,9 +77,9 @@ def test_a_payload_moved_to_another_run_is_refused(run_id: UUID) -> None:
 def test_the_head_of_a_large_payload_is_read_from_the_head_of_its_bytes(run_id: UUID) -> None:
     text = base64.b64encode(os.urandom(2 * codec.MAX_STORED_HEAD)).decode()
     in_clear, packed = codec.pack([text], None) or b"", codec.pack([text], run_id) or b""
-    (shown,) = codec.unpack_head(packed[: codec.MAX_STORED_HEAD], len(packed))
+    (visible,) = codec.unpack_head(packed[: codec.MAX_STORED_HEAD], len(packed))
     (expected,) = codec.unpack_head(in_clear)
-    assert shown == expected and text.startswith(shown) and shown.size == expected.size
+    assert visible == expected and text.startswith(visible) and visible.size == expected.size
     assert codec.unpack_head(packed) == [expected]
 
 
@@ -165,9 +165,9 @@ def test_a_key_that_can_t_be_had_is_named(
     keys_are(source)
     with pytest.raises(KeyUnavailable) as refused:
         master_keys.current()
-    said = str(refused.value)
-    assert said.startswith("DURABLEAGENTS_ENCRYPTION_KEYS: ") and problem in said
-    assert "a sentence" not in said and "c2Vj" not in said and "denied >&2" not in said
+    text = str(refused.value)
+    assert text.startswith("DURABLEAGENTS_ENCRYPTION_KEYS: ") and problem in text
+    assert "a sentence" not in text and "c2Vj" not in text and "denied >&2" not in text
 
 
 @pytest.fixture
@@ -240,8 +240,8 @@ def test_key_service_is_asked_with_the_wrapped_key_and_its_failures_are_named(
         with pytest.raises(KeyUnavailable, match=problem) as refused:
             master_keys.current()
         assert time.monotonic() - began < 2.0, problem
-        said = str(refused.value)
-        assert f"'{address}' " in said and "t0ken" not in said and "c2Vj" not in said and "wrapped=" not in said
+        text = str(refused.value)
+        assert f"'{address}' " in text and "t0ken" not in text and "c2Vj" not in text and "wrapped=" not in text
     for wrong, problem in (
         ("http://127.0.0.1:9/decrypt#wrapped={wrapped}", "can't be reached: ConnectionRefused"),
         ("https://127.0.0.1:x/decrypt#wrapped={wrapped}", "names no file with the wrapped key"),

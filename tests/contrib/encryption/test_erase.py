@@ -78,8 +78,8 @@ def test_nothing_of_an_erased_run_is_readable_and_its_chain_verifies(stage: Stag
     assert found_in(dumped()) == [] and read_with_all_keys(run) == []
     cold()
     assert read_with_all_keys(run) == []
-    told = verify(run.pk)
-    assert told.problems == [] and told.notes[0].startswith("Content erased on ") and WHY in told.notes[0]
+    result = verify(run.pk)
+    assert result.problems == [] and result.notes[0].startswith("Content erased on ") and WHY in result.notes[0]
     kept = Event.objects.filter(run_id=run.pk).order_by("seq").values_list("hash", flat=True)
     assert list(kept)[:-1] == hashes
     assert [found for each in verify_registers() for found in each.problems] == []
@@ -122,10 +122,10 @@ def test_what_must_not_be_erased_is_refused_by_name_and_stays(stage: Stage, tool
         assert "legal hold 7" in str(_refusal(run))
     finally:
         del features.installed["a hold"]
-    for n, said in ((1, "1 of its calls has no known outcome: settle it on"), (2, "2 of its calls have no known")):
+    for n, answer in ((1, "1 of its calls has no known outcome: settle it on"), (2, "2 of its calls have no known")):
         fact = {"slot": f"s{n}", "fact": "pending", "tool": "mail", "replay_class": "unsafe", "actor": "", "seq": 1}
         LedgerEntry.objects.create(run_id=run.pk, at=run.created_at, **fact)
-        assert said in str(_refusal(run))
+        assert answer in str(_refusal(run))
     assert RunKey.objects.filter(run_id__in=[run.pk, waiting.pk]).count() == 2
     assert not Erasure.objects.exists() and not ActRecord.objects.filter(action="erase").exists()
 
@@ -177,10 +177,10 @@ def test_nothing_can_be_done_with_an_erased_run(stage: Stage, tools: Toolbox) ->
     ]:
         with pytest.raises(Erased, match=WHY):
             act()
-    said = StringIO()
+    output = StringIO()
     with pytest.raises(SystemExit):
-        call_command("runs", "to-test", str(run.pk), stderr=said)
-    assert "Content erased on" in said.getvalue()
+        call_command("runs", "to-test", str(run.pk), stderr=output)
+    assert "Content erased on" in output.getvalue()
     with pytest.raises(Exception, match="never goes on"), transaction.atomic():
         Run.objects.filter(pk=run.pk).update(state="running")
     with pytest.raises(Erased):
@@ -310,12 +310,12 @@ def test_two_administrators_where_that_is_set(stage: Stage) -> None:
 
 
 def test_the_command_says_what_was_done_and_what_remains(stage: Stage) -> None:
-    run, said = ended(stage), StringIO()
-    call_command("runs", "erase", str(run.pk), "--reason", WHY, stdout=said)
+    run, output = ended(stage), StringIO()
+    call_command("runs", "erase", str(run.pk), "--reason", WHY, stdout=output)
     assert (
-        "Content erased on" in said.getvalue()
-        and "vacuumed" in said.getvalue()
-        and "remains: metadata" in said.getvalue()
+        "Content erased on" in output.getvalue()
+        and "vacuumed" in output.getvalue()
+        and "remains: metadata" in output.getvalue()
     )
     other = ended(stage)
     with pytest.raises(SystemExit):

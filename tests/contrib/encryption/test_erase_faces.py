@@ -60,14 +60,14 @@ def test_the_api_erases_for_administrators_and_then_says_erased(stage: Stage, to
     for path in ("", "/events", "/ledger", "/overrides", "/log", "/messages", "/verification"):
         answer = admin.get(f"runs/{run.pk}{path}")
         assert answer.status_code == 200 and CANARY not in answer.content.decode(), path
-    shown = StringIO()
-    call_command("runs", "show", str(run.pk), "--as", "anna", stdout=shown)
-    assert re.search(r"erased_at +20", shown.getvalue())
+    output = StringIO()
+    call_command("runs", "show", str(run.pk), "--as", "anna", stdout=output)
+    assert re.search(r"erased_at +20", output.getvalue())
     assert admin.get(f"runs/{run.pk}").json()["hidden"] and admin.get(f"runs/{run.pk}").json()["output"] is None
     events = admin.get(f"runs/{run.pk}/events").json()["results"]
     assert events[0]["erased"] and events[0]["payload"] is None and events[-1]["data"]["reason"] == WHY
-    told = admin.get(f"runs/{run.pk}/verification").json()
-    assert told["holds"] and WHY in told["notes"][0]
+    found = admin.get(f"runs/{run.pk}/verification").json()
+    assert found["holds"] and WHY in found["notes"][0]
     for path in (f"runs/{run.pk}/transcript", f"approvals/{approval.pk}"):
         gone = admin.get(path)
         assert gone.status_code in (200, 410) and CANARY not in gone.content.decode(), path
@@ -106,16 +106,16 @@ def test_the_console_erases_and_shows_that_it_is_erased(stage: Stage, tools: Too
     assert fresh(run).erased_at is not None
     approval = run.approvals.get()
     for tab in ("timeline", "transcript", "checkpoints", "decisions", "journal"):
-        shown = admin.get(f"{page}?tab={tab}")
-        text = shown.content.decode()
-        assert shown.status_code == 200 and CANARY not in text and WHY in text, tab
+        value = admin.get(f"{page}?tab={tab}")
+        text = value.content.decode()
+        assert value.status_code == 200 and CANARY not in text and WHY in text, tab
         assert text.count("Content erased on") == 1 and "was erased.</b>" not in text, tab
         assert "not trustworthy" not in text and "is damaged" not in text, tab
         assert 'id="act-retry"' not in text and 'id="erasing"' not in text
     for path in (f"/inbox/{approval.pk}", "/runs", "/audit", f"/runs/{run.pk}/events/1/payload", "/inbox"):
-        shown = admin.get(path)
-        assert shown.status_code in (200, 410) and CANARY not in shown.content.decode(), path
-        assert "inbox/" not in path or "Content erased on" in shown.content.decode()
+        value = admin.get(path)
+        assert value.status_code in (200, 410) and CANARY not in value.content.decode(), path
+        assert "inbox/" not in path or "Content erased on" in value.content.decode()
     assert admin.get(f"/runs/{run.pk}/events/1/payload").status_code == 410
     assert WHY in admin.get(f"/runs/{run.pk}/verification").content.decode()
 

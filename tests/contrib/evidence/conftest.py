@@ -49,9 +49,9 @@ class Verdict:
 
 def verified(bundle: Path, *options: object) -> Verdict:
     """Verify a bundle in this process."""
-    said: list[str] = []
-    code = verify.main([str(bundle), *map(str, options)], said.append)
-    return Verdict(code, "".join(said), [line.strip() for line in "".join(said).splitlines()])
+    items: list[str] = []
+    code = verify.main([str(bundle), *map(str, options)], items.append)
+    return Verdict(code, "".join(items), [line.strip() for line in "".join(items).splitlines()])
 
 
 def verified_alone(folder: Path, *options: str, python: str = sys.executable) -> Verdict:

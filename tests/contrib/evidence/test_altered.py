@@ -117,9 +117,9 @@ def attacks(paid: UUID, stage: Stage, tools: Toolbox) -> dict[str, tuple[bytes, 
 
 
 def test_what_was_changed_as_a_whole_is_refused_and_named(attacks: dict[str, tuple[bytes, str]], saved: Saved) -> None:
-    for name, (bundle, said) in attacks.items():
+    for name, (bundle, value) in attacks.items():
         verdict = verified(saved(bundle))
-        assert verdict.code == 2 and said in verdict.text, (name, verdict.text)
+        assert verdict.code == 2 and value in verdict.text, (name, verdict.text)
         assert "proven." not in verdict.text
 
 

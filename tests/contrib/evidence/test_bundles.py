@@ -41,14 +41,14 @@ SENT = "sent exactly the approved arguments"
 
 def test_a_full_bundle_proves_everything_by_hash(paid: UUID, saved: Saved) -> None:
     bundle = bundle_of(paid)
-    said = verified(saved(bundle))
-    assert said.code == 0
-    assert "proven [hash]  every event is covered by a seal" in said.lines
-    assert any(SENT in line and line.startswith("proven [hash]  pay, event") for line in said.lines)
-    assert '{"name": "po", "amount": 5000}' in said.lines
-    assert any("approved by user:fiona as approver_finance" in line and "as quoted" in line for line in said.lines)
-    assert any('Approval 1: "Pay", 5000 USD, queue finance_po' in line for line in said.lines)
-    assert verified(saved(bundle), "--plain").text == said.text
+    answer = verified(saved(bundle))
+    assert answer.code == 0
+    assert "proven [hash]  every event is covered by a seal" in answer.lines
+    assert any(SENT in line and line.startswith("proven [hash]  pay, event") for line in answer.lines)
+    assert '{"name": "po", "amount": 5000}' in answer.lines
+    assert any("approved by user:fiona as approver_finance" in line and "as quoted" in line for line in answer.lines)
+    assert any('Approval 1: "Pay", 5000 USD, queue finance_po' in line for line in answer.lines)
+    assert verified(saved(bundle), "--plain").text == answer.text
 
 
 def test_the_program_imports_nothing_of_ours_and_runs_alone(paid: UUID, tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_the_program_imports_nothing_of_ours_and_runs_alone(paid: UUID, tmp_path
     (tmp_path / "alone").mkdir()
     (tmp_path / "alone" / "verify.py").write_bytes(files["verify.py"])
     (tmp_path / "alone" / "bundle.zip").write_bytes(bundle_of(paid))
-    said = verified_alone(tmp_path / "alone", "bundle.zip")
-    assert (said.code, SENT in said.text) == (0, True), said.text
+    answer = verified_alone(tmp_path / "alone", "bundle.zip")
+    assert (answer.code, SENT in answer.text) == (0, True), answer.text
     assert verified_alone(tmp_path / "alone", "nothing.zip").code == 2
 
 
@@ -91,14 +91,14 @@ def test_a_redacted_bundle_proves_what_it_leaves_out(paid: UUID, saved: Saved) -
         texts = b"".join(each for name, each in files.items() if name.startswith("runs/") or name == "record.html")
         # Not as a part of a digest, which is random.
         assert re.search(rb"(?<![0-9a-f-])" + gone.encode() + rb"(?![0-9a-f-])", texts) is None
-        said = verified(path)
-        assert said.code == 0 and any(SENT in line and "[signed]" in line for line in said.lines), said.text
-        assert not any("[hash]" in line and SENT in line for line in said.lines)
-        readable = said.text + html.unescape(files["record.html"].decode())
+        answer = verified(path)
+        assert answer.code == 0 and any(SENT in line and "[signed]" in line for line in answer.lines), answer.text
+        assert not any("[hash]" in line and SENT in line for line in answer.lines)
+        readable = answer.text + html.unescape(files["record.html"].decode())
         assert readable.count("(title left out)") == (2 if choice.is_without_payloads else 0)
         assert "{'left out'" not in readable
-        said = verified(path, "--full", full)
-        assert said.code == 0 and "are those of the full bundle" in said.text, said.text
+        answer = verified(path, "--full", full)
+        assert answer.code == 0 and "are those of the full bundle" in answer.text, answer.text
         assert verified(path, "--full", path).code == 1
     altered = saved(full.read_bytes().replace(b"as quoted", b"as agreed"))
     assert verified(path, "--full", altered).code == 2
@@ -107,9 +107,9 @@ def test_a_redacted_bundle_proves_what_it_leaves_out(paid: UUID, saved: Saved) -
 def test_of_a_running_run_everything_up_to_one_moment_is_exported(stage: Stage, tools: Toolbox, saved: Saved) -> None:
     run = stage.start(buying(tools))
     assert stage.drive() == "parked"
-    said = verified(saved(bundle_of(run.pk)))
-    assert said.code == 1 and "NOT PROVEN      how the run ends" in said.text and "not decided" in said.text
-    assert "ALTERED" not in said.text
+    answer = verified(saved(bundle_of(run.pk)))
+    assert answer.code == 1 and "NOT PROVEN      how the run ends" in answer.text and "not decided" in answer.text
+    assert "ALTERED" not in answer.text
 
 
 def test_an_unknown_outcome_is_not_proven(stage: Stage, tools: Toolbox, saved: Saved) -> None:
@@ -120,16 +120,16 @@ def test_an_unknown_outcome_is_not_proven(stage: Stage, tools: Toolbox, saved: S
     stage.kill_at = [("CP2", "mail")]
     stage.drive()
     stage.drive()
-    said = verified(saved(bundle_of(run.pk)))
-    assert said.code == 1 and "NOT PROVEN      the outcome of mail" in said.text, said.text
+    answer = verified(saved(bundle_of(run.pk)))
+    assert answer.code == 1 and "NOT PROVEN      the outcome of mail" in answer.text, answer.text
 
 
 def test_a_run_whose_key_is_gone_is_exported_without_its_content(paid: UUID, saved: Saved) -> None:
     tamper("DELETE FROM encryption_runkey WHERE run_id = %s", paid)
     bundle = bundle_of(paid)
-    said = verified(saved(bundle))
-    assert said.code == 1 and "their key is gone" in said.text and "proven [hash]  10 events" in said.text
-    assert "ALTERED" not in said.text and b'"amount":5000' not in bundle
+    answer = verified(saved(bundle))
+    assert answer.code == 1 and "their key is gone" in answer.text and "proven [hash]  10 events" in answer.text
+    assert "ALTERED" not in answer.text and b'"amount":5000' not in bundle
     assert all("unreadable" in each for each in events_of(files_of(bundle), paid) if each["stored_sha256"])
 
 
@@ -141,8 +141,8 @@ def test_runs_stored_in_the_clear_are_proven_too(stage: Stage, tools: Toolbox, s
     assert stage.drive() == "completed"
     files = files_of(bundle := bundle_of(run.pk))
     assert f"runs/{run.pk}/key.json" not in files
-    said = verified(saved(bundle))
-    assert said.code == 0 and any(SENT in line and "[hash]" in line for line in said.lines), said.text
+    answer = verified(saved(bundle))
+    assert answer.code == 0 and any(SENT in line and "[hash]" in line for line in answer.lines), answer.text
 
 
 def test_tokens_of_callbacks_are_never_in_a_bundle(stage: Stage, tools: Toolbox, saved: Saved) -> None:
@@ -158,8 +158,8 @@ def test_tokens_of_callbacks_are_never_in_a_bundle(stage: Stage, tools: Toolbox,
     token = callback_token(str(run.pk), "0.1/1", 0, call_secret())
     assert "stored" in sent and "left_out" not in sent and len(token) == 64
     assert token.encode() not in b"".join(files.values())
-    said = verified(saved(bundle))
-    assert "4 of 4 contents are what the sealed bytes hold" in said.text
+    answer = verified(saved(bundle))
+    assert "4 of 4 contents are what the sealed bytes hold" in answer.text
 
 
 def test_stored_tokens_of_older_runs_are_left_out(
@@ -176,8 +176,10 @@ def test_stored_tokens_of_older_runs_are_left_out(
     files = files_of(bundle := bundle_of(run.pk))
     (sent,) = [each for each in events_of(files, run.pk) if '"kind":"ToolInvoked"' in each["clear"]]
     assert "stored" not in sent and list(sent["left_out"]) == ["/callback_token"]
-    said = verified(saved(bundle))
-    assert said.code == 1 and "1 contents are stated by the installation, 1 of them with parts left out" in said.text
+    answer = verified(saved(bundle))
+    assert (
+        answer.code == 1 and "1 contents are stated by the installation, 1 of them with parts left out" in answer.text
+    )
 
 
 def test_several_people_in_stages(stage: Stage, tools: Toolbox, saved: Saved) -> None:
@@ -193,8 +195,8 @@ def test_several_people_in_stages(stage: Stage, tools: Toolbox, saved: Saved) ->
     stage.drive()
     _vote(somebody("fiona", "approver_finance"), "approver_finance")
     assert stage.drive() == "completed"
-    said = verified(saved(bundle_of(run.pk)))
-    assert said.code == 0 and said.text.count("vote: approve by user:le") == 2, said.text
+    answer = verified(saved(bundle_of(run.pk)))
+    assert answer.code == 0 and answer.text.count("vote: approve by user:le") == 2, answer.text
     assert verified(saved(bundle_of(run.pk, choice=Choice(is_without_payloads=True)))).code == 0
 
 
@@ -212,8 +214,8 @@ def test_keys_and_witnesses_from_elsewhere_are_compared(paid: UUID, saved: Saved
     key_file = copy.with_name("key.txt")
     key_file.write_text(key)
     path = saved(bundle)
-    said = verified(path, "--key", key_file, "--witness", copy)
-    assert said.code == 0 and "proven [witness]" in said.text and "is the key you gave" in said.text
+    answer = verified(path, "--key", key_file, "--witness", copy)
+    assert answer.code == 0 and "proven [witness]" in answer.text and "is the key you gave" in answer.text
     assert verified(path, "--key", "0" * 64).code == 1
     assert verified(path, "--key", "no key").code == 2
     assert verified(path, "--witness", copy.with_name("none")).code == 2
@@ -228,8 +230,8 @@ def test_what_is_not_sealed_yet_is_not_proven(paid: UUID, saved: Saved, monkeypa
     """As if another process were sealing all the time."""
     monkeypatch.setattr(exporting, "_SEAL_TRIES", 0)
     bundle_of(paid)  # makes the first key
-    said = verified(saved(bundle_of(paid)))
-    assert said.code == 1 and "events 1 to 10 are not covered by a seal" in said.text
+    answer = verified(saved(bundle_of(paid)))
+    assert answer.code == 1 and "events 1 to 10 are not covered by a seal" in answer.text
 
 
 def test_several_runs_in_one_bundle_and_none_that_is_missing(

@@ -127,20 +127,20 @@ def command(*arguments: object) -> str:
 
 def test_the_command_exports_runs_or_a_filter(paid: UUID, stage: Stage, tools: Toolbox, tmp_path: Path) -> None:
     stage.start(buying(tools, 9000))
-    told = command(paid, "--output", tmp_path / "one.zip")
-    assert told.startswith("0 ")
+    found = command(paid, "--output", tmp_path / "one.zip")
+    assert found.startswith("0 ")
     assert (tmp_path / "one.zip").stat().st_mode & 0o777 == 0o600
     assert verified(tmp_path / "one.zip").code == 0
     odd = command(paid, "--output", tmp_path / "$it's.zip")
-    for name, printed in (("one.zip", told), ("$it's.zip", odd)):
+    for name, printed in (("one.zip", found), ("$it's.zip", odd)):
         lines = [line.strip() for line in printed.splitlines() if line.startswith("  python3 ")]
         for line in lines:
             done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
             assert done.returncode == 0, (name, line, done.stderr)
         assert len(lines) == 2 and "RESULT: everything above is proven" in done.stdout
     (tmp_path / "$it's.zip").unlink()
-    told = command("--filter", "state=completed", "--output", tmp_path / "two.zip", "--redact", "amount")
-    assert told.startswith("0 ") and "1 run(s)" in told
+    found = command("--filter", "state=completed", "--output", tmp_path / "two.zip", "--redact", "amount")
+    assert found.startswith("0 ") and "1 run(s)" in found
     refused = {
         ("--output", "x.zip"): "name runs, or give --filter",
         (paid, "--filter", "state=failed", "--output", "x.zip"): "not both",
@@ -194,17 +194,17 @@ def test_a_field_that_no_run_has_is_refused(paid: UUID, stage: Stage, tools: Too
     other = stage.start(buying(tools)).pk
     refused = [(text, text.rpartition(",")[2].strip()) for text in _WRONG]
     address = f"/api/v1/runs/{paid}/evidence"
-    told = command(paid, other, "--output", tmp_path / "one.zip", "--redact", "amount,Arguments.Name")
-    assert told.startswith("0 ") and "value(s) left out: amount, Arguments.Name" in told, told
-    assert "\n0 value" not in told and len(exported()) == 2
+    found = command(paid, other, "--output", tmp_path / "one.zip", "--redact", "amount,Arguments.Name")
+    assert found.startswith("0 ") and "value(s) left out: amount, Arguments.Name" in found, found
+    assert "\n0 value" not in found and len(exported()) == 2
     with zipfile.ZipFile(tmp_path / "one.zip") as bundle:
         texts = b"".join(bundle.read(name) for name in bundle.namelist() if name.startswith("runs/"))
     assert not re.findall(rb"[^0-9a-f]5000[^0-9a-f]", texts)
     anna = somebody("anna", "auditor")
     client, key = signed_in(anna), issue_key(User.objects.get(username="anna"), "test")
     for text, name in refused:
-        told = command(paid, other, "--output", tmp_path / "two.zip", "--redact", text)
-        assert told.startswith("2 ") and name in told and "s no field" in told, told
+        found = command(paid, other, "--output", tmp_path / "two.zip", "--redact", text)
+        assert found.startswith("2 ") and name in found and "s no field" in found, found
         answer = Client().get(address, {"redact": text}, headers={"Authorization": f"Bearer {key}"})
         assert answer.status_code == 422 and name in str(answer.json()["errors"]), answer.content
         if text:
@@ -233,8 +233,8 @@ def test_a_long_run_is_exported_with_bounded_memory(
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert peak < 12_000_000 and path.stat().st_size > events * 5000, peak
-    said = verified(path)
+    answer = verified(path)
     assert (
-        said.code == 1
-        and f"{json.loads(files_of(path.read_bytes())['manifest.json'])['runs'][0]['events']} events" in said.text
+        answer.code == 1
+        and f"{json.loads(files_of(path.read_bytes())['manifest.json'])['runs'][0]['events']} events" in answer.text
     )

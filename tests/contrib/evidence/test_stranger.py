@@ -48,7 +48,7 @@ def test_the_page_leads_a_stranger_to_who_approved_and_what_was_sent(refunded: R
     (tmp_path / "bundle.zip").write_bytes(bundle)
     python = shutil.which("python3")
     assert python is not None
-    said = ""
+    text = ""
     for command in re.findall(r"^\$ (.*)$", SECTION, re.MULTILINE):
         done = subprocess.run(
             ["/bin/sh", "-c", command],
@@ -60,11 +60,11 @@ def test_the_page_leads_a_stranger_to_who_approved_and_what_was_sent(refunded: R
             check=False,
         )
         assert done.returncode == 0, (command, done.stdout, done.stderr)
-        said += done.stdout
-    assert "approved by user:finance as approver_finance" in said
+        text += done.stdout
+    assert "approved by user:finance as approver_finance" in text
     (sample,) = re.findall(r"```text\n(.*?)```", SECTION, re.DOTALL)
-    printed = {_shape(line) for line in said.splitlines()}
-    assert [line for line in sample.splitlines() if _shape(line) not in printed] == [], said
+    printed = {_shape(line) for line in text.splitlines()}
+    assert [line for line in sample.splitlines() if _shape(line) not in printed] == [], text
 
 
 def _shape(line: str) -> Any:

@@ -58,8 +58,10 @@ def test_a_fork_is_made_once_under_its_key_and_asks_before_each_effect(
     assert wait["kind"] == "input"
     wrong = operator.post(f"runs/{made['id']}/answers/{wait['id']}", {"answer": {"decision": "yes"}})
     assert is_problem(wrong, 422)
-    told = operator.post(f"runs/{made['id']}/answers/{wait['id']}", {"answer": {"decision": "take_what_is_on_record"}})
-    assert told.status_code == 200
+    response = operator.post(
+        f"runs/{made['id']}/answers/{wait['id']}", {"answer": {"decision": "take_what_is_on_record"}}
+    )
+    assert response.status_code == 200
     stage.settle(Run.objects.get(pk=made["id"]))
     assert len(outside.executed("order")) == 2
 

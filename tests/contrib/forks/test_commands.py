@@ -58,14 +58,14 @@ def test_a_run_is_started_again_with_the_audit_that_was_filled_in(
 ) -> None:
     tamper("UPDATE ledger_event SET sealed = NULL WHERE run_id = %s AND kind = 'VisitEntered'", run.pk)
     code, out, _ = said("start-again", run.pk, "--look")
-    told = json.loads(out)
-    assert code == 0 and out.isascii() and [x["counts_as"] for x in told["effects"]] == ["", ""] and told["problems"]
+    data = json.loads(out)
+    assert code == 0 and out.isascii() and [x["counts_as"] for x in data["effects"]] == ["", ""] and data["problems"]
     audit = tmp_path / "audit.json"
     audit.write_text(out)
     code, _, err = said("start-again", run.pk, "--audit", audit, WHY)
     assert code == 2 and "is not decided" in err and len(err.splitlines()) == 1
-    told["effects"][0]["counts_as"], told["effects"][1]["counts_as"] = "happened", "unknown"
-    audit.write_text(json.dumps(told))
+    data["effects"][0]["counts_as"], data["effects"][1]["counts_as"] = "happened", "unknown"
+    audit.write_text(json.dumps(data))
     code, out, err = said("start-again", run.pk, "--audit", audit, WHY)
     assert code == 0, err
     made = Run.objects.get(pk=out.strip())

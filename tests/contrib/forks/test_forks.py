@@ -225,8 +225,8 @@ def test_a_fork_of_a_fork_carries_what_was_done(stage: Stage, run: Run) -> None:
     say(made, TAKE)
     stage.settle(made)
     again = fork(made, 1)
-    told = events(again)[1].payload["effects"]
-    assert [(x["run"], x["slot"]) for x in told] == [
+    effects = events(again)[1].payload["effects"]
+    assert [(x["run"], x["slot"]) for x in effects] == [
         (str(run.pk), "0.2/1"),
         (str(run.pk), "0.2/2"),
         (str(made.pk), "0.1/1"),
@@ -258,7 +258,7 @@ def test_an_intent_without_a_word_is_found(stage: Stage, run: Run) -> None:
     assert [x for x in problems(made) if "no answer allows this repeated call" in x]
 
 
-def test_who_had_a_hand_in_the_origin_does_not_decide_in_its_fork(stage: Stage, run: Run) -> None:
+def test_who_took_part_in_the_origin_does_not_decide_in_its_fork(stage: Stage, run: Run) -> None:
     from runs.services.authority import own_act
 
     made = fork(run)

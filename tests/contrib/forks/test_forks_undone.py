@@ -145,8 +145,8 @@ def test_no_fork_begins_at_what_was_undone_since_wherever_that_was_done(stage: S
     for each, visit in ((child, 2), (made, 1), (again, 2)):
         with pytest.raises(InvalidInput, match=SINCE):
             cut_at(fresh(each), visit)
-        told = {x.visit: x.problem for x in visits_of(fresh(each))}
-        assert "was undone since: book at 0.1/1" in told[visit]
+        fields = {x.visit: x.problem for x in visits_of(fresh(each))}
+        assert "was undone since: book at 0.1/1" in fields[visit]
     assert {x.visit: x.problem for x in visits_of(fresh(again))}[1] == ""
     assert [x.outcome for x in cut_at(fresh(child), 1).effects if x.tool == "book"] == ["undone", "undone"]
 

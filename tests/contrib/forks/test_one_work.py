@@ -90,7 +90,9 @@ def test_idle_fork_goes_on_if_nothing_was_done(stage: Stage, mood: Mood, failed:
     assert stage.settle(a) == "completed" and len(outside.executed("order")) == 1
 
 
-def test_a_fork_goes_on_beside_what_it_was_told_of(stage: Stage, tools: Toolbox, mood: Mood, outside: Outside) -> None:
+def test_a_fork_goes_on_alongside_what_it_was_told_of(
+    stage: Stage, tools: Toolbox, mood: Mood, outside: Outside
+) -> None:
     async def pay(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.order, Item(name="a"))
         if mood.is_bad:
@@ -147,7 +149,9 @@ def renewer(tools: Toolbox, mood: Mood, name: str) -> Agent:
 
 
 @pytest.mark.parametrize("how", ["paused", "failed"])
-def test_heir_waits_for_a_competing_fork(stage: Stage, tools: Toolbox, mood: Mood, outside: Outside, how: str) -> None:
+def test_continuation_waits_for_a_competing_fork(
+    stage: Stage, tools: Toolbox, mood: Mood, outside: Outside, how: str
+) -> None:
     run = stage.start(renewer(tools, mood, f"one-work-{how}"))
     stage.settle(run)
     successor = fresh(run).successors().last()
@@ -169,7 +173,7 @@ def test_heir_waits_for_a_competing_fork(stage: Stage, tools: Toolbox, mood: Moo
     is_refused(lifecycle.resume if how == "paused" else lifecycle.retry, fresh(successor), made)
 
 
-def test_a_child_does_not_go_on_beside_a_fork_of_its_parent(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_a_child_does_not_go_on_alongside_a_fork_of_its_parent(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = stage.start(parent_of(mailer(tools, "one-work-child"), "a"))
     everything(stage)
     child = Run.objects.get(parent=run.pk)

@@ -131,7 +131,7 @@ def test_an_intent_that_can_not_be_read_is_told_by_its_row(stage: Stage, stuck: 
     assert problems(made) == []
 
 
-def test_a_call_in_doubt_is_settled_before_two_runs_work_on_it(stage: Stage, tools: Toolbox) -> None:
+def test_a_call_of_unknown_outcome_is_settled_before_two_runs_work_on_it(stage: Stage, tools: Toolbox) -> None:
     stage.kill_at = [("CP4", "mail")]
     run = stage.start(calling(tools, "mail", "m", name="again-in-doubt"))
     stage.settle(run)

@@ -117,8 +117,8 @@ def test_attestation_needs_the_time_to_have_passed(stage: Stage, tools: Toolbox,
     with pytest.raises(InvalidInput, match=r"sender_is_gone.*declare_dead --host lost\.example"):
         again(run, DID_NOT)
     made = again(run, DID_NOT, **GONE)
-    (told,) = events(made, e.RunForked)
-    (gone,) = told.payload["attested"]
+    (found,) = events(made, e.RunForked)
+    (gone,) = found.payload["attested"]
     assert gone.startswith("mail at 0.1/1: pid ") and gone.endswith(" on lost.example is gone")
     assert stage.drive() == "completed" and len(outside.executed("mail")) == 1 and problems(made) == []
 
@@ -241,9 +241,9 @@ SEEN = {"ref": "made up", "amount": 1}
 def test_one_person_is_not_two(stage: Stage, mailed: Run, outside: Outside, ann: Actor, ben: Actor) -> None:
     before = dump()
     for by in (ann, ben, Actor("key", "ann", role="operator", auth="api_key", person=ann.person)):
-        for said in ({"counts_as": DID_NOT}, {"counts_as": HAPPENED, "result": SEEN}):
+        for value in ({"counts_as": DID_NOT}, {"counts_as": HAPPENED, "result": SEEN}):
             with pytest.raises(InvalidInput, match="two people must settle unknown outcomes here") as refused:
-                again(mailed, **said, by=by)
+                again(mailed, **value, by=by)
             assert "let two people settle it" in refused.value.extra["errors"][0]["fix"]
     assert dump() == before
     made = again(mailed, UNKNOWN, by=ann)
@@ -274,7 +274,7 @@ def test_after_a_retry_two_settle_it_and_that_is_repeated_by_one(
 
 def test_run_between_takes_two(stage: Stage, above: Run, two: None, ann: Actor, sent: list[str], line: Flag) -> None:
     failover.worker_died(stage.worker.id, "the test says so")
-    for said in ({"counts_as": DID_NOT}, {"counts_as": HAPPENED, "result": SEEN}):
+    for value in ({"counts_as": DID_NOT}, {"counts_as": HAPPENED, "result": SEEN}):
         with pytest.raises(InvalidInput, match="two people must settle"):
-            again(above, **said, by=ann)
+            again(above, **value, by=ann)
     assert sent == ["letter"]

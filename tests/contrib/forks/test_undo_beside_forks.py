@@ -52,7 +52,7 @@ def test_undoing_child_ignores_a_fork(stage: Stage, below: tuple[Run, Run], outs
     all_sound()
 
 
-def test_a_person_lets_what_undoes_go_on_beside_a_fork(stage: Stage, tools: Reversible, outside: Outside) -> None:
+def test_a_person_lets_what_undoes_go_on_alongside_a_fork(stage: Stage, tools: Reversible, outside: Outside) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.post, {"name": "own"})
         await ctx.call(tools.book, {"name": "own"})
@@ -79,7 +79,7 @@ def test_a_person_lets_what_undoes_go_on_beside_a_fork(stage: Stage, tools: Reve
     all_sound()
 
 
-def test_what_has_undone_is_not_retried_beside_a_fork(stage: Stage, tools: Reversible, outside: Outside) -> None:
+def test_what_has_undone_is_not_retried_alongside_a_fork(stage: Stage, tools: Reversible, outside: Outside) -> None:
     run = stage.start(family(tools))
     everything(stage)
     assert fresh(run).state == "failed" and names(outside) == ["post", "unpost"]

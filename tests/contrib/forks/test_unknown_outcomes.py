@@ -41,11 +41,11 @@ def is_attested(run: Run) -> bool:
 
 
 def test_over_http(run: Run, operator: Api) -> None:
-    said = {"slot": "0.1/1", "counts_as": "did_not"}
-    refused = operator.post(f"runs/{run.pk}/start-again", {"justification": WHY, "audit": [said]})
+    fields = {"slot": "0.1/1", "counts_as": "did_not"}
+    refused = operator.post(f"runs/{run.pk}/start-again", {"justification": WHY, "audit": [fields]})
     assert is_problem(refused, 422) and b"sender_is_gone" in refused.content and not Run.objects.exclude(pk=run.pk)
     made = operator.post(
-        f"runs/{run.pk}/start-again", {"justification": WHY, "audit": [said | {"sender_is_gone": True}]}
+        f"runs/{run.pk}/start-again", {"justification": WHY, "audit": [fields | {"sender_is_gone": True}]}
     )
     assert made.status_code == 201 and is_attested(run)
 
@@ -61,11 +61,11 @@ def test_on_the_page(run: Run, olga: Reader) -> None:
 
 
 def test_on_a_shell(run: Run, tmp_path: Path) -> None:
-    told = json.loads(said("start-again", run.pk, "--look")[1])
+    data = json.loads(said("start-again", run.pk, "--look")[1])
     audit = tmp_path / "audit.json"
     for gone, code in ((False, 2), (True, 0)):
-        told["effects"][0] |= {"counts_as": "did_not", "sender_is_gone": gone}
-        audit.write_text(json.dumps(told))
+        data["effects"][0] |= {"counts_as": "did_not", "sender_is_gone": gone}
+        audit.write_text(json.dumps(data))
         assert said("start-again", run.pk, "--audit", audit, "--justification", WHY)[0] == code
     assert is_attested(run)
 

@@ -37,8 +37,8 @@ def test_an_operator_halts_lifts_in_stages_and_lifts(operator: Reader) -> None:
 
 
 def test_every_page_of_everybody_says_what_is_halted(operator: Reader, reader: Callable[..., Reader]) -> None:
-    said = {"kind": "halt", "scope": "all", "key": "", "confirm": "halt everything"}
-    assert operator.post("/halts/new", **said, justification="<b>now</b>").status_code == 302
+    fields = {"kind": "halt", "scope": "all", "key": "", "confirm": "halt everything"}
+    assert operator.post("/halts/new", **fields, justification="<b>now</b>").status_code == 302
     for role in ("integrator", "operator", "approver_finance", "auditor"):
         for address in ("/", "/inbox", "/runs", "/agents", "/halts"):
             page = reader(role).get(address).content.decode()

@@ -96,14 +96,14 @@ def test_a_worker_whose_run_still_works_has_not_confirmed(stage: Stage, tools: T
     """It acknowledged the halt; the run stops at its next step."""
     run = stage.start(thinker(tools, asked))
     it, known, control = halt("agent", run.agent), KnownHalts(stage.worker.id), Control()
-    said: list[HaltRow] = []
+    items: list[HaltRow] = []
 
     async def rounds() -> None:
         async with await psycopg.AsyncConnection.connect(dsn(), autocommit=True) as link:
             await known.refresh(link, {run.id: control})
-            said.append(in_thread(lambda: find_halts([it.halt])[0]))
+            items.append(in_thread(lambda: find_halts([it.halt])[0]))
             await known.refresh(link, {})
 
     stage.wait(rounds())
-    assert [one.says for one in said[0].unconfirmed] == ["stopping"] and said[0].state == "requested"
+    assert [one.says for one in items[0].unconfirmed] == ["stopping"] and items[0].state == "requested"
     assert find_halts([it.halt])[0].state == "confirmed"

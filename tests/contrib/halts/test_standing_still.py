@@ -226,24 +226,24 @@ def test_working_hours_that_stood_still_are_given_back_as_such(stage: Stage, too
     it = halt(scope, {"all": "", "tag": "acme"}[scope])
     pass_time(29 * HOUR)
     timers.sweep()
-    (asked,) = Approval.objects.filter(run=run)
+    (row,) = Approval.objects.filter(run=run)
     if scope == "tag":  # for the whole installation nothing is checked
-        assert asked.deadline > now() and about_deadlines(run) == []
+        assert row.deadline > now() and about_deadlines(run) == []
     halted = Halt.objects.get(halt=it.halt, n=0).at
     lift(it)
-    told = DEADLINES.read(asked, asked.wait).course.deadline
+    deadline = DEADLINES.read(row, row.wait).course.deadline
     timers.sweep()
     release_all()
-    asked = Approval.objects.get(run=run)
-    right = hours.after(told, hours.between(halted, now()))
-    assert is_about(asked.deadline - now(), right - now()) and asked.wait.deadline == asked.deadline
-    assert not is_about(asked.deadline - now(), told + 29 * HOUR - now()) and about_deadlines(run) == []
-    assert hours.is_open(asked.deadline - timedelta(minutes=1))
-    Approval.objects.update(deadline=asked.deadline + HOUR)
-    Wait.objects.filter(pk=asked.wait_id).update(deadline=asked.deadline + HOUR)
+    row = Approval.objects.get(run=run)
+    right = hours.after(deadline, hours.between(halted, now()))
+    assert is_about(row.deadline - now(), right - now()) and row.wait.deadline == row.deadline
+    assert not is_about(row.deadline - now(), deadline + 29 * HOUR - now()) and about_deadlines(run) == []
+    assert hours.is_open(row.deadline - timedelta(minutes=1))
+    Approval.objects.update(deadline=row.deadline + HOUR)
+    Wait.objects.filter(pk=row.wait_id).update(deadline=row.deadline + HOUR)
     assert about_deadlines(run) != [], "and no more than that"
-    Approval.objects.update(deadline=asked.deadline)
-    Wait.objects.filter(pk=asked.wait_id).update(deadline=asked.deadline)
+    Approval.objects.update(deadline=row.deadline)
+    Wait.objects.filter(pk=row.wait_id).update(deadline=row.deadline)
     stage.decide(run)
     release_all()
     assert stage.drive() == "completed"

@@ -83,7 +83,7 @@ def test_a_version_in_quarantine_gets_no_start_and_its_runs_wait(stage: Stage) -
     )
 
 
-def test_whoever_starts_a_run_under_a_halt_is_told(stage: Stage) -> None:
+def test_someone_who_starts_a_run_under_a_halt_is_told(stage: Stage) -> None:
     agent = agent_of(ends_with(1))
     halt("tag", "acme")
     accepted = _accept(agent.graph_id, ["acme"])

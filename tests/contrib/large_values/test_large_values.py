@@ -130,7 +130,7 @@ def test_missing_or_changed_value_stops_the_run_by_name_before_anything_is_sent(
         shutil.copy(other, path)
 
     client.force_login(person("olga", "operator"))
-    for harm, said in ((lose, "is missing"), (change, "was changed"), (swap, "was changed")):
+    for harm, answer in ((lose, "is missing"), (change, "was changed"), (swap, "was changed")):
         run = stage.start(passing(tools), item=LARGE)
         stage.settle(run)
         (_, digest) = places(run)[-1]
@@ -139,11 +139,11 @@ def test_missing_or_changed_value_stops_the_run_by_name_before_anything_is_sent(
         stage.decide(run)
         stage.drive()
         assert waiting(run)[-1].detail["reason"] == "broken_journal", harm
-        told = unpack(Event.objects.get(run_id=run.pk, kind="OperatorNeeded").sealed)
-        assert f"the stored value {digest.hex()} {said}" in told["problem"], harm
+        payload = unpack(Event.objects.get(run_id=run.pk, kind="OperatorNeeded").sealed)
+        assert f"the stored value {digest.hex()} {answer}" in payload["problem"], harm
         assert client.get(f"/runs/{run.pk}").status_code == 200
         assert len(tools.outside.seen("pay")) == paid
-        assert any(f"the stored value {digest.hex()} {said}" in problem for problem in verify(run.id).problems), harm
+        assert any(f"the stored value {digest.hex()} {answer}" in problem for problem in verify(run.id).problems), harm
 
 
 def test_missing_input_is_the_only_problem_that_verification_finds(
@@ -268,11 +268,11 @@ def test_run_with_a_value_of_60_mb_is_bounded_in_memory(
         for piece in got.streaming_content:
             digest.update(piece)
     assert digest.digest() == hashlib.sha256(f'"{text[::-1]}"'.encode()).digest()
-    shown = shop.get(f"runs/{run.pk}").json()
-    assert (shown["output"], shown["output_omitted"]) == (None, True)
-    for more, said in ((8_300_000, "larger than 68157440"), (7_200_000, "may have 67108864: store it elsewhere")):
+    visible = shop.get(f"runs/{run.pk}").json()
+    assert (visible["output"], visible["output_omitted"]) == (None, True)
+    for more, statement in ((8_300_000, "larger than 68157440"), (7_200_000, "may have 67108864: store it elsewhere")):
         answer = shop.post("runs", {"agent": agent.name, "input": {"item": text + text[:more]}})
-        assert answer.status_code in (413, 422) and said in answer.json()["detail"], answer.json()["detail"]
+        assert answer.status_code in (413, 422) and statement in answer.json()["detail"], answer.json()["detail"]
 
 
 def test_only_old_values_that_nothing_refers_to_are_deleted(stage: Stage, tools: Toolbox, store: stores.Folder) -> None:
@@ -379,8 +379,8 @@ def test_large_state_is_said_once_in_the_log_and_on_the_page(
         stage.settle(run)
         stage.decide(run)
         stage.settle(run)
-        said = [each for each in caplog.messages if f"run {run.pk}: its state has" in each]
-        assert len(said) == is_said, said
+        items = [each for each in caplog.messages if f"run {run.pk}: its state has" in each]
+        assert len(items) == is_said, items
         assert (b"large-state" in client.get(f"/runs/{run.pk}").content) == bool(is_said)
 
 

@@ -54,7 +54,7 @@ def test_run_with_values_in_s3_does_the_same_and_stops_if_one_is_altered_or_miss
     assert list(store.runs()) == [run.pk] and sum(1 for _ in store.values(run.pk)) == len(objects)
     assert collecting.collect() == (0, 0)
 
-    for harm, said in (("missing", "is missing"), ("altered", "was changed")):
+    for harm, answer in (("missing", "is missing"), ("altered", "was changed")):
         run = stage.start(passing(tools), item=LARGE)
         stage.settle(run)
         (_, digest) = places(run)[-1]
@@ -64,7 +64,7 @@ def test_run_with_values_in_s3_does_the_same_and_stops_if_one_is_altered_or_miss
         stage.decide(run)
         stage.drive()
         assert waiting(run)[-1].detail["reason"] == "broken_journal", harm
-        assert any(f"the stored value {digest.hex()} {said}" in problem for problem in verify(run.id).problems), harm
+        assert any(f"the stored value {digest.hex()} {answer}" in problem for problem in verify(run.id).problems), harm
 
 
 def test_s3_overwrites_nothing_and_an_outage_says_what_is_wrong(bucket: s3.Bucket) -> None:
@@ -89,18 +89,18 @@ def test_s3_overwrites_nothing_and_an_outage_says_what_is_wrong(bucket: s3.Bucke
     store.delete(run_id, digest.hex())
     assert list(store.values(run_id)) == []
 
-    for change, said in (
+    for change, answer in (
         ({"bucket_name": "another"}, "another|NoSuchBucket|is not a store"),
         ({"endpoint_url": "http://127.0.0.1:9"}, "127.0.0.1:9"),
         ({"access_key": None, "secret_key": None, "session_profile": "none"}, "none"),
     ):
         wrong = stores.DjangoStorage(bucket.storage(**change))
         assert wrong.problem(), change
-        with pytest.raises(stores.Unavailable, match=said):
+        with pytest.raises(stores.Unavailable, match=answer):
             wrong.put(run_id, digest, content)
-        with pytest.raises(stores.Unavailable, match=said):
+        with pytest.raises(stores.Unavailable, match=answer):
             wrong.get(run_id, digest)
-        with pytest.raises(stores.Unavailable, match=said):
+        with pytest.raises(stores.Unavailable, match=answer):
             list(wrong.runs())
 
 

@@ -41,7 +41,7 @@ def in_line(run: Run) -> list[Wait]:
     return [wait for wait in waiting(run) if wait.kind == "pool"]
 
 
-def begun_anew(shared: SharedBudget) -> None:
+def begun_again(shared: SharedBudget) -> None:
     """End the current period and move its charges into the past."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE runs_poolmeter SET ends_at = clock_timestamp() WHERE pool_id = %s", [shared.pk])

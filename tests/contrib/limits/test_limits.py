@@ -87,7 +87,7 @@ def test_a_gated_call_waits_after_the_yes_and_uses_it_once(stage: Stage, tools: 
     assert len(outside.executed("pay")) == 1 and problems(run) == []
 
 
-def test_a_call_in_doubt_waits_too_and_goes_out_under_the_same_key(
+def test_a_call_of_unknown_outcome_waits_too_and_goes_out_under_the_same_key(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
     """The breaker's probe is an ordinary repeat: announced, with the same key and bytes."""
@@ -136,10 +136,10 @@ def test_an_unknown_outcome_is_a_persons_also_where_the_breaker_opens_by_it(
 def test_where_one_model_may_not_be_asked_the_next_is_and_the_last_is_waited_for(
     stage: Stage, tools: Toolbox, when: str
 ) -> None:
-    asked: list[str] = []
+    items: list[str] = []
 
     async def ask(assistant: Assistant, messages: list[Any], model: str) -> ModelTurn:
-        asked.append(model)
+        items.append(model)
         raise NotServed("busy", retry_after=60.0) if when == "held" and model == "far:one" else NotServed("no")
 
     helper = Assistant("helper", instructions="x", output=Item, models=["far:one", "near:two"])
@@ -157,7 +157,7 @@ def test_where_one_model_may_not_be_asked_the_next_is_and_the_last_is_waited_for
     with working(stage):
         eventually(lambda: str(fresh(run).state) == "waiting_event")
         (wait,) = waiting(run)
-    assert asked == [] and "ModelRouted" not in kinds(run)
+    assert items == [] and "ModelRouted" not in kinds(run)
     assert wait.detail["limit"] in ("model:near:two", "provider:near") and wait.detail["tool"] == "model"
     assert problems(run) == []
 

@@ -34,8 +34,8 @@ def _most(key: str) -> object:
 
 def test_the_longest_pattern_counts_where_the_key_itself_says_nothing() -> None:
     Limit.objects.bulk_create(Limit(key=f"tag:{tag}") for tag in ("shop:mail_a", "shop:mail", "shop:100%_x", "other"))
-    said = {"tag:*": 1, "tag:shop:*": 2, "tag:shop:mail*": 3, "tag:shop:mail_*": 4, "tag:shop:mailer*": 5}
-    for key, at_once in (said | {"tag:shop:mail": 6}).items():
+    fields = {"tag:*": 1, "tag:shop:*": 2, "tag:shop:mail*": 3, "tag:shop:mail_*": 4, "tag:shop:mailer*": 5}
+    for key, at_once in (fields | {"tag:shop:mail": 6}).items():
         _say(key, at_once)
     found = [_most(f"tag:{tag}") for tag in ("shop:mail_a", "shop:mail", "shop:100%_x", "other", "shop:mail*")]
     assert found == [4, 6, 2, 1, 3]

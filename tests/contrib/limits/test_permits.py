@@ -123,7 +123,7 @@ def test_what_operators_say_is_on_the_record_and_says_why(stage: Stage) -> None:
 # --- how many at once -------------------------------------------------------------------------------------------------
 
 
-def test_never_more_are_under_way_than_may_be_whoever_asks(stage: Stage) -> None:
+def test_never_more_are_under_way_than_may_be_no_matter_who_asks(stage: Stage) -> None:
     said(at_once=3)
     running = most = served = 0
 
@@ -170,7 +170,7 @@ def test_a_permit_that_nobody_gives_back_is_free_when_its_time_is_over(stage: St
     Team(stage, 2).play(story)
 
 
-def test_whoever_is_cut_off_while_waiting_or_just_let_in_leaves_nothing_behind(stage: Stage) -> None:
+def test_someone_who_is_cut_off_while_waiting_or_just_let_in_leaves_nothing_behind(stage: Stage) -> None:
     said(at_once=1)
 
     async def story(one: WorkerLimits) -> None:
@@ -291,7 +291,7 @@ def test_a_thousand_who_wait_ask_little_and_come_away_soon(stage: Stage) -> None
     assert max(away) <= 300 and len({round(each) for each in away}) > 200, "not all at the same moment"
 
 
-def test_whoever_waits_the_longest_goes_first_also_in_another_worker(stage: Stage) -> None:
+def test_the_longest_wait_goes_first_also_in_another_worker(stage: Stage) -> None:
     said(at_once=1)
     order: list[str] = []
 

@@ -25,7 +25,7 @@ from runs.models import Run, Wait
 from runs.services import lifecycle, signals
 from runs.services.budgets import prices
 from runs.workers import failover, timers
-from tests.contrib.limits.budgets import begun_anew, counted, in_line, is_sound, let_in, meter, pool, raised
+from tests.contrib.limits.budgets import begun_again, counted, in_line, is_sound, let_in, meter, pool, raised
 from tests.integration.runs.hosts import working
 from tests.integration.runs.stage import Stage, events, fresh, in_thread, kinds, now, problems
 from tests.integration.runs.test_budgets import ordering, priced, thinking
@@ -125,8 +125,8 @@ def test_four_fifths_and_a_breach_are_told_once(stage: Stage, tools: Toolbox) ->
     runs = [start(ordering(tools, "order")) for _ in range(7)]
     for _ in runs:
         stage.drive()
-    told = BudgetNotice.objects.order_by("id").values_list("kind", "used", "most")
-    assert list(told) == [("warning", 4, 5), ("breach", 5, 5)] and counted(shared) == (5, 0)
+    values = BudgetNotice.objects.order_by("id").values_list("kind", "used", "most")
+    assert list(values) == [("warning", 4, 5), ("breach", 5, 5)] and counted(shared) == (5, 0)
     is_sound(*runs)
 
 
@@ -184,7 +184,7 @@ def test_a_new_period_lets_everybody_in_and_what_was_before_is_kept(stage: Stage
     for _ in runs:
         stage.drive()
     assert states(runs) == ["completed"] * 2 + ["waiting_event"] * 2
-    begun_anew(shared)
+    begun_again(shared)
     let_in()
     assert counted(shared) == (0, 0) and states(runs)[2:] == ["running"] * 2
     assert stage.drive() == stage.drive() == "completed"
@@ -334,7 +334,7 @@ def test_a_call_belongs_to_the_period_in_which_it_was_begun(stage: Stage, tools:
 
     def meanwhile(point: str, tool: str) -> None:
         if (point, tool) == ("CP2", "model"):
-            in_thread(partial(begun_anew, shared))
+            in_thread(partial(begun_again, shared))
             in_thread(let_in)  # the meter is in the new period before the answer comes
 
     stage.at = meanwhile

@@ -26,7 +26,7 @@ from runs.engine.journal import WaitSpec
 from runs.engine.steps.spending import debit
 from runs.models import Wait
 from runs.services import lifecycle
-from tests.contrib.limits.budgets import begun_anew, forgotten, let_in, meter, pool, raised
+from tests.contrib.limits.budgets import begun_again, forgotten, let_in, meter, pool, raised
 from tests.integration.runs.stage import Stage, now
 from tests.tiers import of_a_machine
 from tests.world import OLGA, SHOP, Toolbox, agent_of, ends_with
@@ -122,13 +122,13 @@ class Machine(RuleBasedStateMachine):
         try:
             self.stage.wait(intend(journal, [event]))
         except SharedBudgetShort as short:
-            told = short.told
+            found = short.told
         else:
             assert first is None
             self._begun(call)
             return
-        assert first is not None and told["pool"] == first.row.pk
-        self._wait(call, first, told)
+        assert first is not None and found["pool"] == first.row.pk
+        self._wait(call, first, found)
 
     def _begun(self, call: Call) -> None:
         for share in self.shares:
@@ -167,8 +167,8 @@ class Machine(RuleBasedStateMachine):
         route = e.ModelRouted(
             slot=call.slot, n=0, model="m:x", price=1, tokens_in=1, tokens_out=call.tokens, usd_micro=1
         )
-        told = debit(route, model_calls=int(used > 0), tokens_in=1, tokens_out=used, usd_micro=1)
-        self.stage.wait(record(self.journals[self.runs[call.run].id], [told]))
+        found = debit(route, model_calls=int(used > 0), tokens_in=1, tokens_out=used, usd_micro=1)
+        self.stage.wait(record(self.journals[self.runs[call.run].id], [found]))
         self._settled(call, {"tokens_out": used, "model_calls": int(used > 0)})
 
     def _settled(self, call: Call, used: dict[str, int] | None) -> None:
@@ -211,10 +211,10 @@ class Machine(RuleBasedStateMachine):
             share.is_on, share.is_gated = False, share.is_gated or bool(share.line)
 
     @rule(data=st.data())
-    def begin_anew(self, data: st.DataObject) -> None:
+    def begin_again(self, data: st.DataObject) -> None:
         share = data.draw(st.sampled_from(self.shares))
         if share.is_on:
-            begun_anew(share.row)
+            begun_again(share.row)
             share.past.append([share.used, share.reserved])
             share.used = share.reserved = 0
             share.turns += 1

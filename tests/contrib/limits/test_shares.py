@@ -100,7 +100,7 @@ def test_many_lines_that_are_full_keep_nobody_else_waiting(stage: Stage) -> None
     assert [one.run_id for one in claimed(stage, 1, agent)] == [late.id]
 
 
-def test_tags_share_by_weight_whoever_has_the_longer_queue(stage: Stage) -> None:
+def test_tags_share_by_weight_no_matter_who_has_the_longer_queue(stage: Stage) -> None:
     agent = agent_of(ends_with(1))
     said("tag:tenant:*", weight=1)
     said("tag:tenant:big", weight=3)
@@ -117,7 +117,7 @@ def test_agents_share_by_weight(stage: Stage) -> None:
     assert taken == {one.graph_id: 16, two.graph_id: 4}
 
 
-def test_runs_stand_in_line_anew_when_something_else_is_said_of_tags(stage: Stage) -> None:
+def test_runs_stand_in_line_again_when_something_else_is_said_of_tags(stage: Stage) -> None:
     agent = agent_of(ends_with(1))
     runs = start(agent, 3, tags=["tenant:acme"])
     assert {fresh(run).lane for run in runs} == {""}
@@ -127,7 +127,7 @@ def test_runs_stand_in_line_anew_when_something_else_is_said_of_tags(stage: Stag
     assert {fresh(run).lane for run in runs} == {""} and len(claimed(stage, 5, agent)) == 3
 
 
-def test_what_is_urgent_comes_first_and_nothing_waits_for_ever(stage: Stage) -> None:
+def test_what_is_urgent_comes_first_and_nothing_waits_forever(stage: Stage) -> None:
     """One claim in eight goes by age, among those that waited for a minute."""
     agent = agent_of(ends_with(1))
     (old,) = start(agent)

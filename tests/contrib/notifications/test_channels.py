@@ -33,8 +33,8 @@ pytestmark = pytest.mark.django_db
 
 
 def channel(url: str) -> Any:
-    said = {"name": "#finance", "queue": "finance_po", "form": "webhook", "kinds": ["opened"]}
-    body = ChannelBody(**said, address=url, justification=WHY)
+    fields = {"name": "#finance", "queue": "finance_po", "form": "webhook", "kinds": ["opened"]}
+    body = ChannelBody(**fields, address=url, justification=WHY)
     return channels.add(body, by=boss())
 
 

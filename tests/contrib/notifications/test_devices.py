@@ -76,15 +76,15 @@ def test_a_device_shows_only_where_and_until_when_it_waits(stage: Stage, tools: 
     subscribed(fiona, phone)
     approval = asked(stage, tools)
     deliver()
-    (told,) = service.told(phone)
-    assert told["title"] == "To decide: Pay" and told["url"] == f"/inbox/{approval.pk}"
-    assert told["body"].startswith("Queue: finance_po\nUntil: ") and set(told) == {"title", "body", "url", "tag"}
-    assert "5,000" not in str(told) and "po" not in told["title"]
+    (found,) = service.told(phone)
+    assert found["title"] == "To decide: Pay" and found["url"] == f"/inbox/{approval.pk}"
+    assert found["body"].startswith("Queue: finance_po\nUntil: ") and set(found) == {"title", "body", "url", "tag"}
+    assert "5,000" not in str(found) and "po" not in found["title"]
     ((_, headers, body),) = service.came
     assert headers["Content-Encoding"] == "aes128gcm" and headers["TTL"] == "14400" and headers["Urgency"] == "high"
     row = pushed()
     assert (row.state, headers["Topic"]) == ("sent", row.message.hex if row.message else "")
-    assert told["tag"] == headers["Topic"]
+    assert found["tag"] == headers["Topic"]
     claims, key = claims_of(headers["Authorization"])
     assert (
         claims["aud"] == service.url
@@ -153,8 +153,8 @@ def test_quiet_hours_and_digests_are_for_devices_too(stage: Stage, tools: Toolbo
     assert service.came == [] and all(each.is_grouped for each in Delivery.objects.filter(by="push"))
     soon()
     deliver()
-    (told,) = service.told(phone)
-    assert told["title"].startswith("2 notifications") and told["url"] == "/inbox"
+    (found,) = service.told(phone)
+    assert found["title"].startswith("2 notifications") and found["url"] == "/inbox"
     assert {each.state for each in Delivery.objects.filter(by="push")} == {"sent"}
     begins = (now() - timedelta(hours=1)).time()
     ends = (now() + timedelta(hours=1)).time()
@@ -190,7 +190,7 @@ def test_failures_are_retried_and_a_gone_device_ends(stage: Stage, tools: Toolbo
     assert row.state == "dead" and row.note == "it answered 410" and [t["outcome"] for t in row.tries][-1] == "refused"
     assert device.ended_at is not None and "no longer knows it" in device.why
     assert len({headers["Topic"] for _, headers, _ in service.came}) == 1  # one message, however often it is sent
-    assert {told["tag"] for told in service.told(phone)} == {row.message.hex if row.message else ""}
+    assert {entry["tag"] for entry in service.told(phone)} == {row.message.hex if row.message else ""}
     subscribed(fiona, laptop)
     preferences.request_test(by=fiona)
     deliver()

@@ -73,7 +73,7 @@ def test_a_question_is_mailed_only_to_who_may_decide_it(stage: Stage, tools: Too
     assert len(postbox.mails) == 2, "a fact is told once"
 
 
-def test_a_deputy_is_told_and_whoever_started_the_run_is_not(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+def test_a_deputy_is_told_and_anyone_who_started_the_run_is_not(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
     away(fiona(), somebody("dora", "operator", email="dora@example.org").name)
     starter = somebody("stan", "approver_finance", email="stan@example.org")
     lifecycle.start(buying(tools).graph_id, {}, by=starter)
@@ -82,7 +82,9 @@ def test_a_deputy_is_told_and_whoever_started_the_run_is_not(stage: Stage, tools
     assert sorted(postbox.to) == ["dora@example.org", "fiona@example.org"]
 
 
-def test_whoever_loses_the_role_before_it_is_sent_is_not_told(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+def test_someone_who_loses_the_role_before_it_is_sent_is_not_told(
+    stage: Stage, tools: Toolbox, postbox: Postbox
+) -> None:
     fiona()
     asked(stage, tools)
     addressing.address_all()
@@ -190,15 +192,15 @@ def test_a_near_deadline_is_told_once_a_moved_one_later(stage: Stage, tools: Too
     fiona()
     approval = asked(stage, tools)
     deliver()
-    ahead = Notice.objects.get(kind="due_soon")
-    assert approval.deadline - timedelta(days=1, seconds=1) <= ahead.due_at < approval.deadline
-    assert ahead.state == "new" and len(postbox.mails) == 1
-    Notice.objects.filter(pk=ahead.pk).update(due_at=now())
+    row = Notice.objects.get(kind="due_soon")
+    assert approval.deadline - timedelta(days=1, seconds=1) <= row.due_at < approval.deadline
+    assert row.state == "new" and len(postbox.mails) == 1
+    Notice.objects.filter(pk=row.pk).update(due_at=now())
     addressing.address_all()
-    ahead.refresh_from_db()
-    assert ahead.state == "new" and ahead.due_at > now(), "the deadline is not near yet: it waits for that"
+    row.refresh_from_db()
+    assert row.state == "new" and row.due_at > now(), "the deadline is not near yet: it waits for that"
     Approval.objects.update(deadline=now() + timedelta(minutes=40))
-    Notice.objects.filter(pk=ahead.pk).update(due_at=now())
+    Notice.objects.filter(pk=row.pk).update(due_at=now())
     deliver()
     assert [mail["Subject"] for mail in postbox.mails] == ["To decide: Pay, $5,000", "Deadline near: Pay, $5,000"]
 

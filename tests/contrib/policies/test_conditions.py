@@ -137,8 +137,10 @@ def test_a_sum_that_may_come_as_a_text_is_compared_as_a_number(schema: dict[str,
     schemas = [("shop@1.0.0", {"properties": {"usd": schema}})]
     with nullcontext() if is_number else pytest.raises(Misread):
         condition = parse_condition("args.usd >= 5000.50", schemas)
-        told = [condition.holds(replace(ASKING, arguments={"usd": usd})) for usd in (5001, "5000.5", "5000.49", "many")]
-        assert told == [True, True, False, None]
+        items = [
+            condition.holds(replace(ASKING, arguments={"usd": usd})) for usd in (5001, "5000.5", "5000.49", "many")
+        ]
+        assert items == [True, True, False, None]
 
 
 def test_what_cant_be_told_counts_for_what_restricts_and_for_nothing_that_allows() -> None:
@@ -150,8 +152,8 @@ def test_what_cant_be_told_counts_for_what_restricts_and_for_nothing_that_allows
 
 def test_without_rules_nothing_is_said_and_with_a_problem_everything_is_stopped() -> None:
     assert Rulebook(3).judge(ASKING) is None
-    told = Rulebook(3, problem="it was changed").judge(ASKING)
-    assert told is not None and (told.effect, told.problem) == ("deny", "it was changed")
+    judge = Rulebook(3, problem="it was changed").judge(ASKING)
+    assert judge is not None and (judge.effect, judge.problem) == ("deny", "it was changed")
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**9), max_value=10**9))
@@ -171,11 +173,11 @@ def test_the_strictest_of_all_that_match_counts_in_any_order(effects: list[str])
     rules = [
         rule(effect, name=f"r{i}", queue=f"q{i}" if effect == "require" else "") for i, effect in enumerate(effects)
     ]
-    said = Rulebook(1, tuple(rules)).judge(ASKING)
+    judge = Rulebook(1, tuple(rules)).judge(ASKING)
     if not effects:
-        assert said is None
+        assert judge is None
         return
-    assert said is not None
-    assert said.effect == next(each for each in ("deny", "require", "allow") if each in effects)
-    asked = [each.queue for each in rules if each.effect == "require"]
-    assert [each.queue for each in said.requirements] == (asked if said.effect == "require" else [])
+    assert judge is not None
+    assert judge.effect == next(each for each in ("deny", "require", "allow") if each in effects)
+    queues = [each.queue for each in rules if each.effect == "require"]
+    assert [each.queue for each in judge.requirements] == (queues if judge.effect == "require" else [])

@@ -88,8 +88,8 @@ def test_a_policy_counts_for_matching_calls_once_committed(stage: Stage, tools: 
     assert (approval.queue, approval.rule) == ("legal", "the board says so")
     stage.decide(run)
     assert stage.drive() == "completed" and len(outside.executed()) == 2
-    told = events(run, e.PolicyApplied)
-    assert [(x.effect, x.policy, x.version, x.revision, x.queues) for x in told] == [
+    found = events(run, e.PolicyApplied)
+    assert [(x.effect, x.policy, x.version, x.revision, x.queues) for x in found] == [
         ("require", "orders", 1, 1, ["legal"])
     ] * 2
     assert problems(run) == []
@@ -123,20 +123,20 @@ def test_a_change_counts_for_a_call_whose_yes_is_there_already(stage: Stage, too
     assert problems(run) == []
 
 
-def test_whoever_a_policy_asks_besides_reads_everywhere_that_the_first_yes_has_not_expired(
+def test_an_approver_added_by_a_policy_reads_everywhere_that_the_first_approval_has_not_expired(
     client: Client, stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
     run = asked_besides(stage, tools, outside)
-    asked = Approval.objects.get(run=run, state="open")
-    told = "the call was not made yet, for the policy orders (version 2) asks legal as well."
-    (said,) = asked.evidence[0]["content"]
-    assert said.startswith("Approved by ") and said.endswith(told)
+    row = Approval.objects.get(run=run, state="open")
+    found = "the call was not made yet, for the policy orders (version 2) asks legal as well."
+    (answer,) = row.evidence[0]["content"]
+    assert answer.startswith("Approved by ") and answer.endswith(found)
     client.force_login(User.objects.get(pk=somebody("lena", "legal", "operator", "auditor").person))
     for place in (
-        f"/inbox/{asked.id}",
+        f"/inbox/{row.id}",
         f"/runs/{run.id}",
         "/audit",
-        f"/api/v1/approvals/{asked.id}",
+        f"/api/v1/approvals/{row.id}",
         f"/api/v1/runs/{run.id}",
         f"/api/v1/runs/{run.id}/events",
         "/api/v1/audit",
@@ -145,8 +145,8 @@ def test_whoever_a_policy_asks_besides_reads_everywhere_that_the_first_yes_has_n
         assert page.status_code == 200, place
         text = page.content.decode()
         assert "expired" not in text, place
-        if str(asked.id) in place:
-            assert told in text, place
+        if str(row.id) in place:
+            assert found in text, place
 
 
 def test_a_retired_policy_stops_nothing_its_yes_is_used(stage: Stage, tools: Toolbox, outside: Outside) -> None:
@@ -446,8 +446,8 @@ def test_a_further_attempt_that_people_are_asked_about_verifies(stage: Stage, to
     lifecycle.retry(run.pk, by=OLGA, justification=WHY)
     stage.policies = None
     assert stage.settle(run) == "parked" and problems(run) == []
-    (said,) = events(run, e.PolicyApplied)
-    assert said.attempt == 1
+    (answer,) = events(run, e.PolicyApplied)
+    assert answer.attempt == 1
     stage.decide(run)
     assert stage.settle(run) == "completed" and problems(run) == []
 
@@ -576,7 +576,7 @@ def test_an_unknown_requester_counts_as_restricted(stage: Stage, tools: Toolbox,
 
 
 @each_case("condition", ["requester = key:shop", "requester is set and requester != user:olga", "not requester is set"])
-def test_whoever_cant_be_told_is_somebody(condition: str) -> None:
+def test_an_unknown_actor_counts_as_a_person(condition: str) -> None:
     asking = Asking(
         run_id="1",
         agent="a",
@@ -733,9 +733,9 @@ def test_a_shell_lists_the_rules_and_tries_one(stage: Stage, tools: Toolbox) -> 
     call_command(
         "policies", "try", tool="order", effect="require", queue="legal", condition="args.amount > 10", stdout=out
     )
-    told = out.getvalue()
-    assert "known@1\tdeny\tany agent mail" in told and "finance_po" in told, "gates in code are among them"
-    assert "2 calls since" in told and "held for approval\t1\t" in told and "queue legal\t1" in told
+    getvalue = out.getvalue()
+    assert "known@1\tdeny\tany agent mail" in getvalue and "finance_po" in getvalue, "gates in code are among them"
+    assert "2 calls since" in getvalue and "held for approval\t1\t" in getvalue and "queue legal\t1" in getvalue
     with pytest.raises(CommandError, match="no tool"):
         call_command("policies", "try", tool="nothing", effect="deny")
     assert Policy.objects.count() == 1
@@ -753,9 +753,9 @@ def test_a_second_person_tries_a_proposal(client: Client, stage: Stage, tools: T
     form = page.partition('action="/policies/tries"')[2].partition("</form>")[0]
     sent = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form.replace("&gt;", ">")))
     assert sent["condition"] == "args.amount >= 20" and sent.get("type_amount") == ("on" if types_amount else None)
-    told = client.post("/policies/tries", sent)
-    page = told.content.decode()
-    assert told.status_code == 200 and "Tried on history" in page and "Not tried" not in page
+    response = client.post("/policies/tries", sent)
+    page = response.content.decode()
+    assert response.status_code == 200 and "Tried on history" in page and "Not tried" not in page
     assert re.search(r'held for approval</b></td><td class="num" data-label="calls">2</td>', page)
     assert not Policy.objects.exists()
 
@@ -770,5 +770,5 @@ def test_a_condition_reveals_no_arguments_to_who_may_not_read_them(stage: Stage,
     assert operator.post("policies/try", body).json()["denied"]["calls"] == 2
     assert auditor.post("policies/try", by_halves).json()["denied"]["calls"] == 1
     admin = Api(issue_key(person("root", is_superuser=True, is_staff=True), "test"))
-    told = admin.post("policies/try", by_halves).json()["denied"]
-    assert told["calls"] == 1 and told["examples"] == [], "who sees no run is told none"
+    denied = admin.post("policies/try", by_halves).json()["denied"]
+    assert denied["calls"] == 1 and denied["examples"] == [], "who sees no run is told none"

@@ -46,13 +46,13 @@ WORLD = World()
 
 def heard(messages: list[ModelMessage]) -> list[str]:
     """Return what the model was told since it was asked, one word each."""
-    said = []
+    items = []
     for part in (part for message in messages for part in message.parts):
         if isinstance(part, ToolReturnPart):
-            said.append(f"{part.tool_name}:{part.outcome}")
+            items.append(f"{part.tool_name}:{part.outcome}")
         elif isinstance(part, RetryPromptPart) or part.part_kind == "retry-feedback":
-            said.append("again")
-    return said
+            items.append("again")
+    return items
 
 
 def told(messages: list[ModelMessage], tool: str) -> Any:
@@ -194,9 +194,9 @@ def _files(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
                 ToolCallPart("list_files", {}),
             ]
         )
-    said = [p.model_response_str() for p in messages[-1].parts if isinstance(p, ToolReturnPart)]
+    items = [p.model_response_str() for p in messages[-1].parts if isinstance(p, ToolReturnPart)]
     outcomes = [p.outcome for p in messages[-1].parts if isinstance(p, ToolReturnPart)]
-    return ModelResponse([TextPart(json.dumps([said, outcomes]))])
+    return ModelResponse([TextPart(json.dumps([items, outcomes]))])
 
 
 files_agent = Agent(
@@ -247,17 +247,17 @@ def calling(*calls: list[tuple[str, Any]] | str) -> FunctionModel:
 
 
 def back(messages: list[ModelMessage]) -> list[str]:
-    said = []
+    items = []
     for part in messages[-1].parts:
         if isinstance(part, ToolReturnPart):
-            said.append(f"{part.outcome}: {part.model_response_str(wrap_if_error=False)}")
+            items.append(f"{part.outcome}: {part.model_response_str(wrap_if_error=False)}")
         elif isinstance(part, RetryPromptPart):
-            said.append(f"again: {part.content}")
+            items.append(f"again: {part.content}")
         elif isinstance(part, UserPromptPart):
-            said.append(f"user: {part.content}")
+            items.append(f"user: {part.content}")
         else:
-            said.append(part.part_kind)
-    return said
+            items.append(part.part_kind)
+    return items
 
 
 def thinking(agent: Agent[Any, Any], *, deps: Any = None, times: int = 1, prompt: str = "go", **how: Any) -> Graph:

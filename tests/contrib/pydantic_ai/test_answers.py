@@ -83,7 +83,7 @@ def _prepared(fickle: Fickle) -> Agent[None, str]:
     ],
 )
 async def test_what_differs_on_a_replay_is_named_and_nothing_is_sent(make: Callable[[Fickle], Any], says: str) -> None:
-    agent, asked = make(Fickle()), []
+    agent, items = make(Fickle()), []
 
     @agent.tool_plain
     def look() -> str:
@@ -92,7 +92,7 @@ async def test_what_differs_on_a_replay_is_named_and_nothing_is_sent(make: Calla
     inner = agent.model.function
 
     def say(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        asked.append(len(messages))
+        items.append(len(messages))
         return inner(messages, info)  # type: ignore[no-any-return]
 
     agent.model = FunctionModel(say)

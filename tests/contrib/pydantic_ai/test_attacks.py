@@ -80,19 +80,19 @@ def test_a_tool_may_say_its_class_itself() -> None:
 
 async def test_a_tool_that_is_only_seen_while_it_runs_is_refused_before_anybody_is_asked() -> None:
     hidden: FunctionToolset[None] = FunctionToolset()
-    asked = []
+    items = []
 
     @hidden.tool_plain
     def drop(what: str) -> str:
         raise AssertionError("never called")
 
     def say(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        asked.append(1)
+        items.append(1)
         return ModelResponse([ToolCallPart("db_drop", {"what": "all"})])
 
     story = await settled(Agent(FunctionModel(say), toolsets=[hidden.prefixed("db")]))
     assert "tool 'db_drop' has no replay class" in story.failure.payload["message"]
-    assert asked == [] and story.events(e.ModelRequested) == []
+    assert items == [] and story.events(e.ModelRequested) == []
 
 
 async def test_a_tool_behind_a_wrapper_works_under_its_name_and_is_gated_where_the_wrapper_asks() -> None:
@@ -158,7 +158,7 @@ async def test_a_no_reaches_the_model_as_a_denial_with_its_words() -> None:
         done.append(disk)
         return "wiped"
 
-    story = await settled(agent, tools={"wipe": UNSAFE}, gates={"wipe": Gate("legal", "for ever")})
+    story = await settled(agent, tools={"wipe": UNSAFE}, gates={"wipe": Gate("legal", "forever")})
     assert story.waiting("approval") and done == []
     story.decide("rejected", "not today")
     await story.settle()

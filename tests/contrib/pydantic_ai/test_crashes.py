@@ -54,7 +54,7 @@ def files() -> Agent:
         files_agent,
         tools={"delete_file": UNSAFE, "render": KEYED, "list_files": PURE},
         later=["render"],
-        gates={"delete_file": Gate("finance_po", "deleting is for ever")},
+        gates={"delete_file": Gate("finance_po", "deleting is forever")},
         outside={"pick_colour": Outside()},
     )
     return agent_of(tidy, assistants=[declared])

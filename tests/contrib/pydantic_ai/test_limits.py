@@ -69,7 +69,7 @@ async def test_it_draws_on_the_runs_budget_and_goes_on_when_that_is_raised() -> 
 
 
 async def test_whom_it_asks_is_its_own_list_and_the_next_where_one_does_not_serve() -> None:
-    asked: list[tuple[str, Any]] = []
+    items: list[tuple[str, Any]] = []
 
     class Acme(Model):
         """A provider's model, with a client of the agent's own."""
@@ -87,7 +87,7 @@ async def test_whom_it_asks_is_its_own_list_and_the_next_where_one_does_not_serv
             return "acme"
 
         async def request(self, messages: Any, model_settings: Any, model_request_parameters: Any) -> ModelResponse:
-            asked.append((self.name, model_settings["temperature"]))
+            items.append((self.name, model_settings["temperature"]))
             if not self.serves:
                 raise ModelHTTPError(401, self.name)
             return ModelResponse([TextPart("here")], model_name=self.name)
@@ -95,7 +95,7 @@ async def test_whom_it_asks_is_its_own_list_and_the_next_where_one_does_not_serv
     agent = Agent(FallbackModel(Acme("one", serves=False), Acme("two", serves=True)))
     agent.model_settings = {"temperature": 0.5, "max_tokens": 70}
     story = await settled(agent)
-    assert story.output == "here" and asked == [("one", 0.5), ("two", 0.5)]
+    assert story.output == "here" and items == [("one", 0.5), ("two", 0.5)]
     assert [x.models for x in story.events(e.ModelsChosen)] == [["acme:one", "acme:two"]]
     assert [(x.model, x.tokens_out) for x in story.events(e.ModelRouted)] == [("acme:one", 70), ("acme:two", 70)]
     assert story.events(e.ModelRouted)[0].payload["settings"]["temperature"] == 0.5

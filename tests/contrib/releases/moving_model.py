@@ -76,8 +76,8 @@ class Mover(Spender):
             assert dump() == before, "what is refused changes nothing"
             return
         model.moves(to, how)
-        told = events(self.run, e.RunMigrated)[-1]
-        assert (told.to, told.generation, told.how) == (self.agent.graph_id, model.generation, how)
+        entry = events(self.run, e.RunMigrated)[-1]
+        assert (entry.to, entry.generation, entry.how) == (self.agent.graph_id, model.generation, how)
         assert OverrideRecord.objects.filter(run_id=self.run.pk).count() == records + 1
         after = dump()
         assert self._asked(self.other.version, to).code == "already" and dump() == after
@@ -99,11 +99,11 @@ class Mover(Spender):
 
     def _asked(self, of: str, to: str, *, is_look: bool = False) -> MovedRow:
         runs: list[UUID] = [self.run.pk]
-        asked = {"from_version": of, "to_version": to, "nodes": {NODE: NODE}, "runs": runs}
+        fields = {"from_version": of, "to_version": to, "nodes": {NODE: NODE}, "runs": runs}
         if is_look:
-            (found,) = migrating.preview(self.agent.name, MigrationPreviewBody.model_validate(asked))
+            (found,) = migrating.preview(self.agent.name, MigrationPreviewBody.model_validate(fields))
         else:
-            body = MigrateBody.model_validate(asked | {"justification": WHY})
+            body = MigrateBody.model_validate(fields | {"justification": WHY})
             (found,) = migrating.migrate(self.agent.name, body, by=OLGA)
         return found
 

@@ -45,8 +45,10 @@ def versions() -> list[str]:
 
 
 def test_a_look_tells_what_would_become_of_each_and_changes_nothing(auditor: Api, runs: list[str]) -> None:
-    told = auditor.post(f"agents/{NAME}/migrations/look", MOVE | {"limit": 2}).json()["results"]
-    assert [(one["run"], one["how"], one["is_moved"]) for one in told] == [(run, "unbegun", False) for run in runs[:2]]
+    results = auditor.post(f"agents/{NAME}/migrations/look", MOVE | {"limit": 2}).json()["results"]
+    assert [(one["run"], one["how"], one["is_moved"]) for one in results] == [
+        (run, "unbegun", False) for run in runs[:2]
+    ]
     assert versions() == ["1.0.0"] * 3
     gone = "00000000-0000-4000-8000-000000000000"
     (one,) = auditor.post(f"agents/{NAME}/migrations/look", MOVE | {"runs": [gone]}).json()["results"]
@@ -93,8 +95,8 @@ def shell(*words: str) -> str:
 
 
 def test_the_command_looks_and_moves(runs: list[str]) -> None:
-    told = shell("--node", "finish=finish", "--dry-run")
-    assert told.count("would be unbegun") == 3 and versions() == ["1.0.0"] * 3
+    found = shell("--node", "finish=finish", "--dry-run")
+    assert found.count("would be unbegun") == 3 and versions() == ["1.0.0"] * 3
     assert shell("--node", "finish=finish", "--run", runs[0], "--justification", "the old one is wrong").startswith(
         f"{runs[0]}\tunbegun"
     )
@@ -127,18 +129,18 @@ def test_a_failed_run_is_moved_and_retried_over_http_and_from_a_shell(
     failed = [lifecycle.start(f"{NAME}@1.0.0", {}, by=SHOP) for _ in range(2)]
     assert [stage.settle(run) for run in failed] == ["failed", "failed"]
     first, second = (str(run.id) for run in failed)
-    asked = MOVE | {"runs": [first]}
-    (one,) = auditor.post(f"agents/{NAME}/migrations/look", asked).json()["results"]
+    fields = MOVE | {"runs": [first]}
+    (one,) = auditor.post(f"agents/{NAME}/migrations/look", fields).json()["results"]
     assert (one["how"], one["code"], one["is_retried"]) == ("refused", "ended", False)
-    (one,) = auditor.post(f"agents/{NAME}/migrations/look", asked | {"retry": True}).json()["results"]
+    (one,) = auditor.post(f"agents/{NAME}/migrations/look", fields | {"retry": True}).json()["results"]
     assert (one["how"], one["is_moved"], one["is_retried"]) == ("replayed", False, True)
     wrong = operator.post(f"agents/{NAME}/migrations", MOVE | WHY | {"retry": True, "state": "pending"})
     assert is_problem(wrong, 422) and wrong.json()["errors"][0]["field"] == "state"
-    done = operator.post(f"agents/{NAME}/migrations", asked | WHY | {"retry": True}, **KEY).json()
+    done = operator.post(f"agents/{NAME}/migrations", fields | WHY | {"retry": True}, **KEY).json()
     assert [(x["is_moved"], x["is_retried"]) for x in done["results"]] == [(True, True)]
-    assert operator.post(f"agents/{NAME}/migrations", asked | WHY | {"retry": True}, **KEY).json() == done
-    assert "would be replayed" in (told := shell("--node", "finish=finish", "--retry", "--dry-run"))
-    assert told.startswith(second) and "retried" in told
+    assert operator.post(f"agents/{NAME}/migrations", fields | WHY | {"retry": True}, **KEY).json() == done
+    assert "would be replayed" in (found := shell("--node", "finish=finish", "--retry", "--dry-run"))
+    assert found.startswith(second) and "retried" in found
     assert "retried" in shell("--node", "finish=finish", "--retry", "--justification", "the fee is right now")
     assert versions() == ["2.0.0", "2.0.0"] and stage.settle(failed[0]) == "completed"
     records = OverrideRecord.objects.filter(run_id=failed[0].pk).order_by("id").values_list("action", flat=True)

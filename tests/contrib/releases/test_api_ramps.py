@@ -30,15 +30,15 @@ def started(api: Api, agent: str = NAME, **more: Any) -> Any:
 
 def test_versions_are_listed_newest_first_with_what_they_have_under_way(integrator: Api, auditor: Api) -> None:
     started(integrator, f"{NAME}@1.0.0"), started(integrator, f"{NAME}@2.0.0"), started(integrator, f"{NAME}@2.0.0")
-    told = auditor.get(f"agents/{NAME}/versions").json()
-    assert [(one["version"], one["living"], one["runs"]["pending"]) for one in told["results"]] == [
+    body = auditor.get(f"agents/{NAME}/versions").json()
+    assert [(one["version"], one["living"], one["runs"]["pending"]) for one in body["results"]] == [
         ("10.0.0", 0, 0),
         ("2.0.0", 2, 2),
         ("1.0.0", 1, 1),
     ]
-    assert told["ramp"] is None and told["results"][0]["forecast"] is None
-    assert told["results"][1]["forecast"]["why"] == "fewer than 10 of its runs have ended"
-    assert not told["results"][1]["served"] and not told["results"][1]["is_closed"]
+    assert body["ramp"] is None and body["results"][0]["forecast"] is None
+    assert body["results"][1]["forecast"]["why"] == "fewer than 10 of its runs have ended"
+    assert not body["results"][1]["served"] and not body["results"][1]["is_closed"]
     assert is_problem(auditor.get("agents/nobody/versions"), 404)
 
 

@@ -71,7 +71,7 @@ def test_changed_node_is_entered_again_if_nothing_repeats(stage: Stage, tools: T
     rewritten(tools)
     found = seen(run)
     assert found.how == "reentered" and "the record says: look" in found.why
-    assert found.anew == ["look at 0.2/1", "signal go at 0.2/2"] and found.withdrawn == ["signal at 0.2/2"]
+    assert found.repeated == ["look at 0.2/1", "signal go at 0.2/2"] and found.withdrawn == ["signal at 0.2/2"]
     assert moved(run).is_moved
     row = fresh(run)
     assert (row.state, row.node, row.visit, row.generation) == ("running", "wait_here", 2, 1)
@@ -281,7 +281,7 @@ def test_a_driven_run_is_not_moved_and_a_paused_one_stays_paused(stage: Stage, t
     sound(other)
 
 
-def test_a_call_in_doubt_keeps_a_run_where_it_is(stage: Stage, tools: Toolbox) -> None:
+def test_a_call_of_unknown_outcome_keeps_a_run_where_it_is(stage: Stage, tools: Toolbox) -> None:
     async def hold(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.mail, {"name": "a"})
         return End()

@@ -93,8 +93,8 @@ def test_old_worker_does_not_claim_a_run_that_is_being_moved(stage: Stage, tools
     def take() -> None:
         with psycopg.connect(dsn(name="an old worker"), autocommit=True) as link:
             worker = stage.worker
-            asked = [worker.id, worker.ascii_host, worker.pid, ["mover@1.0.0"], 2, False]
-            taken.extend(link.execute(CLAIM, asked).fetchall())
+            items = [worker.id, worker.ascii_host, worker.pid, ["mover@1.0.0"], 2, False]
+            taken.extend(link.execute(CLAIM, items).fetchall())
 
     claiming = threading.Thread(target=take)
     with psycopg.connect(dsn(name="somebody else")) as holder:

@@ -71,9 +71,9 @@ def moved(*runs: Run, by: Any = OLGA, **more: Any) -> MovedRow:
 def test_moved_failed_run_repeats_nothing(stage: Stage, tools: Toolbox, outside: Outside, failed: Run) -> None:
     version(tools, "2.0.0", is_broken=False)
     before = dump()
-    told = seen(failed)
-    assert (told.how, told.is_moved, told.is_retried) == ("replayed", False, True)
-    assert told.answered == ["0.1/1"] and "order" in told.anew[0] and dump() == before, "a look changes nothing"
+    found = seen(failed)
+    assert (found.how, found.is_moved, found.is_retried) == ("replayed", False, True)
+    assert found.answered == ["0.1/1"] and "order" in found.repeated[0] and dump() == before, "a look changes nothing"
     done = moved(failed)
     assert (done.how, done.is_moved, done.is_retried) == ("replayed", True, True)
     row = fresh(failed)
@@ -101,7 +101,7 @@ def test_what_would_be_done_twice_keeps_it_failed(tools: Toolbox, outside: Outsi
     assert dump() == before and fresh(failed).state == "failed" and names(outside) == ["first"]
 
 
-def test_a_call_in_doubt_is_refused_by_name(stage: Stage, tools: Toolbox) -> None:
+def test_a_call_of_unknown_outcome_is_refused_by_name(stage: Stage, tools: Toolbox) -> None:
     async def pays(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.mail, {"name": "a"})
         return End()
@@ -151,9 +151,9 @@ def test_the_old_version_s_code_may_be_gone_or_be_another(stage: Stage, tools: T
 
 def test_lost_commit_is_reported_as_done(tools: Toolbox, failed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     version(tools, "2.0.0", is_broken=False)
-    told = seen(failed)
+    found = seen(failed)
     follow_actions(monkeypatch, lost_on_commit)
-    assert moved(failed) == told.model_copy(update={"is_moved": True}) and told.is_retried and told.answered
+    assert moved(failed) == found.model_copy(update={"is_moved": True}) and found.is_retried and found.answered
     assert kinds(failed)[-2:] == ["RunRetried", "RunMigrated"]
     sound(failed)
 

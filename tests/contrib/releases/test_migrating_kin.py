@@ -140,7 +140,7 @@ def renewing() -> Any:
     return hold
 
 
-def test_what_is_sent_to_a_run_that_went_on_reaches_its_moved_heir(stage: Stage) -> None:
+def test_what_is_sent_to_a_run_that_went_on_reaches_its_moved_continuation(stage: Stage) -> None:
     hold = renewing()
     run = parked(stage, of_one(hold))
     of_one(hold, version="2.0.0")

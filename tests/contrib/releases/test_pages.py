@@ -74,9 +74,9 @@ def test_a_ramp_is_set_raised_halted_let_go_on_and_taken_back(operator: Client) 
     )
     page = text(operator)
     assert "12.5 % of new runs" in page and "tenant:acme" in page and 'id="set-ramp"' not in page
-    said = {"share": "50", "revision": "1", "justification": WHY}
-    assert operator.post(f"/ramps/{ramp.pk}/shares", said).status_code == 302
-    stale = operator.post(f"/ramps/{ramp.pk}/shares", said | {"share": "60"})
+    fields = {"share": "50", "revision": "1", "justification": WHY}
+    assert operator.post(f"/ramps/{ramp.pk}/shares", fields).status_code == 302
+    stale = operator.post(f"/ramps/{ramp.pk}/shares", fields | {"share": "60"})
     assert stale.status_code == 409 and b'value="60"' in stale.content
     figures = {"begun": 30, "failed": 9, "rejected": 0, "stopped": 0, "above": ["failed"]}
     Ramp.objects.update(state="halted", halted_at=timezone.now(), halted_by=figures)
@@ -86,8 +86,8 @@ def test_a_ramp_is_set_raised_halted_let_go_on_and_taken_back(operator: Client) 
     assert operator.post(f"/ramps/{ramp.pk}/rollbacks", {"justification": WHY}).status_code == 302
     assert "reverted" in text(operator) and 'id="set-ramp"' in text(operator)
     assert operator.post(f"/ramps/{ramp.pk}/completions", {"justification": WHY}).status_code == 409
-    told = ActRecord.objects.order_by("n").values_list("action", flat=True)
-    assert list(told) == ["ramp", "ramp_raise", "ramp_resume", "version_close", "ramp_rollback"]
+    values = ActRecord.objects.order_by("n").values_list("action", flat=True)
+    assert list(values) == ["ramp", "ramp_raise", "ramp_resume", "version_close", "ramp_rollback"]
     assert "ramp_rollback" in operator.get("/audit").content.decode() and OLGA
 
 

@@ -94,8 +94,8 @@ def test_closing_twice_without_a_word_or_without_the_role_is_refused(stage: Stag
     services.close_version(NAME, "1.0.0", by=OLGA, justification=WHY)
     with pytest.raises(NotInThisState):
         services.close_version(NAME, "1.0.0", by=OLGA, justification=WHY)
-    told = ActRecord.objects.filter(subject=f"version {NAME}@1.0.0")
-    assert [(one.action, one.by, one.after) for one in told] == [("version_close", OLGA.ref, {"is_closed": True})]
+    rows = ActRecord.objects.filter(subject=f"version {NAME}@1.0.0")
+    assert [(one.action, one.by, one.after) for one in rows] == [("version_close", OLGA.ref, {"is_closed": True})]
     assert all(not one.problems for one in verify_registers())
 
 
@@ -163,17 +163,17 @@ def test_the_assignment_is_on_record_with_the_start_and_in_the_ramps_own_rows(st
     served(stage, *versions())
     one = ramp(50)
     run = start("harbor")
-    said = told(run)
-    assert (said.ramp, said.from_version, said.to_version, said.share, said.key) == (
+    answer = told(run)
+    assert (answer.ramp, answer.from_version, answer.to_version, answer.share, answer.key) == (
         one.pk,
         "1.0.0",
         "2.0.0",
         5000,
         "business_key",
     )
-    assert said.is_new is (said.place < 5000) is (run.version == "2.0.0") and said.why == "share"
+    assert answer.is_new is (answer.place < 5000) is (run.version == "2.0.0") and answer.why == "share"
     row = RampStart.objects.get(run_id=run.pk)
-    assert (row.ramp_id, row.is_new, row.why, row.place) == (one.pk, said.is_new, "share", said.place)
+    assert (row.ramp_id, row.is_new, row.why, row.place) == (one.pk, answer.is_new, "share", answer.place)
     assert stage.drive() == "completed" and problems(run) == []
     assert events(run, e.RunClaimed)[0].cause == "start"
     exact = start(agent=f"{NAME}@1.0.0")

@@ -17,7 +17,7 @@ from ledger.models import ActRecord
 from ledger.verification.registers import verify_registers
 from runs.models import Run
 from runs.services import lifecycle
-from runs.workers.housekeeping import House
+from runs.workers.housekeeping import Housekeeping
 from tests.contrib.releases.releasing import WHY, ramp, seen, served, start, told, versions
 from tests.integration.runs.stage import Stage, at_once, fresh, problems
 from tests.waiting import eventually
@@ -136,7 +136,7 @@ def test_housekeeping_does_it(stage: Stage) -> None:
     served(stage, *versions(node))
     ramp(100, failed=10, at_least=1)
     begun(stage, "bad")
-    house = House(stage.worker.id)
+    house = Housekeeping(stage.worker.id)
     house.keep()
     house.close()
     eventually(lambda: Ramp.objects.get().state == "halted", what="the halt")

@@ -92,7 +92,7 @@ async def test_one_that_mails_before_it_asks(sandbox: Sandbox) -> None:
         as_test(mail_before_gate.agent, story.run, sandbox)
 
 
-async def test_one_that_refunds_what_a_person_said_yes_to_and_one_that_is_proposed_anew(sandbox: Sandbox) -> None:
+async def test_one_that_refunds_what_a_person_said_yes_to_and_one_that_is_proposed_again(sandbox: Sandbox) -> None:
     for number, verdicts in (("SO-600001", ["approved"]), ("SO-600002", ["rejected", "approved"])):
         given = {"order_number": number, "complaint": "Broken.", "wanted_usd": "50.00"}
         story = Story(customer_refund.agent, given)

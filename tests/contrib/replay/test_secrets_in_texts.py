@@ -98,8 +98,8 @@ def test_it_is_found_in_json_within_a_text(code: str, is_ascii: bool, times: int
     made = recording_of(agent, {"code": code, "told": [f"It said {text}."]})
     redacted = Redaction((), b"salt", secrets_of_agent(agent)).redact(made)
     assert OF_ALL in file_text(made) and OF_ALL not in file_text(redacted)
-    (told,) = redacted.state["told"]
-    found = told.removeprefix("It said ").removesuffix(".")
+    (result,) = redacted.state["told"]
+    found = result.removeprefix("It said ").removesuffix(".")
     for _ in range(times):
         found = json.loads(found)["it"]
     assert found == redacted.state["code"], "the same placeholder, escaped as it was"

@@ -54,8 +54,8 @@ def holder(name: str, model: type[BaseModel], version: str = "1.0.0", **more: An
         await ctx.signal("go")
         return End({"code": state.code})
 
-    said = {"input": model, "state": model, "initial": lambda given: given} | more
-    return agent_of(take, keep, name=name, version=version, **said)
+    fields = {"input": model, "state": model, "initial": lambda given: given} | more
+    return agent_of(take, keep, name=name, version=version, **fields)
 
 
 def started(stage: Stage, agent: Agent) -> Run:
@@ -193,8 +193,8 @@ def by_a_sister(stage: Stage) -> tuple[Run, str]:
     sister, below = gives("telling-sister", Closed), holder("told-sister", Open)
 
     async def take(state: Any, ctx: Context) -> End:
-        told = await ctx.child(sister, {"code": state.code})
-        return End(await ctx.child(below, {"code": told["code"]}))
+        child = await ctx.child(sister, {"code": state.code})
+        return End(await ctx.child(below, {"code": child["code"]}))
 
     agent_of(take, name="mother", input=Open, state=Open, initial=lambda given: given)
     run = started(stage, registry.find("mother@1.0.0"))

@@ -14,7 +14,7 @@ from durableagents.contrib.reports import catalogue
 from durableagents.contrib.reports.tables import Report
 from ledger.actors import Actor
 from runs.models import Process, Run
-from runs.services.late_results import hand_in, lost_worker
+from runs.services.late_results import lost_worker, record_late_result
 from runs.services.lifecycle import cancel, pause, resume
 from runs.workers import failover
 from tests.integration.approvals.setup import buying, say, somebody
@@ -120,7 +120,7 @@ def _answered_differently(made: Scenario, tools: Toolbox) -> None:
     (late,) = stage.late
     assert late.result["ref"] == "order:c"
     late = type(late)(**{**_fields(late), "result": Done(ref="order:second").model_dump()})
-    assert hand_in(late, lost_worker(worker.id)) is False
+    assert record_late_result(late, lost_worker(worker.id)) is False
     stage.late.clear()
 
 

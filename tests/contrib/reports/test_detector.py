@@ -22,7 +22,7 @@ from ledger.errors import JustificationRequired, NotFound
 from ledger.models import ActRecord
 from runs.engine.agents import registry
 from runs.engine.driver import Driver
-from runs.services.late_results import hand_in, lost_worker
+from runs.services.late_results import lost_worker, record_late_result
 from tests.contrib.reports.conftest import Scenario, figures, make
 from tests.integration.runs.conftest import _django_db_marker
 from tests.integration.runs.stage import Stage, calling, in_thread, now
@@ -72,7 +72,7 @@ def test_equal_answers_to_a_repeated_call_are_no_finding(stage: Stage, tools: To
         registry.find(run.graph_id), claimed, stage.runtime, stage.control, trace_id=run.trace_id, generation=0
     )
     assert stage.wait(driver.drive()) == "completed"
-    hand_in(late, lost_worker(worker.id))
+    record_late_result(late, lost_worker(worker.id))
     assert in_thread(detector.detect) == 0 and not Finding.objects.exists()
 
 
@@ -81,7 +81,9 @@ def test_an_answer_that_comes_before_the_repeats_own_is_compared_later(stage: St
     worker = comes_back(stage, run, "order")
     (late,) = stage.late
     claimed = stage.take(run)  # the next worker has it, and has not sent the call again yet
-    assert hand_in(replace(late, result={"ref": "order:other", "amount": 1}), lost_worker(worker.id)) is False
+    assert (
+        record_late_result(replace(late, result={"ref": "order:other", "amount": 1}), lost_worker(worker.id)) is False
+    )
     assert in_thread(detector.detect) == 0 and PendingCheck.objects.count() == 1
     driver = Driver(
         registry.find(run.graph_id), claimed, stage.runtime, stage.control, trace_id=run.trace_id, generation=0
@@ -164,9 +166,9 @@ def test_people_report_and_close_once_on_record(scenario: Scenario) -> None:
         findings.close(10**9, body, by=OLGA)
     other = Finding.objects.exclude(pk=found.pk)[0]
     findings.close(other.pk, ClosureBody(verdict="no_duplicate", justification="a test of ours"), by=OLGA)
-    told = figures(make("idempotency-violations"))
-    assert (told["open"], told["duplicate"], told["no_duplicate"]) == (2, 1, 1)
-    assert told["confirmed_percent"] == 25 and told["rate_percent"] == 75
+    result = figures(make("idempotency-violations"))
+    assert (result["open"], result["duplicate"], result["no_duplicate"]) == (2, 1, 1)
+    assert result["confirmed_percent"] == 25 and result["rate_percent"] == 75
     acts = ActRecord.objects.filter(action__startswith="finding_").order_by("id")
     assert [(act.action, act.subject) for act in acts] == [
         ("finding_report", f"finding {found.pk}"),

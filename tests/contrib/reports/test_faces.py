@@ -61,21 +61,21 @@ def test_page_csv_and_json_have_the_same_values(scenario: Scenario) -> None:
     for kind in REPORTS.values():
         path = f"/audit/reports/{kind.name}"
         query = {"run": str(scenario.runs["recovered"].id)} if kind.of_run else {}
-        told = reader.get(path, **query, format="json").json()
+        body = reader.get(path, **query, format="json").json()
         page, text = reader.read(path, **query), reader.get(path, **query, format="csv").content.decode()
-        for table in told["tables"]:
+        for table in body["tables"]:
             for row in table["rows"]:
                 for column, value in zip(table["columns"], row, strict=True):
-                    said = "yes" if value is True else "no" if value is False else "" if value is None else str(value)
-                    if column["kind"] in ("bytes", "run") or len(said) > 60 or "storage" in path:
+                    answer = "yes" if value is True else "no" if value is False else "" if value is None else str(value)
+                    if column["kind"] in ("bytes", "run") or len(answer) > 60 or "storage" in path:
                         continue
-                    told_there = " ".join(said.split())
+                    told_there = " ".join(answer.split())
                     assert told_there in page or told_there in page.replace(",", "") or column["kind"] == "time", (
                         kind.name,
                         column["name"],
-                        said,
+                        answer,
                     )
-                    assert said in text.replace('""', '"'), (kind.name, column["name"], said)
+                    assert answer in text.replace('""', '"'), (kind.name, column["name"], answer)
         assert kind.definition.counts[:40] in page and "SELECT" in page
 
 
@@ -149,7 +149,8 @@ def test_findings_are_reported_and_closed_in_the_console(scenario: Scenario) -> 
     assert "<b>paid twice</b>" not in page and "&lt;b&gt;paid twice" in page
     path = f"/audit/findings/{finding.pk}/closures"
     assert (
-        "Choose" in (told := reader.post(path, justification="it was ours")).content.decode() or told.status_code == 422
+        "Choose" in (response := reader.post(path, justification="it was ours")).content.decode()
+        or response.status_code == 422
     )
     assert reader.post(path, verdict="duplicate", justification="it was ours").status_code == 302
     assert reader.post(path, verdict="duplicate", justification="it was ours").status_code == 409

@@ -28,8 +28,8 @@ pytestmark = pytest.mark.django_db
 
 
 def test_insights_show_the_figures_of_the_report(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = figures(make("outcomes"))
-    assert told["recoveries"] == Incident.objects.count() == 3
+    found = figures(make("outcomes"))
+    assert found["recoveries"] == Incident.objects.count() == 3
     by_agent = {row["agent"]: row for row in rows(make("outcomes"), "agents")}
     ended = Run.objects.filter(agent="plain", ended_at__isnull=False).values_list("id", flat=True)
     steps = Head.objects.filter(run_id__in=ended).values_list("steps", flat=True)

@@ -68,17 +68,17 @@ def test_status_says_that_the_head_file_is_damaged(some_run: Callable[[], Run], 
     commit()
     file.write_text("{")
     for _ in range(3):  # as found, as the hold left it, and as a worker that starts later found it
-        said = io.StringIO()
+        output = io.StringIO()
         with suppress(SystemExit):
-            call_command("restore_hold", "status", stdout=said)
-        (line,) = [each for each in said.getvalue().splitlines() if each.startswith("head")]
+            call_command("restore_hold", "status", stdout=output)
+        (line,) = [each for each in output.getvalue().splitlines() if each.startswith("head")]
         assert "damaged" in line and "missing" not in line
         holding.settle()
     file.unlink()
     call_command("restore_hold", "lift", "--all", "--reason", "all are cleared", stdout=io.StringIO())
-    said = io.StringIO()
-    call_command("restore_hold", "status", stdout=said)
-    assert "\tmissing" in said.getvalue()
+    output = io.StringIO()
+    call_command("restore_hold", "status", stdout=output)
+    assert "\tmissing" in output.getvalue()
 
 
 def test_up_says_that_the_installation_is_held(some_run: Callable[[], Run], on_host: OnHost) -> None:
@@ -270,15 +270,15 @@ def test_the_thread_writes_the_head_after_commits_only_and_fences_while_it_canno
         commits[0] += 1
     last = number()
     assert Mark.objects.get().number == last  # also what was committed at the very end
-    told = [record.getMessage() for record in caplog.records if "head file" in record.getMessage()]
-    assert [("No space left" in line, "again" in line) for line in told] == [(True, False), (False, True)]
+    items = [record.getMessage() for record in caplog.records if "head file" in record.getMessage()]
+    assert [("No space left" in line, "again" in line) for line in items] == [(True, False), (False, True)]
 
 
 def test_a_worker_that_cannot_tell_does_not_serve(some_run: Callable[[], Run], on_host: OnHost, tmp_path: Path) -> None:
     (tmp_path / "no-folder").write_text("")
     on_host("no-folder/x")
-    said = marking.check_process("worker")
-    assert said is not None and "restore.head" in said and "DURABLEAGENTS_RESTORE_HEAD" in said
+    process = marking.check_process("worker")
+    assert process is not None and "restore.head" in process and "DURABLEAGENTS_RESTORE_HEAD" in process
     assert marking.check_process("web") is None
     on_host("one")
     with connection.cursor() as cursor:
@@ -288,8 +288,8 @@ def test_a_worker_that_cannot_tell_does_not_serve(some_run: Callable[[], Run], o
     try:
         with connection.cursor() as cursor:
             cursor.execute("SET SESSION AUTHORIZATION restore_hold_test")
-        said = marking.check_process("worker")
-        assert said is not None and "GRANT EXECUTE ON FUNCTION pg_control_system()" in said
+        process = marking.check_process("worker")
+        assert process is not None and "GRANT EXECUTE ON FUNCTION pg_control_system()" in process
     finally:
         connection.close()
         with connection.cursor() as cursor:
@@ -297,7 +297,7 @@ def test_a_worker_that_cannot_tell_does_not_serve(some_run: Callable[[], Run], o
             cursor.execute("DROP OWNED BY restore_hold_test; DROP ROLE restore_hold_test")
 
 
-def test_the_page_of_halts_and_the_command_list_the_calls_in_doubt(
+def test_the_page_of_halts_and_the_command_list_the_unknown_outcomes(
     stage: Stage, tools: Toolbox, on_host: OnHost
 ) -> None:
     on_host("one")
@@ -311,13 +311,13 @@ def test_the_page_of_halts_and_the_command_list_the_calls_in_doubt(
     client.force_login(person("otto", "operator"))
     page = client.get("/halts").content.decode()
     assert "Calls with unknown outcomes" in page and "payer" in page and "requested" in page
-    said = io.StringIO()
+    output = io.StringIO()
     with pytest.raises(SystemExit) as held:
-        call_command("restore_hold", "status", stdout=said)
-    assert held.value.code == 1 and "payer@1.0.0" in said.getvalue()
-    said = io.StringIO()
-    call_command("restore_hold", "lift", "--tag", "eu", "--reason", "Europe is cleared", stdout=said)
-    assert "lifted for tag eu" in said.getvalue() and "no longer" not in said.getvalue()
+        call_command("restore_hold", "status", stdout=output)
+    assert held.value.code == 1 and "payer@1.0.0" in output.getvalue()
+    output = io.StringIO()
+    call_command("restore_hold", "lift", "--tag", "eu", "--reason", "Europe is cleared", stdout=output)
+    assert "lifted for tag eu" in output.getvalue() and "no longer" not in output.getvalue()
     for unknown in (
         ["--agent", "nosuchagent"],
         ["--tag", "e"],
@@ -327,8 +327,8 @@ def test_the_page_of_halts_and_the_command_list_the_calls_in_doubt(
         with pytest.raises(CommandError, match=f"tag us|{unknown[1]}") as refused:
             call_command("restore_hold", "lift", *unknown, "--reason", "its calls are cleared")
         assert refused.value.returncode == 2 and (in_force().agents, in_force().tags) == ([], ["eu"])
-    call_command("restore_hold", "lift", "--agent", "payer", "--reason", "its calls are cleared", stdout=said)
-    assert "It was lifted before, and is no longer, for tag eu." in said.getvalue()
+    call_command("restore_hold", "lift", "--agent", "payer", "--reason", "its calls are cleared", stdout=output)
+    assert "It was lifted before, and is no longer, for tag eu." in output.getvalue()
     release_all()
     assert stage.drive() == "completed"
     call_command("restore_hold", "lift", "--all", "--reason", "all are cleared", stdout=io.StringIO())

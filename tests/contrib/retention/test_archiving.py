@@ -297,10 +297,10 @@ def test_verification_goes_on_without_the_storage(
         for command in (("ledger", "verify", "--all"), ("seals", "verify")):
             with pytest.raises(SystemExit):
                 call_command(*command)
-            told = capsys.readouterr().out
-            assert f"run {run.pk}: the archive" in told and "can't be compared: " in told, told
-            assert "DURABLEAGENTS_ARCHIVE" in told and str(other.pk) not in told
-            assert ("1 archive(s) can't be read: " in told) == (command[0] == "ledger")
+            out = capsys.readouterr().out
+            assert f"run {run.pk}: the archive" in out and "can't be compared: " in out, out
+            assert "DURABLEAGENTS_ARCHIVE" in out and str(other.pk) not in out
+            assert ("1 archive(s) can't be read: " in out) == (command[0] == "ledger")
         assert problems(other.pk) == []
 
 

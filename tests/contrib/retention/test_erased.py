@@ -113,23 +113,23 @@ def test_one_list_finds_and_erases_runs_in_the_database_and_in_archives(stage: S
     assert by_run == {str(run_id): (place, None) for run_id, place in places.items()}
     assert all(row["business_key"] != "" for row in found)
     assert operator.get("erasures").status_code == 422
-    asked = {"runs": list(by_run), "justification": WHY}
-    assert operator.post("erasures", asked).status_code == 403
-    refused = admin.post("erasures", asked | {"runs": [*by_run, str(other.pk)]})
+    fields = {"runs": list(by_run), "justification": WHY}
+    assert operator.post("erasures", fields).status_code == 403
+    refused = admin.post("erasures", fields | {"runs": [*by_run, str(other.pk)]})
     assert refused.status_code == 409 and f"Legal hold {kept.pk}" in refused.json()["detail"]
     assert gone(first.pk) and not Erasure.objects.exists() and all((folder / name).exists() for name in files)
-    assert admin.post("erasures", asked | {"runs": [str(UUID(int=7))]}).status_code == 404
-    assert admin.post("erasures", asked | {"runs": []}).status_code == 422
+    assert admin.post("erasures", fields | {"runs": [str(UUID(int=7))]}).status_code == 404
+    assert admin.post("erasures", fields | {"runs": []}).status_code == 422
     browser = Client()
     browser.force_login(ada)
     page_text = browser.get("/runs-and-archives?tag=customer:17").content.decode()
     assert all(f'value="{run_id}"' in page_text for run_id in by_run) and str(other.pk) not in page_text
-    assert not re.search(r'name="runs"[^>]*checked', page_text)  # the person chooses what is lost for ever
-    done = browser.post("/runs-and-archives/erasures", asked | {"tag": "customer:17"})
+    assert not re.search(r'name="runs"[^>]*checked', page_text)  # the person chooses what is lost forever
+    done = browser.post("/runs-and-archives/erasures", fields | {"tag": "customer:17"})
     assert done.status_code == 302 and "tag=customer" in done["Location"]
     assert {row.run_id for row in Erasure.objects.all()} == {first.pk, second.pk, live.pk}
     assert not any((folder / name).exists() for name in files) and registers() == []
-    again = admin.post("erasures", asked)
+    again = admin.post("erasures", fields)
     assert (again.status_code, again.json()["results"]) == (200, [])
     for row in operator.get("erasures?tag=customer:17").json()["results"]:
         assert row["erased_at"] and row["kept"] is None

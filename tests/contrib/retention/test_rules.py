@@ -55,7 +55,7 @@ def test_of_several_policies_the_longest_counts(stage: Stage, tools: Toolbox) ->
     age_archives()
     assert archiving.run().deleted == 0
     policies.end(kept.pk, by=SHELL, justification="tried")
-    assert archiving.run().deleted == 0  # the first one keeps archives for ever
+    assert archiving.run().deleted == 0  # the first one keeps archives forever
     policies.end(short.pk, by=SHELL, justification="tried")
     assert archiving.run().deleted == 1
 
@@ -100,9 +100,9 @@ def test_the_runtime_role_sets_and_ends_rules(stage: Stage) -> None:
             with pytest.raises(CommandError, match="before"):
                 said(end, str(row.pk))
     assert policies.in_force() == holds.in_force() == []
-    kept, asked = policy(), hold(tag="x")
+    kept, question = policy(), hold(tag="x")
     assert len(_ended(at_once(*[lambda: policies.end(kept.pk, by=SHELL, justification="at once")] * 3))) == 1
-    assert len(_ended(at_once(*[lambda: holds.lift(asked.pk, by=SHELL, justification="at once")] * 3))) == 1
+    assert len(_ended(at_once(*[lambda: holds.lift(question.pk, by=SHELL, justification="at once")] * 3))) == 1
 
 
 def _ended(found: list[Any]) -> list[Any]:
@@ -145,8 +145,8 @@ def test_a_hold_keeps_runs_and_archives_until_it_is_lifted(stage: Stage, tools: 
         holds.lift(by_time.pk, by=SHELL, justification="again")
     holds.lift(late.pk, by=SHELL, justification="the case is over")
     assert archiving.run().deleted == 1
-    told = list(ActRecord.objects.filter(run_id=None).order_by("id").values_list("action", flat=True))
-    assert told == ["retention_policy", *["retention_hold"] * 2, "retention_hold_lift", "retention_hold", told[-1]]
+    items = list(ActRecord.objects.filter(run_id=None).order_by("id").values_list("action", flat=True))
+    assert items == ["retention_policy", *["retention_hold"] * 2, "retention_hold_lift", "retention_hold", items[-1]]
     with pytest.raises(restoring.NotArchived, match="was deleted on"):
         restoring.restore(other.pk, by=SHELL, justification="too late")
 
@@ -209,8 +209,8 @@ def test_archived_runs_over_http(stage: Stage, tools: Toolbox, folder: Path) -> 
     assert (listed_hold["id"], listed_hold["live"] + listed_hold["archived"]) == (kept, 1)
     assert admin.post(f"retention/holds/{kept}/lift", {"justification": "over"}).status_code == 200
     assert archiving.run().archived == 1
-    told = operator.get(f"runs/{run.pk}")
-    assert (told.status_code, told.json()["code"]) == (410, "archived")
+    value = operator.get(f"runs/{run.pk}")
+    assert (value.status_code, value.json()["code"]) == (410, "archived")
     assert reader.get(f"runs/{run.pk}").status_code == 404 == reader.get(f"retention/archives/{run.pk}").status_code
     assert [row["run_id"] for row in operator.get("retention/archives", agent=run.agent).json()["results"]] == [
         str(run.pk)
@@ -255,8 +255,8 @@ def test_the_command_shows_lists_and_restores(stage: Stage, tools: Toolbox) -> N
     run = ended(stage, tools, "a word")
     assert "is in force" in said("policy", "--archive-days", "30", "--reason", "a month")
     assert "due now: 1" in said("report")
-    told = "1 run(s) would be archived, 0 archive(s) would be deleted, 0 problem(s)"
-    assert said("run", "--dry-run") == f"archive run {run.pk}\n{told}\n"
+    text = "1 run(s) would be archived, 0 archive(s) would be deleted, 0 problem(s)"
+    assert said("run", "--dry-run") == f"archive run {run.pk}\n{text}\n"
     out = io.StringIO()
     with as_runtime():
         for args in (("run", "--dry-run"), ("run",)):

@@ -91,8 +91,8 @@ def test_planned_time_starts_a_run_with_the_rights_of_the_owner(name: str, olga:
     (row,) = one.firings.all()
     assert (row.planned_at, row.outcome, row.run_id) == (at, "started", run.id)
     assert (run.created_by, run.creator, run.tags) == (olga.ref, olga.person, ["night"])
-    (told,) = events(run, e.StartPlanned)
-    assert (told.schedule, told.planned_at) == (str(one.id), at.isoformat())
+    (found,) = events(run, e.StartPlanned)
+    assert (found.schedule, found.planned_at) == (str(one.id), at.isoformat())
     assert following is not None and again(one).next_at == following and start_all_due_of(one.id) == 0
     act = ActRecord.objects.get(run_id=run.id)
     assert (act.action, act.by, act.auth, act.role) == ("start", olga.ref, "schedule", "integrator")
@@ -152,8 +152,8 @@ def test_concurrent_workers_start_each_planned_time_once(name: str, olga: Actor)
     [start_all_due_of(one.id) for one in several]
     planned = list(Firing.objects.values_list("schedule_id", "planned_at"))
     assert len(planned) == len(set(planned)) == Run.objects.count() >= 3 * 20
-    told = [(x.schedule, x.planned_at) for run in Run.objects.all() for x in events(run, e.StartPlanned)]
-    assert len(told) == len(set(told)) == len(planned)
+    items = [(x.schedule, x.planned_at) for run in Run.objects.all() for x in events(run, e.StartPlanned)]
+    assert len(items) == len(set(items)) == len(planned)
 
 
 class Died(BaseException):
@@ -264,8 +264,8 @@ def test_change_of_agent_or_input_makes_the_changer_the_owner(name: str, olga: A
     more: dict[str, Any] = {"input": {"text": "b"}} if what == "input" else {"agent": name.partition("@")[0]}
     services.change(one.id, body(name, **more), by=boss)
     assert (again(one).owner, again(one).set_by) == (boss.person, "user:boss")
-    told = ActRecord.objects.get(action="schedule_change")
-    assert (told.before["set_by"], told.after["set_by"]) == ("user:olga", "user:boss")
+    row = ActRecord.objects.get(action="schedule_change")
+    assert (row.before["set_by"], row.after["set_by"]) == ("user:olga", "user:boss")
 
 
 def test_acts_are_on_record_and_paused_schedules_have_no_next_time(name: str, olga: Actor) -> None:
@@ -283,8 +283,8 @@ def test_acts_are_on_record_and_paused_schedules_have_no_next_time(name: str, ol
     services.delete(one.id, by=olga, justification=WHY)
     with pytest.raises(NotFound):
         services.resume(one.id, by=olga, justification=WHY)
-    told = list(ActRecord.objects.filter(subject=f"schedule {one.id}").order_by("id"))
-    assert [row.action for row in told] == [
+    items = list(ActRecord.objects.filter(subject=f"schedule {one.id}").order_by("id"))
+    assert [row.action for row in items] == [
         "schedule",
         "schedule_change",
         "schedule_pause",
@@ -292,7 +292,7 @@ def test_acts_are_on_record_and_paused_schedules_have_no_next_time(name: str, ol
         "schedule_resume",
         "schedule_delete",
     ]
-    assert told[1].before["cron"] == before and told[1].after["cron"] == "@daily"
+    assert items[1].before["cron"] == before and items[1].after["cron"] == "@daily"
 
 
 def test_pause_at_a_planned_time_comes_before_or_after_the_start(name: str, olga: Actor) -> None:

@@ -53,13 +53,13 @@ def test_verdicts_are_told_page_by_page(caller: Callable[[Any], Api], run_id: st
     path = f"runs/{run_id}/withheld"
     assert caller("integrator").get(path).status_code == 404, "it is somebody else's"
     for role in ("operator", "approver_finance", "auditor"):
-        told = caller(role).get(path).json()
-        assert len(WithheldPage.model_validate(told).results) == 3 and told["next"] is None
+        body = caller(role).get(path).json()
+        assert len(WithheldPage.model_validate(body).results) == 3 and body["next"] is None
     first = caller("auditor").get(f"{path}?limit=2").json()
     assert len(first["results"]) == 2 and first["next"] is not None
     row = first["results"][0]
     assert (row["verdict"], row["hook"], row["version"], row["to"]) == ("refused", "guard", "1", "tool order")
-    assert HOSTILE not in str(told) and row["reason"] == "it is <b>poison</b>"
+    assert HOSTILE not in str(body) and row["reason"] == "it is <b>poison</b>"
     rest = caller("auditor").get(f"{path}?after={first['results'][-1]['seq']}").json()
     assert len(rest["results"]) == 1
 

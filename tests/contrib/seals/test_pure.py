@@ -212,5 +212,5 @@ def test_wrong_witnesses_are_refused_in_one_line(text: str, problem: str, monkey
     monkeypatch.setenv("DURABLEAGENTS_SEAL_WITNESSES", text)
     with pytest.raises(EnvironmentProblem, match=problem) as found:
         load()
-    said = str(found.value)
-    assert "DURABLEAGENTS_SEAL_WITNESSES" in said and "\n" not in said and "u:p" not in said
+    answer = str(found.value)
+    assert "DURABLEAGENTS_SEAL_WITNESSES" in answer and "\n" not in answer and "u:p" not in answer

@@ -152,13 +152,13 @@ def test_a_clock_that_was_set_back_is_recorded_and_harmless(
     seal()
     tamper("UPDATE seals_seal SET at = at + interval '1 hour'")  # made by the clock as it was before
     key = keyring.signing_key()[1]
-    ahead = Seal.objects.get(pk=1)
-    tamper("UPDATE seals_seal SET signature = %s", key.sign(ahead.record.message))
+    row = Seal.objects.get(pk=1)
+    tamper("UPDATE seals_seal SET signature = %s", key.sign(row.record.message))
     go_on(run_id)
-    assert search_start(Moment.now(), ahead) is None, "all heads are compared once"
+    assert search_start(Moment.now(), row) is None, "all heads are compared once"
     assert run_sql(f"SELECT {sealing.IS_DUE}") == [(True,)], "a seal from the future does not put off the next"
     assert seal() == 1 and sealed(2) == {(run_id, 4)}
-    assert "the clock was set back by" in caplog.text and Seal.objects.get(pk=2).at < ahead.at
+    assert "the clock was set back by" in caplog.text and Seal.objects.get(pk=2).at < row.at
     assert findings() == []
     go_on(run_id, 2)  # and from there on the search begins at the time after the jump
     found = search_start(Moment.now(), Seal.objects.get(pk=2))

@@ -66,8 +66,8 @@ def sell(integrator: Api) -> Sell:
 
 
 def found(api: Api, where: str = "", **more: Any) -> list[str]:
-    asked = {"where": where} if where else {}
-    answer = api.get("runs", **asked, **more)
+    fields = {"where": where} if where else {}
+    answer = api.get("runs", **fields, **more)
     rows: list[str] = []
     for _ in range(100):
         assert answer.status_code == 200, answer.content
@@ -77,7 +77,7 @@ def found(api: Api, where: str = "", **more: Any) -> list[str]:
         if page["next"] is None:
             return rows
         answer = api.client.get(page["next"], headers=api.headers)
-    raise AssertionError("the pages go on for ever")
+    raise AssertionError("the pages go on forever")
 
 
 def test_a_start_sets_them_and_the_run_tells_them(integrator: Api, auditor: Api) -> None:
@@ -92,9 +92,9 @@ def test_a_start_sets_them_and_the_run_tells_them(integrator: Api, auditor: Api)
     body = {"agent": "sale", "input": {"item": "chair", "amount": 1}, "attributes": given}
     first = integrator.post("runs", body, headers={"Idempotency-Key": "one"}).json()
     again = integrator.post("runs", body, headers={"Idempotency-Key": "one"}).json()
-    told = given | {"labels": ["b", "a"], "amount": "12.50"}
-    assert first == again and RunRow.model_validate(first) and first["attributes"] == told
-    assert auditor.get(f"runs/{first['id']}").json()["attributes"] == told
+    fields = given | {"labels": ["b", "a"], "amount": "12.50"}
+    assert first == again and RunRow.model_validate(first) and first["attributes"] == fields
+    assert auditor.get(f"runs/{first['id']}").json()["attributes"] == fields
     assert integrator.post("runs", body | {"attributes": {}}).json()["attributes"] == {}
     (row,) = [row for row in auditor.get("agents").json()["results"] if row["name"] == "sale"]
     assert AgentPage.model_validate({"results": [row], "next": None})
@@ -260,7 +260,7 @@ def test_only_runs_that_are_seen_are_found_and_no_cursor_names_another(
         for _ in range(3):
             operator.post("runs", body | {"attributes": {"customer": "ACME", "score": n}})
     monkeypatch.setattr(queries, "FEW", few)
-    monkeypatch.setattr(queries, "MOST", 5)
+    monkeypatch.setattr(queries, "MAX_EXAMINED", 5)
     monkeypatch.setattr(queries, "_FIRST", 2)
     for where in ('customer = "ACME"', "score > 2", 'customer != "X"', "score > 2 AND NOT urgent = true"):
         seen_, answer = [], integrator.get("runs", agent="sale", where=where, sort=sort, limit=2)

@@ -138,7 +138,7 @@ def _goes_by_index() -> None:
             for query in found.captured_queries:
                 for what, read in explained(query["sql"]):
                     # Each candidate is read once per condition.
-                    if what.startswith("Seq Scan") or read > 21 * queries.MOST:
+                    if what.startswith("Seq Scan") or read > 21 * queries.MAX_EXAMINED:
                         trouble.append(f"{where} | {sort} | {more}: {what} reads {read:.0f} rows: {query['sql'][:400]}")
             cursor = some.following
             if not cursor:
@@ -157,7 +157,7 @@ def _has_each_once() -> None:
         ("not (urgent is set and amount >= 0.2)", "", 19),
     ]:
         filters, cursor, seen = Filters(where=where, sort=sort), "", []
-        for _ in range(RUNS // queries.MOST + 10):
+        for _ in range(RUNS // queries.MAX_EXAMINED + 10):
             some = stretch(filters, limit=7, cursor=cursor)
             assert some is not None
             seen += [run.id for run in some.runs]

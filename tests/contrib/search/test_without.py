@@ -25,9 +25,9 @@ def left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lists_have_no_search_and_refuse_one(sell: Sell, auditor: Api) -> None:
     run = sell(customer="ACME", score=2)
     assert found(auditor) == found(auditor, sort="-created_at") == found(auditor, state="pending") == [run]
-    for asked in ({"q": "chair"}, {"where": "score = 2"}, {"sort": "score"}):
-        answer = auditor.get("runs", **asked)
-        assert is_problem(answer, 400, "bad-search") and answer.json()["errors"][0]["field"] in asked, answer.content
+    for value in ({"q": "chair"}, {"where": "score = 2"}, {"sort": "score"}):
+        answer = auditor.get("runs", **value)
+        assert is_problem(answer, 400, "bad-search") and answer.json()["errors"][0]["field"] in value, answer.content
     assert auditor.get(f"runs/{run}").json()["attributes"] == {}
     assert Event.objects.filter(run_id=run, kind="AttributesSet").exists()
     printed = StringIO()

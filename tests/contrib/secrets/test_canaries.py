@@ -252,8 +252,8 @@ def test_canaries_are_found_nowhere(
     ]
     answers += [api.get("approvals"), api.get("waits")]
     pages = [client.get(f"/runs/{each.pk}", follow=True) for each in (run, other)] + [client.get("/inbox", follow=True)]
-    shown = b"".join(each.content for each in answers + pages)
-    assert CONTROL.encode() in shown and b"secret://of-file" in shown and found_in(shown) == []
+    text = b"".join(each.content for each in answers + pages)
+    assert CONTROL.encode() in text and b"secret://of-file" in text and found_in(text) == []
 
     export(tmp_path / "kept", ExportOptions(limit=50, since=database_now() - timedelta(days=1), payloads="full"))
     kept = b"".join(path.read_bytes() for path in (tmp_path / "kept").iterdir())
@@ -311,13 +311,13 @@ def test_a_tool_without_secrets_asks_no_source(outside: Outside) -> None:
 def test_the_command_says_where_each_secret_is(canaries: None, tmp_path: Path, capsys: Any) -> None:
     leaky([])
     call_command("secrets")
-    said = capsys.readouterr().out
-    assert "secret://of-env (charge, later, lose, refuse): env" in said and f"file:{tmp_path}/secrets" in said
+    out = capsys.readouterr().out
+    assert "secret://of-env (charge, later, lose, refuse): env" in out and f"file:{tmp_path}/secrets" in out
     (tmp_path / "secrets" / "of-file").unlink()
     with pytest.raises(CommandError, match="1 of 3 secrets can't be read"):
         call_command("secrets")
-    said = capsys.readouterr().out
-    assert "MISSING: secret://of-file: " in said and found_in(said.encode()) == []
+    out = capsys.readouterr().out
+    assert "MISSING: secret://of-file: " in out and found_in(out.encode()) == []
 
 
 def test_redacted_fields_are_left_out_of_pages_api_and_exports(stage: Stage, tmp_path: Path, client: Any) -> None:
@@ -338,13 +338,13 @@ def test_redacted_fields_are_left_out_of_pages_api_and_exports(stage: Stage, tmp
     api = Api(issue_key(olga, "test"))
     client.force_login(olga)
     export(tmp_path / "kept", ExportOptions(limit=50, since=database_now() - timedelta(days=1)))
-    shown = [
+    items = [
         api.get(f"runs/{run.pk}/events").content,
         *(client.get(f"/runs/{run.pk}?tab={tab}", follow=True).content for tab in ("timeline", "effects", "journal")),
         b"".join(path.read_bytes() for path in (tmp_path / "kept").iterdir()),
     ]
-    assert all(b"41907" in each or b"41,907" in each for each in (shown[0], b"".join(shown[1:4])))
-    assert not any(text.encode() in each for text in (iban, name) for each in shown)
+    assert all(b"41907" in each or b"41,907" in each for each in (items[0], b"".join(items[1:4])))
+    assert not any(text.encode() in each for text in (iban, name) for each in items)
     (seq,) = Event.objects.filter(run_id=run.pk, kind="ToolReturned").values_list("seq", flat=True)
     whole = client.get(f"/runs/{run.pk}/events/{seq}/payload")
     assert whole.status_code == 200 and iban.encode() in whole.getvalue(), "a reader of payloads may download it"

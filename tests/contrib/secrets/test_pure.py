@@ -209,8 +209,8 @@ def test_wrong_sources_are_refused_when_the_settings_are_read(monkeypatch: pytes
         monkeypatch.setenv("DURABLEAGENTS_SECRETS", f"env,{text}")
         with pytest.raises(env.EnvironmentProblem) as refused:
             env.load()
-        said = str(refused.value)
-        assert said.startswith("DURABLEAGENTS_SECRETS") and "hunter2" not in said and "\n" not in said, said
+        answer = str(refused.value)
+        assert answer.startswith("DURABLEAGENTS_SECRETS") and "hunter2" not in answer and "\n" not in answer, answer
     monkeypatch.setenv("DURABLEAGENTS_SECRETS", "env, file:/run/secrets,command:/usr/bin/get --from bank")
     assert [each.label for each in env.load().secret_sources] == ["env", "file:/run/secrets", "command:/usr/bin/get"]
 

@@ -37,8 +37,8 @@ def allowed(admin: Actor, times: int = 5, days: int = 30, sum: str | None = None
 
 def paying(tools: Toolbox, version: str = "1.0.0", name: str = "payer", **gate: Any) -> Agent:
     assert tools.pay.gate is not None
-    said: dict[str, Any] = {"amount": "amount USD", "same": ["name"]} | gate
-    pay = replace(tools.pay, gate=replace(tools.pay.gate, **said))
+    fields: dict[str, Any] = {"amount": "amount USD", "same": ["name"]} | gate
+    pay = replace(tools.pay, gate=replace(tools.pay.gate, **fields))
 
     async def node(state: Notes, ctx: Context) -> End:
         what, _, amount = state.asked.text.partition(" ")
@@ -59,12 +59,12 @@ def paid(tools: Toolbox) -> int:
 
 
 def body(times: int = 2, sum: str | None = "20000", days: float = 3, **more: Any) -> AgainBody:
-    said = {
+    fields = {
         "times": times,
         "sum": None if sum is None else Decimal(sum),
         "until": database_now() + timedelta(days=days),
     }
-    return AgainBody.model_validate(said | more)
+    return AgainBody.model_validate(fields | more)
 
 
 def given(approval: Approval, by: Actor, **more: Any) -> StandingGrant:

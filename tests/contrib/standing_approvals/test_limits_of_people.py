@@ -88,8 +88,8 @@ def test_two_of_the_same_that_are_given_at_once_are_counted_together(
     allowed(boss(), times=3)
     agent = paying(tools)
     cases = [asks(stage, agent) for _ in range(4)]
-    told = at_once(*[lambda case=case: given(case, fiona, times=2) for case in cases])
-    assert sorted(type(each).__name__ for each in told) == [*["InvalidInput"] * 3, "StandingGrant"]
+    found = at_once(*[lambda case=case: given(case, fiona, times=2) for case in cases])
+    assert sorted(type(each).__name__ for each in found) == [*["InvalidInput"] * 3, "StandingGrant"]
     assert StandingGrant.objects.count() == 1 and Approval.objects.filter(state="approved").count() == 1
 
 

@@ -182,16 +182,16 @@ def test_withdrawn_it_answers_nothing_and_an_unused_yes_lapses(
     revoke(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
     lifecycle.resume(later.run_id, by=Actor("user", "olga", role="operator"), justification=WHY)
     assert stage.drive() == "parked"
-    anew = Approval.objects.get(run=later.run, state="open")
-    assert anew.pk != later.pk and paid(tools) == 2
-    told = f"beforehand by standing grant {grant.pk}, (approval {later.pk}): it was taken back, or expired, before"
-    assert told in str(anew.evidence)
+    renewed = Approval.objects.get(run=later.run, state="open")
+    assert renewed.pk != later.pk and paid(tools) == 2
+    text = f"beforehand by standing grant {grant.pk}, (approval {later.pk}): it was taken back, or expired, before"
+    assert text in str(renewed.evidence)
     swept()
     assert state(later.run) == "open"
     sound(case.run, later.run)
     (act,) = ActRecord.objects.filter(action="standing_revoke")
     assert (act.by, act.role, act.queue, act.after) == ("user:fiona", ROLE, "finance_po", {"lapsed": 1})
-    say(anew, fiona)
+    say(renewed, fiona)
     assert stage.drive() == "completed" and paid(tools) == 3
     sound(later.run)
     with pytest.raises(GrantOver, match="taken back by user:fiona"):
@@ -237,8 +237,8 @@ def test_it_reaches_no_further_than_its_giver_does_now(stage: Stage, tools: Tool
     elif what == "proof":
         queues.prove("finance_po", ProofBody(minutes=5, justification=WHY), by=admin)
     elif what == "policy":
-        said = {"name": "law", "tool": "pay", "effect": "require", "queue": "legal", "rule": "law looks at it"}
-        policies.create(NewPolicyBody.model_validate(said | {"justification": WHY}), by=admin)
+        fields = {"name": "law", "tool": "pay", "effect": "require", "queue": "legal", "rule": "law looks at it"}
+        policies.create(NewPolicyBody.model_validate(fields | {"justification": WHY}), by=admin)
     by = fiona if what == "started it" else Actor("user", "shop", role="integrator", auth="session", person=None)
     run = lifecycle.start(agent.graph_id, {"text": "pen 5000"}, by=by)
     assert stage.drive() == "parked"
@@ -403,8 +403,8 @@ def test_questions_that_were_open_before_it_are_left_to_people(stage: Stage, fio
 
 
 def demanded(admin: Actor, queue: str, name: str = "law") -> None:
-    said = {"name": name, "tool": "pay", "effect": "require", "queue": queue, "rule": f"{queue} looks at it"}
-    policies.create(NewPolicyBody.model_validate(said | {"justification": WHY}), by=admin)
+    fields = {"name": name, "tool": "pay", "effect": "require", "queue": queue, "rule": f"{queue} looks at it"}
+    policies.create(NewPolicyBody.model_validate(fields | {"justification": WHY}), by=admin)
 
 
 def answered_in_part(stage: Stage, agent: Agent) -> tuple[Approval, Approval]:
@@ -442,14 +442,14 @@ def test_withdrawn_while_others_are_asked_its_yes_is_void(stage: Stage, tools: T
     revoke(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
     yes(legal, lena)
     assert stage.drive() == "parked" and paid(tools) == 1
-    anew = Approval.objects.get(run=case.run, state="open")
-    assert (anew.queue, anew.rule, anew.wait.n) == ("finance_po", case.rule, 2)
-    told = f"standing approval {grant.pk} was revoked, so finance_po is asked again"
-    assert told in str(anew.evidence) and f"Approved by {lena.ref}" in str(anew.evidence)
+    renewed = Approval.objects.get(run=case.run, state="open")
+    assert (renewed.queue, renewed.rule, renewed.wait.n) == ("finance_po", case.rule, 2)
+    text = f"standing approval {grant.pk} was revoked, so finance_po is asked again"
+    assert text in str(renewed.evidence) and f"Approved by {lena.ref}" in str(renewed.evidence)
     swept()
     assert stage.drive() == "idle"
     sound(case.run)
-    yes(anew, fiona)
+    yes(renewed, fiona)
     assert stage.drive() == "completed" and paid(tools) == 2
     assert [each.queue for each in events(case.run, e.ApprovalRequested)] == ["finance_po", "legal", "finance_po"]
     sound(case.run)
@@ -486,9 +486,9 @@ def test_the_queue_whose_yes_was_taken_back_is_asked_and_no_other(stage: Stage, 
     revoke(grant.pk, justification=WHY, by=lena, roles=["approver_legal"])
     yes(third, somebody("frank", ROLE))
     assert stage.drive() == "parked" and paid(tools) == 2
-    anew = Approval.objects.get(run=legal.run, state="open")
-    assert (anew.queue, anew.rule) == ("legal", legal.rule)
-    yes(anew, lena)
+    renewed = Approval.objects.get(run=legal.run, state="open")
+    assert (renewed.queue, renewed.rule) == ("legal", legal.rule)
+    yes(renewed, lena)
     assert stage.drive() == "completed" and paid(tools) == 3
     sound(legal.run)
 
@@ -545,10 +545,10 @@ def named() -> list[str]:
 
 def copied(grant: StandingGrant, approval: Approval, **other: str) -> None:
     """Copy the row to another question, code included, with these columns changed."""
-    said = ", ".join(other.get(name.strip(), name.strip()) for name in COLUMNS.split(", "))
+    text = ", ".join(other.get(name.strip(), name.strip()) for name in COLUMNS.split(", "))
     with connection.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO approvals_standinggrant ({COLUMNS}) SELECT {said} FROM approvals_standinggrant WHERE id = %s",
+            f"INSERT INTO approvals_standinggrant ({COLUMNS}) SELECT {text} FROM approvals_standinggrant WHERE id = %s",
             [grant.pk],
         )
 

@@ -23,9 +23,9 @@ def test_decisions_are_made_without_the_app(
 ) -> None:
     monkeypatch.delitem(features.installed, "standing_approvals")
     case = asks(stage, paying(tools))
-    said = DecisionBody(verdict="approve", plan_hash=case.plan_hash, justification=WHY, again=body())
+    decision_body = DecisionBody(verdict="approve", plan_hash=case.plan_hash, justification=WHY, again=body())
     with pytest.raises(InvalidInput, match="not installed"):
-        decide_as_requested(case.pk, said, said.again, fiona)
+        decide_as_requested(case.pk, decision_body, decision_body.again, fiona)
     assert state(case.run) == "open" and find("finance_po").again is None
-    decide_as_requested(case.pk, said, None, fiona)
+    decide_as_requested(case.pk, decision_body, None, fiona)
     assert stage.drive() == "completed" and problems(case.run) == []

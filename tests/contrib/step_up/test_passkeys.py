@@ -71,8 +71,8 @@ def actor_of(who: Someone) -> Actor:
 
 
 def decided(question: Approval, by: Actor, signed: Signed | None = None) -> Approval:
-    said = {"verdict": "approve", "plan_hash": question.plan_hash, "justification": "as quoted"}
-    return decide(question.id, **said, by=by, evidence=signed)
+    fields = {"verdict": "approve", "plan_hash": question.plan_hash, "justification": "as quoted"}
+    return decide(question.id, **fields, by=by, evidence=signed)
 
 
 def signed_for(who: Someone, device: Device, what: dict[str, Any]) -> Signed:
@@ -83,7 +83,7 @@ def signed_for(who: Someone, device: Device, what: dict[str, Any]) -> Signed:
 # --- the approval and what is kept of it ---
 
 
-def test_the_passkey_signs_this_very_yes_and_what_it_signed_is_kept_beside_it(
+def test_the_passkey_signs_this_very_yes_and_what_it_signed_is_kept_alongside_it(
     stage: Stage, tools: Toolbox, fay: Someone, device: Device, outside: Outside
 ) -> None:
     rule(minutes=5, second_factor=True)
@@ -108,9 +108,7 @@ def test_the_passkey_signs_this_very_yes_and_what_it_signed_is_kept_beside_it(
     assert problems(question.run) == []
 
 
-def test_whoever_has_the_row_alone_comes_to_the_same_answer(
-    stage: Stage, tools: Toolbox, fay: Someone, device: Device
-) -> None:
+def test_the_row_alone_gives_the_same_answer(stage: Stage, tools: Toolbox, fay: Someone, device: Device) -> None:
     """By the standard and `cryptography` alone, without our code."""
     import hashlib
 
@@ -135,10 +133,10 @@ def test_whoever_has_the_row_alone_comes_to_the_same_answer(
 def test_that_a_passkey_was_used_to_sign_in_is_no_word_on_a_question(
     fay: Someone, device: Device, question: Approval
 ) -> None:
-    told = fay.client.get("/login/passkey").json()
+    body = fay.client.get("/login/passkey").json()
     fay.client.post("/logout")
-    options = json.loads(told["options"])
-    fay.client.post("/login/passkey", {"proof_challenge": told["token"], "proof_passkey": device.sign(options)})
+    options = json.loads(body["options"])
+    fay.client.post("/login/passkey", {"proof_challenge": body["token"], "proof_passkey": device.sign(options)})
     assert send(fay, question).status_code == 403 and not Decision.objects.exists()
     assert approve(fay, question, device).auth == "session+passkey"
 
@@ -244,7 +242,7 @@ def test_a_device_that_did_not_verify_its_holder_decides_nothing(
     assert go_on(fay, question, form, token, device.sign(options)).status_code == 302
 
 
-def test_the_plan_is_read_anew_where_it_was_asked_meanwhile_of_another_revision(
+def test_the_plan_is_read_again_where_it_was_asked_meanwhile_of_another_revision(
     fay: Someone, device: Device, question: Approval
 ) -> None:
     form, token, options = asks(fay, question)
@@ -264,9 +262,9 @@ def test_a_key_can_t_use_one_and_is_told_so(fay: Someone, device: Device, questi
 
 def test_the_engine_uses_no_yes_by_a_passkey_without_what_it_signed() -> None:
     plan = {"tool": "pay", "proof": {"within": 300}}
-    told = {"by": "passkey", "age": 3}
-    assert "is not kept" in short_of(plan, told) and not short_of(plan, told | {"assertion": "ab"})
-    assert not short_of({"tool": "pay"}, told)  # no proof was required
+    fields = {"by": "passkey", "age": 3}
+    assert "is not kept" in short_of(plan, fields) and not short_of(plan, fields | {"assertion": "ab"})
+    assert not short_of({"tool": "pay"}, fields)  # no proof was required
 
 
 # --- found by verification ---

@@ -75,8 +75,8 @@ def say(of: Approval, by: Actor, verdict: str = "approve", **more: Any) -> Appro
 
 
 def dear(**proof: Any) -> NewPolicyBody:
-    said = {"name": "dear", "confirm": "every call", "effect": "require", "queue": "finance_po", "rule": "so"}
-    return NewPolicyBody(**said, justification=WHY, **proof)
+    fields = {"name": "dear", "confirm": "every call", "effect": "require", "queue": "finance_po", "rule": "so"}
+    return NewPolicyBody(**fields, justification=WHY, **proof)
 
 
 def plan(of: Approval) -> dict[str, Any]:
@@ -271,13 +271,13 @@ def test_a_proof_that_grows_old_while_its_person_waits_for_the_lock_is_none(stag
     """Its age is measured under the locks."""
     rule(minutes=1)
     question, fiona = asked(stage, tools), fresh(somebody("fiona", FINANCE), ago=58.5)
-    told: list[BaseException] = []
+    items: list[BaseException] = []
 
     def decides() -> None:
         try:
             say(question, fiona)
         except DurableAgentsError as error:
-            told.append(error)
+            items.append(error)
         finally:
             connections.close_all()
 
@@ -288,7 +288,7 @@ def test_a_proof_that_grows_old_while_its_person_waits_for_the_lock_is_none(stag
             while fiona.proved_at is not None and database_now() - fiona.proved_at <= timedelta(seconds=60.1):
                 until_somebody_waits(0.1)
         waiting.result(60)
-    assert [type(error) for error in told] == [ProofNeeded]
+    assert [type(error) for error in items] == [ProofNeeded]
 
 
 def test_a_policy_wants_it_shown_and_says_so_on_record(stage: Stage, tools: Toolbox, outside: Outside) -> None:

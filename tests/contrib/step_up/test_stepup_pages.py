@@ -123,8 +123,8 @@ def test_a_session_that_shows_nothing_of_its_person_decides_nothing(fiona: Someo
 def test_a_wrong_code_is_tried_so_often_and_no_more(fiona: Someone, question: Approval) -> None:
     fiona.sign_in()
     grow_old(fiona.client)
-    said = [send(fiona, question, proof_password=f"guess {n}").status_code for n in range(7)]
-    assert said[:5] == [422] * 5 and set(said[5:]) == {429} and not Decision.objects.exists()
+    status_codes = [send(fiona, question, proof_password=f"guess {n}").status_code for n in range(7)]
+    assert status_codes[:5] == [422] * 5 and set(status_codes[5:]) == {429} and not Decision.objects.exists()
     assert send(fiona, question, proof_password=PASSWORD).status_code == 429
 
 

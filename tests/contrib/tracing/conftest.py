@@ -59,10 +59,10 @@ class Collector:
         for body in list(self.bodies):
             request = ExportTraceServiceRequest.FromString(body)
             for span in (s for r in request.resource_spans for scope in r.scope_spans for s in scope.spans):
-                told = {a.key: a.value.string_value or a.value.int_value for a in span.attributes}
+                fields = {a.key: a.value.string_value or a.value.int_value for a in span.attributes}
                 ids = {"id": span.span_id.hex(), "trace": span.trace_id.hex(), "parent": span.parent_span_id.hex()}
                 times = {"start": span.start_time_unix_nano, "end": span.end_time_unix_nano}
-                found.append({"name": span.name, "error": span.status.message, **ids, **times, **told})
+                found.append({"name": span.name, "error": span.status.message, **ids, **times, **fields})
         return found
 
     def names(self) -> list[str]:

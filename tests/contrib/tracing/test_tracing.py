@@ -290,8 +290,8 @@ def test_a_model_request_follows_the_conventions() -> None:
     run = uuid4()
     recorded = Recorded(run, 7, 1, 500, 100, answer, TRACE, "shop@1", "")
     (span,) = of(recorded, {(run, "1.1/1", 0, asked.fact): Begun(200, asked)}, None)
-    told = {name.removeprefix("gen_ai."): value for name, value in span.attributes.items() if "gen_ai." in name}
-    assert (span.name, span.start, span.end) == ("chat gpt-5", 200, 500) and told == {
+    fields = {name.removeprefix("gen_ai."): value for name, value in span.attributes.items() if "gen_ai." in name}
+    assert (span.name, span.start, span.end) == ("chat gpt-5", 200, 500) and fields == {
         "operation.name": "chat",
         "request.model": "gpt-5",
         "provider.name": "openai",

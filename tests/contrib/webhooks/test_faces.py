@@ -97,8 +97,8 @@ def test_the_api_sets_up_shows_and_replays(stage: Stage, tools: Toolbox, receive
         *("webhook", "webhook_test", "webhook_replay", "webhook_replay", "webhook_change", "webhook_secret"),
         *("webhook_pause", "webhook_resume", "webhook_end"),
     ]
-    told = json.dumps([[one.before, one.after] for one in recorded])
-    assert receiver.url not in told and "whsec_" not in told
+    text = json.dumps([[one.before, one.after] for one in recorded])
+    assert receiver.url not in text and "whsec_" not in text
 
 
 def test_bad_input_is_named_and_changes_nothing(stage: Stage, receivers: Begin) -> None:
@@ -150,9 +150,9 @@ def test_the_page_keeps_a_refused_form_and_shows_hostile_answers_as_text(
     form = {"name": "billing", "url": receiver.url, "event.run.completed": "on", "agent": run.agent}
     refused = admin.post("/webhooks/new", **form)
     assert refused.status_code == 422 and b'value="billing"' in refused.content and not Webhook.objects.exists()
-    shown = admin.post("/webhooks/new", **form, justification=WHY)
-    assert shown["Cache-Control"] == "no-store"
-    receiver.secret = shown.content.decode().split('<pre id="secret">')[1].split("</pre>")[0]
+    response = admin.post("/webhooks/new", **form, justification=WHY)
+    assert response["Cache-Control"] == "no-store"
+    receiver.secret = response.content.decode().split('<pre id="secret">')[1].split("</pre>")[0]
     row = Webhook.objects.get()
     cleared = {"agent": "", "event.run.completed": "on", "justification": WHY}
     assert admin.post(f"/webhooks/{row.pk}/changes", **cleared).status_code == 302
@@ -170,9 +170,9 @@ def test_a_repetition_has_no_secret_and_none_is_stored(stage: Stage, receivers: 
     api, receiver = caller(), receivers()
     paths = [("webhooks", body(receiver)), ("webhooks/{}/secret", {"justification": WHY})]
     webhook_id = 0
-    for path, asked in paths:
+    for path, question in paths:
         key = {"Idempotency-Key": path.replace("{}", "n")}
-        first, again = (api.post(path.format(webhook_id), asked, headers=key) for _ in range(2))
+        first, again = (api.post(path.format(webhook_id), question, headers=key) for _ in range(2))
         webhook_id = first.json()["id"]
         assert first.status_code == again.status_code and again["Idempotent-Replayed"] == "true"
         assert first.json()["secret"].startswith("whsec_") and again.json() == first.json() | {"secret": None}

@@ -75,9 +75,9 @@ def test_an_account_that_the_log_names_is_kept_and_others_can_be_deleted(boss: C
         assert f"{kept.username} is named in the change log" in page and User.objects.filter(pk=kept.pk).exists()
     with pytest.raises(ProtectedError), transaction.atomic():
         acted.delete()
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as queries:
         assert boss.post(f"/admin/auth/user/{idle.pk}/delete/", {"post": "yes"}).status_code == 302
-    assert not [each for each in asked if each["sql"].startswith('DELETE FROM "django_admin_log"')]
+    assert not [each for each in queries if each["sql"].startswith('DELETE FROM "django_admin_log"')]
     assert not User.objects.filter(pk=idle.pk).exists() and LogEntry.objects.filter(pk=log.pk).exists()
 
 

@@ -39,13 +39,13 @@ def started(story: Story, **budget: Any) -> dict[str, Any]:
 
 def test_a_start_names_its_budget_and_every_answer_tells_it(start: Callable[..., dict[str, Any]], auditor: Api) -> None:
     run = start(budget={"usd": "12.5", "model_calls": 7, "wall_seconds": 3600})
-    told = run["budget"]
-    assert told["caps"] == NOTHING | {"usd": "12.50", "model_calls": 7, "wall_seconds": 3600}
-    assert told["used"] == {"usd": "0.00"} | dict.fromkeys(NOTHING.keys() - {"usd"}, 0)
-    assert told["left"] == NOTHING | {"usd": "12.50", "model_calls": 7}
-    assert told["reserved"] == told["used"]
-    assert (told["cost_usd"], told["unpriced_calls"], told["exceeded"]) == ("0.00", 0, None)
-    given = datetime.fromisoformat(told["time_up_at"]) - datetime.fromisoformat(run["created_at"])
+    budget = run["budget"]
+    assert budget["caps"] == NOTHING | {"usd": "12.50", "model_calls": 7, "wall_seconds": 3600}
+    assert budget["used"] == {"usd": "0.00"} | dict.fromkeys(NOTHING.keys() - {"usd"}, 0)
+    assert budget["left"] == NOTHING | {"usd": "12.50", "model_calls": 7}
+    assert budget["reserved"] == budget["used"]
+    assert (budget["cost_usd"], budget["unpriced_calls"], budget["exceeded"]) == ("0.00", 0, None)
+    given = datetime.fromisoformat(budget["time_up_at"]) - datetime.fromisoformat(run["created_at"])
     assert abs(given - timedelta(hours=1)) < timedelta(seconds=5)
     assert auditor.get(f"runs/{run['id']}").json() == run and RunRow.model_validate(run)
     (listed,) = auditor.get("runs").json()["results"]
@@ -106,10 +106,10 @@ def test_a_key_may_not_give_later_what_it_may_not_at_a_start(db: None, given: di
 def test_a_run_that_comes_to_a_cap_says_so_and_goes_on_once_it_is_raised(purchases: Story) -> None:
     started(purchases, tool_calls=0)
     run = purchases.until("paused", kind="budget")
-    told = run["budget"]
+    budget = run["budget"]
     (wait,) = run["waiting_for"]
-    assert (told["caps"]["tool_calls"], told["used"]["tool_calls"], told["left"]["tool_calls"]) == (0, 0, 0)
-    assert told["exceeded"] == {
+    assert (budget["caps"]["tool_calls"], budget["used"]["tool_calls"], budget["left"]["tool_calls"]) == (0, 0, 0)
+    assert budget["exceeded"] == {
         "wait_id": wait["id"],
         "resource": "tool_calls",
         "most": 0,
@@ -121,7 +121,7 @@ def test_a_run_that_comes_to_a_cap_says_so_and_goes_on_once_it_is_raised(purchas
         "until": wait["deadline"],
         "queue": "",
     }
-    assert "resume" not in run["status"]["actions"] and told["cost_usd"] is None and told["unpriced_calls"] == 1
+    assert "resume" not in run["status"]["actions"] and budget["cost_usd"] is None and budget["unpriced_calls"] == 1
     address = f"runs/{purchases.id}/budget"
     operator = purchases.caller("operator")
     resumed = operator.post(f"runs/{purchases.id}/resume", {"justification": WHY})
@@ -138,7 +138,7 @@ def test_a_run_that_comes_to_a_cap_says_so_and_goes_on_once_it_is_raised(purchas
     assert lifted["budget"]["caps"] == UNCAPPED | {"steps": 99}
 
 
-def test_operators_set_budgets_and_whoever_has_the_budgets_queue(
+def test_operators_set_budgets_and_anyone_who_has_the_budgets_queue(
     start: Callable[..., dict[str, Any]], caller: Callable[[Any], Api], settings: Any
 ) -> None:
     run = start(budget={"steps": 5})

@@ -45,10 +45,10 @@ def test_a_run_tells_of_its_children_and_they_of_it(grown: Callable[..., Run], a
     run = grown("fss")
     until(lambda: [one.is_told for one in children(run, "failed")] == [True], "its parent has the word of what failed")
     until(lambda: len(children(run, "waiting_event")) == 2, "the others wait")
-    told = auditor.get(f"runs/{run.pk}").json()
-    assert RunRow.model_validate(told)
-    assert (told["parent"], told["depth"]) == (None, 0)
-    assert told["children"] == NONE | {"waiting": 2, "failed": 1}
+    body = auditor.get(f"runs/{run.pk}").json()
+    assert RunRow.model_validate(body)
+    assert (body["parent"], body["depth"]) == (None, 0)
+    assert body["children"] == NONE | {"waiting": 2, "failed": 1}
     page = auditor.get(f"runs/{run.pk}/children").json()
     assert RunPage.model_validate(page) and page["next"] is None
     assert [row["id"] for row in page["results"]] == [
@@ -102,13 +102,13 @@ def test_a_list_of_families_costs_no_more_statements(grown: Callable[..., Run], 
 def run(integrator: Api) -> Iterator[str]:
     """A keeper that has continued as new once, under a business key."""
     with going_on(), working():
-        told = integrator.post(
+        body = integrator.post(
             "runs", {"agent": "keeper", "input": {"letters": "", "title": "Shop"}, "business_key": "shop 7"}
         ).json()
-        settled(Run.objects.get(pk=told["id"]), "waiting_event")
-        assert integrator.post(f"runs/{told['id']}/signals/go", {"payload": "a", "id": "1"}).status_code == 202
-        until(lambda: Run.objects.filter(came_from=told["id"], state="waiting_event").exists(), "its heir")
-        yield told["id"]
+        settled(Run.objects.get(pk=body["id"]), "waiting_event")
+        assert integrator.post(f"runs/{body['id']}/signals/go", {"payload": "a", "id": "1"}).status_code == 202
+        until(lambda: Run.objects.filter(came_from=body["id"], state="waiting_event").exists(), "its heir")
+        yield body["id"]
 
 
 def test_each_names_the_next_and_the_newest_is_found(run: str, auditor: Api, integrator: Api) -> None:
@@ -176,9 +176,9 @@ def test_only_operators_move_it(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     path = f"runs/{waiting_run.id}/models"
-    told = caller("auditor").get(path).json()
-    assert AskedPage.model_validate(told)
-    assert told["results"] == [{"assistant": "thinker", "models": [HERE], "by": "system:settings"}]
+    body = caller("auditor").get(path).json()
+    assert AskedPage.model_validate(body)
+    assert body["results"] == [{"assistant": "thinker", "models": [HERE], "by": "system:settings"}]
     for role in ("integrator", "approver_finance", "auditor"):
         assert is_problem(caller(role).post(path, {"models": [HERE], "justification": WHY}), 403, "forbidden")
     answer = caller("operator").post(path, {"models": ["openai:gpt-4.1", HERE], "justification": WHY})
@@ -243,12 +243,12 @@ def test_a_callbacks_token_is_shown_to_nobody(said_run: str, auditor: Api, reade
     says(said_run, f"sent to {TOKEN}")
     telling(said_run, note=TOKEN, done=1, at=AT)
     page = reader("auditor").get(f"/runs/{said_run}").content.decode()
-    for said in (
+    for value in (
         auditor.get(f"runs/{said_run}/log").content.decode(),
         auditor.get(f"runs/{said_run}").content.decode(),
         page,
     ):
-        assert "callbacks/" in said and "secret-token" not in said
+        assert "callbacks/" in value and "secret-token" not in value
 
 
 def test_who_may_not_read_runs_reads_no_lines(said_run: str, caller: Callable[[str | None], Api], auditor: Api) -> None:

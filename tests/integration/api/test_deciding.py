@@ -108,8 +108,8 @@ def ira() -> Api:
 def test_who_is_asked_sees_the_case_and_answers_and_reads_nothing_of_it(case: str, finance: Api, ira: Api) -> None:
     assert ira.get(case).status_code == 404
     assert ira.post(f"{case}/inquiries/0/answer", {"answer": "Yes, they do."}).status_code == 404
-    asked = finance.post(f"{case}/inquiries", {"to": "ira", "question": "Do you know them?"})
-    assert asked.status_code == 201 and asked.json()["n"] == 0 and asked.json()["stops_clock"] is False
+    response = finance.post(f"{case}/inquiries", {"to": "ira", "question": "Do you know them?"})
+    assert response.status_code == 201 and response.json()["n"] == 0 and response.json()["stops_clock"] is False
     finance.post(f"{case}/inquiries", {"to": "approver_finance2", "question": "And you?"})
     assert ira.get(case).status_code == 200, ira.get(case).content
     seen = ira.get(case).json()
@@ -177,8 +177,8 @@ def boss() -> Api:
 
 def decision(granted_case: Approval, **again: Any) -> dict[str, Any]:
     until = (datetime.now(UTC) + timedelta(days=3)).isoformat()
-    said = {"times": 1, "until": until} | again
-    return {"verdict": "approve", "plan_hash": granted_case.plan_hash, "again": said, **REASON}
+    fields = {"times": 1, "until": until} | again
+    return {"verdict": "approve", "plan_hash": granted_case.plan_hash, "again": fields, **REASON}
 
 
 def test_given_used_read_withdrawn(
@@ -204,8 +204,8 @@ def test_given_used_read_withdrawn(
     (grant,) = finance.get("grants").json()["results"]
     assert (grant["used"], grant["times"], grant["state"], grant["by"]) == (1, 2, "active", "key:approver_finance")
     assert grant["uses"][0]["approval_id"] == str(second.id) and grant["fields"] == ["amount", "extra", "item"]
-    told = finance.get(f"approvals/{second.id}").json()["decision"]
-    assert told["standing"] == {"grant": grant["id"], "use": 1} and told["by"] == "user:approver_finance"
+    found = finance.get(f"approvals/{second.id}").json()["decision"]
+    assert found["standing"] == {"grant": grant["id"], "use": 1} and found["by"] == "user:approver_finance"
     # deciders of other queues and integrators see none; operators and auditors do
     for role, status in (("approver_legal", 404), ("integrator", 404), ("operator", 200), ("auditor", 200)):
         assert caller(role).get(f"grants/{grant['id']}").status_code == status, role

@@ -53,12 +53,12 @@ def test_a_run_is_given_back_and_why_offers_it(operator: Api, auditor: Api, run:
 
 @pytest.mark.django_db(transaction=True)
 def test_many_at_once_each_with_its_record(operator: Api, run: Any) -> None:
-    asked = WHY | {"action": "requeue", "runs": [str(run.id), str(uuid4())]}
-    batch = operator.post("bulk", asked).json()
+    fields = WHY | {"action": "requeue", "runs": [str(run.id), str(uuid4())]}
+    batch = operator.post("bulk", fields).json()
     assert (batch["forecast"]["may"], batch["total"]) == (1, 2)
     assert working.work(5.0) is False
-    told = operator.get(f"bulk/{batch['id']}/items").json()["results"]
-    assert [one["outcome"] for one in told] == ["done", "refused"]
+    results = operator.get(f"bulk/{batch['id']}/items").json()["results"]
+    assert [one["outcome"] for one in results] == ["done", "refused"]
     (record,) = OverrideRecord.objects.filter(action="requeue")
     assert record.after["batch"] == batch["id"]
 
@@ -67,8 +67,8 @@ def test_many_at_once_each_with_its_record(operator: Api, run: Any) -> None:
 def test_a_worker_is_drained_and_a_host_declared_dead(operator: Api, auditor: Api, stage: Stage) -> None:  # noqa: F811
     worker = stage.worker.id
     assert is_problem(auditor.post(f"fleet/{worker}/drain", WHY), 403, "forbidden")
-    told = operator.post(f"fleet/{worker}/drain", WHY)
-    assert told.status_code == 200 and told.json()["drain_asked_at"] and told.json()["id"] == str(worker)
+    response = operator.post(f"fleet/{worker}/drain", WHY)
+    assert response.status_code == 200 and response.json()["drain_asked_at"] and response.json()["id"] == str(worker)
     assert is_problem(operator.post(f"fleet/{worker}/drain", WHY), 409, "not-to-drain")
     assert is_problem(operator.post(f"fleet/{uuid4()}/drain", WHY), 404, "not-found")
     dead = WHY | {"host": stage.worker.host}
@@ -144,9 +144,9 @@ TOOL = {"scope": "tool", "key": "charge"} | WHY
 def test_an_operator_halts_lifts_in_stages_and_everybody_reads_it(operator: Api, auditor: Api) -> None:
     answer = operator.post("halts", TOOL)
     assert answer.status_code == 201, answer.content
-    told = answer.json()
-    assert HaltRow.model_validate(told) and (told["scope"], told["key"], told["revision"]) == ("tool", "charge", 0)
-    path = f"halts/{told['id']}"
+    body = answer.json()
+    assert HaltRow.model_validate(body) and (body["scope"], body["key"], body["revision"]) == ("tool", "charge", 0)
+    path = f"halts/{body['id']}"
     staged = operator.post(f"{path}/stage", WHY | {"share": 12.5, "tags": ["beta"], "revision": 0}).json()
     assert (staged["is_staged"], staged["share"], staged["tags"]) == (True, "12.5", ["beta"])
     is_problem(operator.post(f"{path}/stage", WHY | {"share": 20, "revision": 0}), 409)
@@ -155,7 +155,7 @@ def test_an_operator_halts_lifts_in_stages_and_everybody_reads_it(operator: Api,
     is_problem(operator.post(f"{path}/lift", WHY), 409)
     page = auditor.get("halts").json()
     assert HaltPage.model_validate(page) and [row["state"] for row in page["results"]] == ["lifted"]
-    assert ActRecord.objects.filter(subject=f"halt {told['id']}").count() == 4
+    assert ActRecord.objects.filter(subject=f"halt {body['id']}").count() == 4
 
 
 @each_case(
@@ -189,8 +189,8 @@ KEY = {"key": "tool:charge"} | WHY
 def test_an_operator_says_what_counts_and_everybody_reads_it(operator: Api, auditor: Api) -> None:
     answer = operator.post("limits", KEY | {"per_minute": 60, "at_once": 4})
     assert answer.status_code == 200, answer.content
-    told = answer.json()
-    assert told["rule"] == {
+    body = answer.json()
+    assert body["rule"] == {
         "per_minute": 60,
         "burst": None,
         "at_once": 4,
@@ -198,8 +198,8 @@ def test_an_operator_says_what_counts_and_everybody_reads_it(operator: Api, audi
         "rest": None,
         "weight": None,
     }
-    assert (told["breaker"], told["waiting"], told["under_way"], told["runs"]) == ("closed", 0, 0, [])
-    seen = {"headers": {"If-Match": told["etag"]}}
+    assert (body["breaker"], body["waiting"], body["under_way"], body["runs"]) == ("closed", 0, 0, [])
+    seen = {"headers": {"If-Match": body["etag"]}}
     assert operator.post("limits/open", KEY, **seen).json()["is_by_hand"] is True
     for address, late in (("limits", KEY | {"per_minute": 9}), ("limits/reset", KEY), ("limits/close", KEY)):
         assert is_problem(operator.post(address, late, **seen), 412, "changed"), address
@@ -239,8 +239,8 @@ def test_a_start_names_a_priority_its_caller_may_give(integrator: Api, operator:
     is_problem(integrator.post("runs", START | {"priority": 6}), 422)
     assert Run.objects.count() == before, "refused, nothing was started"
     assert operator.post("runs", START | {"priority": 100}).json()["priority"] == 100
-    told = operator.post(f"runs/{run['id']}/priority", {"priority": -3} | WHY)
-    assert told.status_code == 200 and auditor.get(f"runs/{run['id']}").json()["priority"] == -3
+    response = operator.post(f"runs/{run['id']}/priority", {"priority": -3} | WHY)
+    assert response.status_code == 200 and auditor.get(f"runs/{run['id']}").json()["priority"] == -3
     record = ActRecord.objects.filter(subject=f"run {run['id']}", action="priority").latest("id")
     assert (record.before, record.after) == ({"priority": 5}, {"priority": -3})
     is_problem(operator.post(f"runs/{run['id']}/priority", {"priority": 1}), 422)
@@ -264,7 +264,7 @@ def made(api: Api, **changed: Any) -> dict[str, Any]:
     return dict(answer.json())
 
 
-def test_a_pool_is_made_read_listed_set_anew_and_switched_off(operator: Api, auditor: Api) -> None:
+def test_a_pool_is_made_read_listed_set_again_and_switched_off(operator: Api, auditor: Api) -> None:
     one = made(operator)
     assert (one["limit"], one["used"], one["left"], one["waiting"]) == ("500.00", "0.00", "500.00", 0)
     where = f"shared-budgets/{one['id']}"

@@ -58,6 +58,8 @@ def test_generated_client_starts_reads_lists_and_decides(
         assert caller("integrator").post(f"callbacks/{TOKENS[str(run.id)]}", {"price": 500}).status_code == 200
         assert until("approval").state.value == "waiting_human"
         assert [row.id for row in call("auditor", "runs", "runs_list").results] == [run.id]
-        (asked,) = call("approver_finance", "approvals", "approvals_list", state="open").results
-        yes = body("DecisionBody", verdict="approve", justification="within budget", plan_hash=asked.plan_hash)
-        assert call("approver_finance", "approvals", "approvals_decide", asked.id, body=yes).state.value == ("approved")
+        (question,) = call("approver_finance", "approvals", "approvals_list", state="open").results
+        yes = body("DecisionBody", verdict="approve", justification="within budget", plan_hash=question.plan_hash)
+        assert call("approver_finance", "approvals", "approvals_decide", question.id, body=yes).state.value == (
+            "approved"
+        )

@@ -468,10 +468,10 @@ async def test_all_bodies_together_are_bounded_and_what_was_held_is_given_back()
     ],
 )
 async def test_headers_are_bounded_as_a_whole(more: dict[str, Any], status: int) -> None:
-    told: list[int] = []
+    items: list[int] = []
 
     async def send(message: dict[str, Any]) -> None:
-        told.append(message.get("status", 0))
+        items.append(message.get("status", 0))
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -488,4 +488,4 @@ async def test_headers_are_bounded_as_a_whole(more: dict[str, Any], status: int)
     if not scope.pop("is_bare", False):
         scope["headers"] = [(b"host", b"localhost"), *scope["headers"]]
     await Headers(app)(scope, None, send)  # type: ignore[arg-type]
-    assert told[0] == status
+    assert items[0] == status

@@ -72,7 +72,7 @@ def test_another_body_under_the_same_key_is_refused(integrator: Api) -> None:
     assert is_problem(other, 422, "idempotency-mismatch") and Run.objects.count() == 1
 
 
-def test_a_key_is_kept_for_ever(integrator: Api) -> None:
+def test_a_key_is_kept_forever(integrator: Api) -> None:
     """A client may come back after a year and repeat a request whose outcome it doesn't know."""
     first = keyed(integrator, "k-1")
     IdempotencyRecord.objects.update(created_at=F("created_at") - timedelta(days=366))

@@ -107,8 +107,8 @@ def test_ids_that_are_not_there(auditor: Api, run_id: str, part: str) -> None:
     answer, unknown = auditor.get(f"runs/{run_id}{part}"), str(uuid4())
     assert is_problem(answer, 404, "not-found")
     of_unknown = auditor.get(f"runs/{unknown}{part}").json()
-    shown = unquote(run_id)[:80]
-    assert answer.json() == of_unknown | {"detail": of_unknown["detail"].replace(repr(unknown), repr(shown))}
+    visible = unquote(run_id)[:80]
+    assert answer.json() == of_unknown | {"detail": of_unknown["detail"].replace(repr(unknown), repr(visible))}
 
 
 def test_malformed_question_id_is_answered_as_an_unknown_question(operator: Api) -> None:

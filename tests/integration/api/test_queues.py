@@ -118,14 +118,14 @@ def wrong(answer: Any) -> set[str]:
     return {each["field"].partition(".")[0] for each in answer.json()["errors"]}
 
 
-def test_a_calendar_is_set_shown_set_anew_and_removed(admin: Api) -> None:
+def test_a_calendar_is_set_shown_set_again_and_removed(admin: Api) -> None:
     body = DE | {"holidays": [{"day": "2026-12-25", "name": "Christmas Day"}]}
     made = admin.post("calendars", body)
     assert made.status_code == 201 and made.json()["version"] == 1
-    shown = admin.get("calendars/DE").json()
-    assert shown["week"]["mon"] == WEEK["mon"] and shown["week"]["sun"] == "" and shown["is_authentic"]
-    assert {"on a Friday afternoon", "at a weekend"} <= {each["what"] for each in shown["preview"]}
-    friday = next(each for each in shown["preview"] if each["what"] == "on a Friday afternoon")
+    visible = admin.get("calendars/DE").json()
+    assert visible["week"]["mon"] == WEEK["mon"] and visible["week"]["sun"] == "" and visible["is_authentic"]
+    assert {"on a Friday afternoon", "at a weekend"} <= {each["what"] for each in visible["preview"]}
+    friday = next(each for each in visible["preview"] if each["what"] == "on a Friday afternoon")
     assert friday["asked"][11:16] == "16:00" and friday["due"] > friday["asked"]
     assert admin.get("calendars/DE?hours=0").status_code == 400
     seen = {"headers": {"If-Match": admin.get("calendars/DE?hours=5")["ETag"]}}

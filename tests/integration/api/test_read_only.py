@@ -95,8 +95,8 @@ def test_readyz_tells_that_the_database_takes_no_writes(stage: Stage, fault: str
     _execute(f'ALTER DATABASE "{name}" SET {fault}')
     try:
         answer = Client().get("/readyz")
-        told = answer.json()["checks"]
-        assert answer.status_code == 503 and told["database"]["ok"] and not told["writes"]["ok"]
-        assert told["writes"]["age_seconds"] >= 0
+        checks = answer.json()["checks"]
+        assert answer.status_code == 503 and checks["database"]["ok"] and not checks["writes"]["ok"]
+        assert checks["writes"]["age_seconds"] >= 0
     finally:
         _execute(f'ALTER DATABASE "{name}" RESET {setting}')

@@ -165,8 +165,8 @@ def test_every_route_is_in_the_matrix() -> None:
 
 def test_an_administrator_without_a_role_is_told_so(caller: Callable[[Any], Api]) -> None:
     boss = caller(SUPERUSER)
-    told = boss.get("me").json()
-    assert (told["roles"], told["is_administrator"], caller("operator").get("me").json()["is_administrator"]) == (
+    body = boss.get("me").json()
+    assert (body["roles"], body["is_administrator"], caller("operator").get("me").json()["is_administrator"]) == (
         [],
         True,
         False,
@@ -186,13 +186,13 @@ def test_each_role_gets_exactly_what_is_its_own(caller: Callable[[Any], Api], ro
     for name, path in sample(routes[nth:] + routes[:nth], 2):
         if name in UNLISTED:
             continue
-        offered = {method for known, method in MATRIX if known == name}
-        is_public = PUBLIC in {MATRIX[name, m] for m in offered}
-        for method in METHODS if role in ("operator", NOBODY, None) else offered:
+        matching = {method for known, method in MATRIX if known == name}
+        is_public = PUBLIC in {MATRIX[name, m] for m in matching}
+        for method in METHODS if role in ("operator", NOBODY, None) else matching:
             answer = caller(role).send(address(path), b"{}", method=method)
             if role is None and not is_public:
                 expected = answer.status_code == 401 and "Bearer" in answer["WWW-Authenticate"]
-            elif method not in offered:
+            elif method not in matching:
                 expected = answer.status_code == 405
             elif role in MATRIX[name, method]:
                 expected = answer.status_code in (200, 202, 404, 422)
@@ -212,8 +212,8 @@ def _others(caller: Callable[[Any], Api]) -> dict[str, str]:
     detail = {"of": "integrator", "schema": {}, "title": "theirs"}
     wait = Wait.objects.create(id=uuid4(), run_id=run.pk, slot="0.1/1", kind="input", detail=detail, **time)
     gate = Wait.objects.create(id=uuid4(), run_id=run.pk, slot="0.1/2", kind="approval", **time)
-    asked = {"queue": "finance_po", "tool": "buy", "title": "theirs", "plan": b"{}", "plan_hash": "h", "evidence": []}
-    approval = Approval.objects.create(id=uuid4(), run_id=run.pk, wait_id=gate.pk, **asked, **time)
+    fields = {"queue": "finance_po", "tool": "buy", "title": "theirs", "plan": b"{}", "plan_hash": "h", "evidence": []}
+    approval = Approval.objects.create(id=uuid4(), run_id=run.pk, wait_id=gate.pk, **fields, **time)
     nightly = {"name": "theirs", "agent": "order", "cron": "@daily", "input": {"item": "theirs", "amount": 1}}
     schedule = caller("operator").post("schedules", nightly).json()["id"]
     pool = {"name": "theirs", "resource": "tool_calls", "limit": 2, "scope": "all", "period": "month"}
@@ -259,7 +259,7 @@ def test_what_is_anothers_is_for_an_integrator_what_there_is_not(caller: Callabl
         for method in METHODS[: many(len(METHODS), 2)]:  # no route has others: see above
             allowed = "integrator" in MATRIX.get((name, method), ())
             for body in BODIES if method == "POST" else BODIES[:1]:
-                told = []
+                items = []
                 for ids in (others, nowhere):
                     where = path
                     for part, value in (ids | OF_NOBODY).items():
@@ -269,13 +269,13 @@ def test_what_is_anothers_is_for_an_integrator_what_there_is_not(caller: Callabl
                     for value in ids.values():
                         # Only as a whole name: a shared budget's number may also be part of a status.
                         text = re.sub(rf"(?<=['/\"]){re.escape(value)}(?=['/\"])", "<id>", text)
-                    told.append((answer.status_code, text))
-                if told[0] != told[1] or (allowed and told[0][0] != 404):
-                    differing.append((method, path, body, *told))
+                    items.append((answer.status_code, text))
+                if items[0] != items[1] or (allowed and items[0][0] != 404):
+                    differing.append((method, path, body, *items))
     assert differing == []
 
 
-def test_whoever_sees_all_runs_sees_anothers_too(caller: Callable[[Any], Api]) -> None:
+def test_someone_who_sees_all_runs_sees_anothers_too(caller: Callable[[Any], Api]) -> None:
     others = _others(caller)
     for name, path in api_routes():
         parts = set(re.findall(r"<[^>]+>", path))

@@ -71,8 +71,8 @@ def test_each_act_leaves_its_record(operator: Api, auditor: Api, start: Callable
     run = start()["id"]
     states = [operator.post(f"runs/{run}/{act}", BECAUSE).json()["state"] for act in ("pause", "resume", "cancel")]
     assert states == ["paused", "pending", "cancelled"]
-    told = auditor.get(f"runs/{run}").json()["cancelled"]
-    assert told == {"by": "key:operator", "why": BECAUSE["justification"]}
+    cancelled = auditor.get(f"runs/{run}").json()["cancelled"]
+    assert cancelled == {"by": "key:operator", "why": BECAUSE["justification"]}
     records = auditor.get(f"runs/{run}/overrides").json()["results"]
     assert [record["action"] for record in records] == ["pause", "resume", "cancel"]
     for record in records:

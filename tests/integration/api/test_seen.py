@@ -57,7 +57,7 @@ OF_NO_RUN = (
 
 def _told(client: Client, headers: dict[str, str], own: str) -> dict[str, str]:
     """Return every page and list without the parts that change from moment to moment."""
-    told = {}
+    fields = {}
     for name, route in named(get_resolver()):
         parts = list(route.pattern.converters)
         if not is_read(route) or name in OF_NO_RUN:
@@ -80,8 +80,8 @@ def _told(client: Client, headers: dict[str, str], own: str) -> dict[str, str]:
             r'data-(at|now)="[^"]+"',
         ):
             text = re.sub(moves, "…", text)
-        told[name] = f"{answer.status_code} {text}"
-    return told
+        fields[name] = f"{answer.status_code} {text}"
+    return fields
 
 
 def test_nothing_that_others_do_changes_what_an_integrator_is_told(integrator: Api, operator: Api) -> None:
@@ -176,8 +176,8 @@ def test_a_run_that_is_seen_names_no_other_that_isn_t(integrator: Api, operator:
     above, own = theirs(), theirs(tags=["acme"])
     Run.objects.filter(pk=own.pk).update(parent=above.pk, forked_from=above.pk, fork_how="fork")
     own_tags.give(me(), "acme", justification=WHY)
-    told, browser = integrator.get(f"runs/{own.pk}"), Client()
-    assert told.status_code == 200 and str(above.pk) not in told.content.decode()
+    value, browser = integrator.get(f"runs/{own.pk}"), Client()
+    assert value.status_code == 200 and str(above.pk) not in value.content.decode()
     assert str(above.pk) in operator.get(f"runs/{own.pk}").content.decode()
     browser.force_login(me())
     for page in (f"/runs/{own.pk}", "/runs", "/", "/agents/order@1.0.0"):
@@ -224,10 +224,10 @@ def test_a_wider_role_sees_everything_and_no_role_nothing(caller: Callable[[Any]
 @each_case("rule", ["refuse", "join", "replace", "debounce"])
 def test_anothers_key_names_no_run_and_touches_none(integrator: Api, operator: Api, rule: str) -> None:
     hidden = operator.post("runs", START | {"business_key": "acme-7"}).json()["id"]
-    asked = START | {"business_key": "acme-7", "on_conflict": rule}
-    asked |= {"debounce_seconds": 60} if rule == "debounce" else {}
-    asked |= {"signal": {"name": "go", "payload": 1}} if rule == "join" else {}
-    answer = integrator.post("runs", asked)
+    fields = START | {"business_key": "acme-7", "on_conflict": rule}
+    fields |= {"debounce_seconds": 60} if rule == "debounce" else {}
+    fields |= {"signal": {"name": "go", "payload": 1}} if rule == "join" else {}
+    answer = integrator.post("runs", fields)
     assert is_problem(answer, 409, "business-key-taken") and hidden not in answer.content.decode()
     assert Run.objects.count() == 1 and Run.objects.get().state == "pending"
     assert [row["kind"] for row in operator.get(f"runs/{hidden}/events").json()["results"]][-1] != "SignalReceived"
@@ -247,9 +247,9 @@ def test_limits_tell_what_counts_and_nothing_of_who_waits(integrator: Api, opera
         deadline=hidden.created_at,
         detail={"limit": "tool:charge"},
     )
-    (told,) = integrator.get("limits").json()["results"]
-    assert (told["key"], told["rule"]["at_once"], told["breaker"]) == ("tool:charge", 4, "closed")
-    assert (told["waiting"], told["under_way"], told["served"], told["runs"]) == (None, None, None, [])
+    (found,) = integrator.get("limits").json()["results"]
+    assert (found["key"], found["rule"]["at_once"], found["breaker"]) == ("tool:charge", 4, "closed")
+    assert (found["waiting"], found["under_way"], found["served"], found["runs"]) == (None, None, None, [])
     assert [row["waiting"] for row in operator.get("limits").json()["results"]] == [0, 1]
     own_tags.give(me(), "acme", justification=WHY)
     assert [row["key"] for row in integrator.get("limits").json()["results"]] == ["tag:acme", "tool:charge"]

@@ -68,13 +68,18 @@ def test_the_first_is_answered_202_and_the_second_200(
     first = ann.post(f"runs/{run.id}/reconcile", SAID)
     assert first.status_code == 202 and first.json()["state"] == "waiting_human"
     (wait,) = first.json()["waiting_for"]
-    told = wait["proposed"]
-    assert (told["n"], told["by"], told["verdict"], told["receipt"]) == (0, "user:ann", "happened", SEEN)
-    assert (told["justification"], told["news"], told["seq"]) == (WHY, None, len(kinds(run)))
-    assert auditor.get(f"runs/{run.id}").json()["waiting_for"][0]["proposed"] == told
+    proposed = wait["proposed"]
+    assert (proposed["n"], proposed["by"], proposed["verdict"], proposed["receipt"]) == (
+        0,
+        "user:ann",
+        "happened",
+        SEEN,
+    )
+    assert (proposed["justification"], proposed["news"], proposed["seq"]) == (WHY, None, len(kinds(run)))
+    assert auditor.get(f"runs/{run.id}").json()["waiting_for"][0]["proposed"] == proposed
     why = ben.get(f"runs/{run.id}/why").json()
     assert "user:ann says that it happened. A second operator has to confirm it" in why["status"]["sentence"]
-    assert why["status"]["who"]["roles"] == ["operator"] and told["seq"] in [x["seq"] for x in why["evidence"]]
+    assert why["status"]["who"]["roles"] == ["operator"] and proposed["seq"] in [x["seq"] for x in why["evidence"]]
     body = {"verdict": "happened", "agrees_with": 0, "wait_id": wait["id"], "justification": WHY}
     assert ben.post(f"runs/{run.id}/reconcile", body).status_code == 200
     assert stage.drive() == "completed" and output(run) == "seen there" and problems(run) == []
@@ -106,16 +111,16 @@ def test_what_is_refused_changes_nothing(run: Run, ann: Signed, ben: Signed, ope
     assert is_problem(ann.post(back, {"wait_id": wait, "justification": WHY}), 409, "nothing-proposed")
 
 
-def test_whoever_may_not_read_what_the_run_holds_reads_no_receipt(run: Run, ann: Signed) -> None:
+def test_someone_who_may_not_read_what_the_run_holds_reads_no_receipt(run: Run, ann: Signed) -> None:
     ann.post(f"runs/{run.id}/reconcile", SAID)
     somebody("eve", "approver_finance")
-    (told,) = Signed("eve").get(f"runs/{run.id}").json()["waiting_for"]
-    assert told["proposed"]["receipt"] is None and told["proposed"]["by"] == "user:ann"
+    (found,) = Signed("eve").get(f"runs/{run.id}").json()["waiting_for"]
+    assert found["proposed"]["receipt"] is None and found["proposed"]["by"] == "user:ann"
     # nor can they agree with what they can't read, whatever they may settle
     by = User.objects.get(username="boss")
     shell = Actor("os", "root", role="admin", auth="shell", person=by.pk)
     rights.let_role_read_payloads("operator", False, by=shell, justification=WHY)
-    body = {"verdict": "happened", "agrees_with": 0, "wait_id": told["id"], "justification": WHY}
+    body = {"verdict": "happened", "agrees_with": 0, "wait_id": found["id"], "justification": WHY}
     assert is_problem(Signed("ben").post(f"runs/{run.id}/reconcile", body), 403, "payloads-hidden")
     assert "ToolReconciled" not in kinds(run)
 

@@ -175,8 +175,8 @@ def test_an_integrator_acts_on_and_sees_their_own(integrator: Api, operator: Api
     others = operator.post("runs", {"agent": "order", "input": {"item": "desk", "amount": 1}}).json()["id"]
     row = ask(integrator, runs=[mine, others]).json()
     assert not working.work(60)
-    told = {item["run"]: item for item in integrator.get(f"bulk/{row['id']}/items").json()["results"]}
-    assert told[mine]["outcome"] == "done" and told[others]["code"] == "not-found"
+    fields = {item["run"]: item for item in integrator.get(f"bulk/{row['id']}/items").json()["results"]}
+    assert fields[mine]["outcome"] == "done" and fields[others]["code"] == "not-found"
     assert ask(integrator, filter={"agent": "order"}).json()["total"] == 1, "what they don't see doesn't fit"
     seen = ask(operator, runs=[others], start=False).json()["id"]
     assert is_problem(integrator.get(f"bulk/{seen}"), 404)

@@ -118,10 +118,10 @@ def test_a_purchase_from_start_to_end_and_its_records(story: Story) -> None:
         ("pay", "committed"),
     ]
     assert entries[-1].external_id == "paid 500" and entries[-1].key == entries[-2].key is not None
-    said = MessagePage.model_validate(story.auditor.get(f"{address}/transcript").json()).results
-    text = json.dumps([message.content for message in said])
+    results = MessagePage.model_validate(story.auditor.get(f"{address}/transcript").json()).results
+    text = json.dumps([message.content for message in results])
     assert "What does a chair cost?" in text and "Guess the price." in text and "Let me think." in text
-    assert [message.seq for message in said] == sorted(message.seq for message in said)
+    assert [message.seq for message in results] == sorted(message.seq for message in results)
     events = EventPage.model_validate(story.auditor.get(f"{address}/events").json()).results
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert {"RunCreated", "ModelResponded", "CallbackReceived", "ApprovalDecided", "RunCompleted"} <= {

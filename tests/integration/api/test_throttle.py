@@ -80,9 +80,9 @@ def test_a_refused_attempt_hashes_nothing(olga: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(User, "check_password", lambda self, raw: hashed.append(raw) or plain(self, raw))
     answers = [sign_in(olga, "wrong", "192.0.2.1").status_code for _ in range(14)]
     assert answers == [400] * 10 + [429] * 4 and len(hashed) == 10
-    told = sign_in(olga, RIGHT, "192.0.2.1")
-    assert told.status_code == 429 and 0 < int(told["Retry-After"]) <= 30, "a delay of one interval, not a lock"
-    assert b"Too many failed tries" in told.content and "_auth_user_id" not in told.wsgi_request.session
+    sign = sign_in(olga, RIGHT, "192.0.2.1")
+    assert sign.status_code == 429 and 0 < int(sign["Retry-After"]) <= 30, "a delay of one interval, not a lock"
+    assert b"Too many failed tries" in sign.content and "_auth_user_id" not in sign.wsgi_request.session
     assert sign_in(olga, RIGHT, "192.0.2.2").status_code == 302, "nobody is locked out by somebody else's guesses"
 
 

@@ -85,12 +85,12 @@ def test_a_run_that_asks_and_waits_goes_on_when_both_have_come(visiting: Story) 
     assert visiting.until("completed")["output"] == {"day": "friday", "token": 1, "guests": ["ada", "grace"]}
     ended = visiting.caller("integrator").post(f"runs/{visiting.id}/signals/guests", {"payload": 1})
     assert is_problem(ended, 409, "illegal-state")
-    told = {row["kind"]: row for row in visiting.auditor.get(f"runs/{visiting.id}/events").json()["results"]}
+    fields = {row["kind"]: row for row in visiting.auditor.get(f"runs/{visiting.id}/events").json()["results"]}
     assert (
-        told["InputAnswered"]["data"]["by"] == "key:approver_legal"
-        and told["InputAnswered"]["data"]["role"] == "approver_legal"
+        fields["InputAnswered"]["data"]["by"] == "key:approver_legal"
+        and fields["InputAnswered"]["data"]["role"] == "approver_legal"
     )
-    assert told["SignalReceived"]["data"]["by"] == "key:integrator"
+    assert fields["SignalReceived"]["data"]["by"] == "key:integrator"
 
 
 @each_case(
@@ -267,8 +267,8 @@ def test_one_id_is_one_message(review: Story) -> None:
 
 def test_a_view_is_answered_from_the_record_also_when_the_run_is_over(review: Story) -> None:
     address = f"runs/{review.id}/views/summary"
-    shown = review.auditor.get(address).json()
-    assert ViewRow.model_validate(shown) and shown["value"] == {"documents": 0}
+    body = review.auditor.get(address).json()
+    assert ViewRow.model_validate(body) and body["value"] == {"documents": 0}
     ask(review)
     answered(review, 1)
     before = review.now()
@@ -298,16 +298,16 @@ def run(stage: Stage) -> Any:  # noqa: F811
 
 
 def seen(api: Api, run: Run, **what: Any) -> dict[str, Any]:
-    told: dict[str, Any] = api.post(f"runs/{run.id}/context", what).json()
-    return told
+    body: dict[str, Any] = api.post(f"runs/{run.id}/context", what).json()
+    return body
 
 
 def test_a_look_tells_where_it_stands_and_what_would_change(operator: Api, run: Run) -> None:
     before = dump()
-    told = seen(operator, run, patch=PATCH)
-    assert (told["node"], told["visit"], told["place"], told["open"]) == ("asks", "0.1", 1, ["signal go at 0.1/1"])
-    assert told["changes"] == [{"path": "terms.price", "before": 10, "after": 12}]
-    assert (told["state"]["terms"]["price"], told["after"]["terms"]["price"], told["hears"]) == (10, 12, False)
+    found = seen(operator, run, patch=PATCH)
+    assert (found["node"], found["visit"], found["place"], found["open"]) == ("asks", "0.1", 1, ["signal go at 0.1/1"])
+    assert found["changes"] == [{"path": "terms.price", "before": 10, "after": 12}]
+    assert (found["state"]["terms"]["price"], found["after"]["terms"]["price"], found["hears"]) == (10, 12, False)
     assert seen(operator, run)["after"] is None and dump() == before
 
 
@@ -330,22 +330,22 @@ def test_it_goes_on_with_it_once_however_often_that_is_sent(operator: Api, run: 
 
 def test_what_is_refused_is_told_by_its_field_and_changes_nothing(operator: Api, run: Run) -> None:
     at = f"runs/{run.id}/resume"
-    stands = seen(operator, run)["seen"]
+    status = seen(operator, run)["seen"]
     before = dump()
     for context, field in [
-        ({"patch": {"terms": {"price": 0}}, "seen": stands}, "context.patch.terms.price"),
+        ({"patch": {"terms": {"price": 0}}, "seen": status}, "context.patch.terms.price"),
         ({"patch": PATCH}, "context.seen"),
-        ({"seen": stands}, "context"),
-        ({"patch": [1], "seen": stands}, "context.patch"),
-        ({"message": "x" * 9000, "seen": stands}, "context.message"),
-        ({"patch": PATCH, "seen": {"seq": stands["seq"], "head": "zz"}}, "context.seen.head"),
+        ({"seen": status}, "context"),
+        ({"patch": [1], "seen": status}, "context.patch"),
+        ({"message": "x" * 9000, "seen": status}, "context.message"),
+        ({"patch": PATCH, "seen": {"seq": status["seq"], "head": "zz"}}, "context.seen.head"),
     ]:
         answer = operator.post(at, {"justification": WHY, "context": context})
         assert is_problem(answer, 422, "invalid-input") and answer.json()["errors"][0]["field"] == field, context
     stale = {"patch": PATCH, "seen": {"seq": 2, "head": "0" * 64}}
     assert is_problem(operator.post(at, {"justification": WHY, "context": stale}), 409, "state-moved")
-    told = operator.post(at, {"justification": WHY, "context": {"message": "Hello", "seen": stands}})
-    assert is_problem(told, 409, "context-refused") and told.json()["reason"] == "no_models"
+    response = operator.post(at, {"justification": WHY, "context": {"message": "Hello", "seen": status}})
+    assert is_problem(response, 409, "context-refused") and response.json()["reason"] == "no_models"
     assert dump() == before
 
 
@@ -359,10 +359,10 @@ def test_only_operators_hand_anything_over_and_why_says_so(operator: Api, integr
         assert is_problem(integrator.post(f"runs/{run.id}/resume", body), 403, "forbidden")
         for other in (integrator, auditor):
             assert is_problem(other.post(f"runs/{run.id}/context", {}), 403, "forbidden")
-        told = {a["act"]: a for a in operator.get(f"runs/{run.id}/why").json()["acts"]}
-        assert "context" in told["resume"]["body"]["properties"]
-        told = {a["act"]: a for a in integrator.get(f"runs/{run.id}/why").json()["acts"]}
-        assert "context" not in told["resume"]["body"]["properties"]
+        fields = {a["act"]: a for a in operator.get(f"runs/{run.id}/why").json()["acts"]}
+        assert "context" in fields["resume"]["body"]["properties"]
+        fields = {a["act"]: a for a in integrator.get(f"runs/{run.id}/why").json()["acts"]}
+        assert "context" not in fields["resume"]["body"]["properties"]
         assert operator.post(f"runs/{run.id}/resume", body).status_code == 200
         (fact,) = events(run, object)[-2:-1]
         assert fact.KIND == "ContextInjected" and (fact.visit, fact.place) == ("0.0", 0)

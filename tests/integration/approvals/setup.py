@@ -87,8 +87,8 @@ def known_as(name: str, role: str, *, at: int = 2**62) -> None:
     row = Queue(name=name, title=name, role=role, set_by="user:boss", made_at=now, changed_at=now)
     row.seal()
     columns = {field.attname: getattr(row, field.attname) for field in Queue._meta.concrete_fields}
-    told = json.dumps(columns | {"code": f"\\x{row.code.hex()}"}, default=lambda moment: moment.isoformat())
-    QUEUES.learn({"at": at, "queues": [[name, role, True, None, told]], "roles": []})
+    text = json.dumps(columns | {"code": f"\\x{row.code.hex()}"}, default=lambda moment: moment.isoformat())
+    QUEUES.learn({"at": at, "queues": [[name, role, True, None, text]], "roles": []})
 
 
 def until_somebody_waits(seconds: float = 30.0) -> None:

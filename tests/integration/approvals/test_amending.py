@@ -55,8 +55,8 @@ def paying(tools: Toolbox, amount: int = 5000, declared: str | None = None, **mo
 
     async def node(state: Notes, ctx: Context) -> End:
         done = await ctx.call(pay, Item(name="po", amount=amount))
-        told = ctx.amendment(done)
-        return End([done.amount, None if told is None else [told.by, told.why, told.changes]])
+        amendment = ctx.amendment(done)
+        return End([done.amount, None if amendment is None else [amendment.by, amendment.why, amendment.changes]])
 
     return agent_of(node, tools=[pay])
 
@@ -94,7 +94,7 @@ def test_the_changed_call_is_sent_once_and_told(stage: Stage, tools: Toolbox, ou
     sound(first.run)
 
 
-def test_a_smaller_sum_is_approved_by_whoever_has_a_limit(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+def test_a_smaller_sum_is_approved_by_anyone_who_has_a_limit(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
     limited(boss(), "3000")
     first = asked(stage, paying(tools, declared="amount USD"))
     with pytest.raises(Forbidden, match="above your limit"):
@@ -118,7 +118,7 @@ def test_a_change_waits_for_who_may_approve_it(stage: Stage, tools: Toolbox, out
     decide(second.id, verdict="approve", plan_hash=second.plan_hash, justification="it is worth it", by=dora)
     assert stage.drive() == "completed"
     assert [json.loads(request.body) for request in outside.requests] == [{"name": "po", "amount": 9000}]
-    assert output(first.run)[1][0] == "user:fiona", "whoever changed it is told, and not whoever approved it"
+    assert output(first.run)[1][0] == "user:fiona", "the person who changed it is told, not the one who approved it"
     sound(first.run)
 
 
@@ -201,9 +201,9 @@ def test_who_may_and_on_what_is_asked_as_for_any_decision(stage: Stage, tools: T
 def test_of_many_at_once_one_change_stands(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     people = [somebody(f"fiona{n}", ROLE) for n in range(MANY)]
     first = asked(stage, paying(tools))
-    told = at_once(*(partial(change, first, by, amount=1000 + n) for n, by in enumerate(people)))
-    won = [each for each in told if isinstance(each, Amended)]
-    assert len(won) == 1 and sum(isinstance(each, AlreadyDecided) for each in told) == MANY - 1
+    found = at_once(*(partial(change, first, by, amount=1000 + n) for n, by in enumerate(people)))
+    won = [each for each in found if isinstance(each, Amended)]
+    assert len(won) == 1 and sum(isinstance(each, AlreadyDecided) for each in found) == MANY - 1
     assert stage.drive() == "completed"
     (sent,) = [json.loads(request.body) for request in outside.requests]
     assert sent == json.loads(bytes(won[0].approval.plan))["arguments"]
@@ -259,9 +259,9 @@ def test_a_change_at_a_later_stage_asks_all_again(stage: Stage, tools: Toolbox, 
     second = Approval.objects.get(state="open")
     done = change(second, fiona, amount=2500)
     assert done.approval.state == "open" and "decides in legal" in done.why_open
-    anew = Approval.objects.get(state="open")
-    assert (anew.queue, anew.case_id, anew.revision) == ("legal", anew.id, second.revision + 1)
-    assert "passed" not in plan(anew) and plan(anew)["stage"] == 1
+    renewed = Approval.objects.get(state="open")
+    assert (renewed.queue, renewed.case_id, renewed.revision) == ("legal", renewed.id, second.revision + 1)
+    assert "passed" not in plan(renewed) and plan(renewed)["stage"] == 1
     assert stage.drive() != "completed" and outside.requests == []
     say(lena, role=LEGAL)
     assert stage.drive() == "parked" and outside.requests == []
@@ -332,16 +332,16 @@ def test_back_at_the_first_stage_its_own_terms_count(stage: Stage, tools: Toolbo
     second = Approval.objects.get(state="open")
     assert second.timing["steps"] == [{"to": "legal", "minutes": 240}]
     change(second, fiona, amount=2500)
-    anew = Approval.objects.get(state="open")
-    assert (anew.queue, anew.deadline) == ("legal", second.deadline)
-    told = [x.payload for x in events(first.run, e.ApprovalTimed) if x.approval_id == str(anew.id)]
-    assert told == ([first.timing] if is_told else [])
-    assert anew.timing == first.timing and anew.look_at is None
-    assert anew.wait.detail.get("on_timeout") == ("remind" if is_told else None)
+    renewed = Approval.objects.get(state="open")
+    assert (renewed.queue, renewed.deadline) == ("legal", second.deadline)
+    payloads = [x.payload for x in events(first.run, e.ApprovalTimed) if x.approval_id == str(renewed.id)]
+    assert payloads == ([first.timing] if is_told else [])
+    assert renewed.timing == first.timing and renewed.look_at is None
+    assert renewed.wait.detail.get("on_timeout") == ("remind" if is_told else None)
     sound(first.run)
-    make_late(anew)
+    make_late(renewed)
     sweep()
-    assert Approval.objects.get(pk=anew.pk).state == ("open" if is_told else "expired")
+    assert Approval.objects.get(pk=renewed.pk).state == ("open" if is_told else "expired")
     sound(first.run)
 
 
@@ -380,12 +380,12 @@ def test_a_change_keeps_everybody_who_was_asked(stage: Stage, tools: Toolbox, ou
     sweep()
     first = Approval.objects.get(pk=first.pk)
     change(first, fiona, amount=4000)
-    anew = Approval.objects.get(state="open")
-    assert anew.escalated_to == ["legal"] == anew.wait.also and anew.deadline == first.deadline
+    renewed = Approval.objects.get(state="open")
+    assert renewed.escalated_to == ["legal"] == renewed.wait.also and renewed.deadline == first.deadline
     escalated = events(first.run, e.ApprovalEscalated)
     assert [(x.cause, x.n) for x in escalated] == [("timeout", 0), ("amended", 1)]
     sound(first.run)
-    decide(anew.id, verdict="approve", plan_hash=anew.plan_hash, justification="so be it", by=lena)
+    decide(renewed.id, verdict="approve", plan_hash=renewed.plan_hash, justification="so be it", by=lena)
     assert stage.drive() == "completed" and sent(outside) == [4000]
     sound(first.run)
 

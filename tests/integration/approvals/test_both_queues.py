@@ -147,14 +147,14 @@ def test_a_yes_at_the_further_queue_is_one_vote(stage: Stage, tools: Toolbox, bo
     assert stage.drive() == "parked"
     sweep()
     limited(admin, "1000")
-    asked, lena = Approval.objects.get(), somebody("lena", LEGAL)
-    body = {"verdict": "approve", "plan_hash": asked.plan_hash, **SAID}
-    assert api_of(bo).post(f"approvals/{asked.id}/decision", body).json()["state"] == "open"
-    assert api_of(lena).post(f"approvals/{asked.id}/decision", body).json()["state"] == "approved"
-    assert [vote.role for vote in events(asked.run, e.ApprovalVoted)] == [LEGAL, LEGAL]
+    row, lena = Approval.objects.get(), somebody("lena", LEGAL)
+    body = {"verdict": "approve", "plan_hash": row.plan_hash, **SAID}
+    assert api_of(bo).post(f"approvals/{row.id}/decision", body).json()["state"] == "open"
+    assert api_of(lena).post(f"approvals/{row.id}/decision", body).json()["state"] == "approved"
+    assert [vote.role for vote in events(row.run, e.ApprovalVoted)] == [LEGAL, LEGAL]
     assert {seat.person for seat in Seat.objects.all()} == {bo.person, lena.person}
     assert stage.drive() == "completed" and len(outside.requests) == 1
-    sound(asked.run)
+    sound(row.run)
 
 
 @pytest.mark.parametrize(("amount", "role", "queue"), [(4000, LEGAL, "legal"), (900, FINANCE, None)])
@@ -186,8 +186,8 @@ def test_a_change_stays_where_its_yes_needs_more_proof(stage: Stage, escalated: 
 
 def test_who_acts_under_a_role_of_neither_is_told_where_it_is_decided(escalated: Approval, bo: Actor) -> None:
     lena = somebody("lena", LEGAL, "operator")
-    for by, told in ((bo, f"Only {FINANCE} decides in finance_po"), (lena, f"Only {LEGAL} decides in legal")):
-        with pytest.raises(Forbidden, match=f"{told}; you act as operator"):
+    for by, found in ((bo, f"Only {FINANCE} decides in finance_po"), (lena, f"Only {LEGAL} decides in legal")):
+        with pytest.raises(Forbidden, match=f"{found}; you act as operator"):
             decide(
                 escalated.id, verdict="approve", plan_hash=escalated.plan_hash, by=replace(by, role="operator"), **SAID
             )

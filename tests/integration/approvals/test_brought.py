@@ -139,7 +139,7 @@ def test_what_was_used_in_a_visit_before_is_used(stage: Stage, tools: Toolbox, o
     assert stop.reason == "approval_missing" and "used by another call" in stop.payload["problem"]
 
 
-def test_what_expired_is_asked_anew_of_all_who_had_to_say_yes(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_what_expired_is_asked_again_of_all_who_had_to_say_yes(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     agent = dealing(tools, tools.order, quorum=2, then=[Further("legal")])
     run = stage.start(agent)
     roles = {queue.name: queue.role for queue in Queue.objects.filter(name__in=["finance_po", "legal"])}
@@ -170,12 +170,12 @@ def test_what_expired_is_asked_anew_of_all_who_had_to_say_yes(stage: Stage, tool
 
 def test_it_is_asked_again_of_the_same_with_the_same(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = given(stage, dealing(tools, tools.pay, "legal", documents=[text()]))
-    shown = Approval.objects.get(run=run).documents
+    documents = Approval.objects.get(run=run).documents
     expire_grants(run)
     go(run)
     assert stage.drive() == "parked"
     case, plan = open_case(run)
-    assert (case.queue, case.documents, plan["rule"]) == ("legal", shown, "ask asks legal")
+    assert (case.queue, case.documents, plan["rule"]) == ("legal", documents, "ask asks legal")
     stage.decide(run)
     assert stage.drive() == "completed" and len(outside.executed("pay")) == 1
     mend_grants(run)
@@ -228,7 +228,7 @@ def test_one_person_is_not_two_queues(stage: Stage, tools: Toolbox, outside: Out
     yes(second, somebody("lena", roles["legal"]))
     assert stage.drive() == "completed" and len(outside.executed("order")) == 1 and problems(run) == []
     tamper("UPDATE runs_wait SET detail = detail - 'brought' WHERE run_id = %s", run.id)
-    assert any("brought is not the one" in told for told in problems(run))
+    assert any("brought is not the one" in problem for problem in problems(run))
 
 
 def test_verification_names_a_call_that_went_out_under_the_yes_to_another(
@@ -247,4 +247,4 @@ def test_verification_names_a_call_that_went_out_under_the_yes_to_another(
     with monkeypatch.context() as before:
         before.setattr(gate, "_check_grant", believes)
         assert stage.drive() == "completed" and len(outside.executed("order")) == 1
-    assert any("the yes at slot 0.1/1 is about another call" in told for told in problems(run))
+    assert any("the yes at slot 0.1/1 is about another call" in problem for problem in problems(run))

@@ -96,7 +96,7 @@ def test_who_gives_the_role_to_whom_they_stand_in_for_gave_it_themselves(
     assert say(approval, pia).state == "approved", "who was given it by another decides"
 
 
-def test_a_role_that_is_named_anew_is_one_that_was_given(stage: Stage, tools: Toolbox) -> None:
+def test_a_role_that_is_named_again_is_one_that_was_given(stage: Stage, tools: Toolbox) -> None:
     mona = somebody("mona", "operator", "approver_x", is_superuser=True, is_staff=True)
     approval = asked(stage, tools)
     rewrite(Group.objects.filter(name=FINANCE), name="approver_old")
@@ -106,10 +106,10 @@ def test_a_role_that_is_named_anew_is_one_that_was_given(stage: Stage, tools: To
 
 
 def test_a_policys_words_decide_nothing(stage: Stage, tools: Toolbox, ada: Actor, root: Actor) -> None:
-    said = {"agent": "", "tool": "pay", "effect": "require", "queue": "legal"}
+    fields = {"agent": "", "tool": "pay", "effect": "require", "queue": "legal"}
     approval = asked(stage, tools)
-    policies.create(NewPolicyBody(name="words", rule="large", **said, justification=WHY), by=root)
-    policies.change("words", PolicyBody(rule="of large sums", **said, justification=WHY), by=ada)
+    policies.create(NewPolicyBody(name="words", rule="large", **fields, justification=WHY), by=root)
+    policies.change("words", PolicyBody(rule="of large sums", **fields, justification=WHY), by=ada)
     assert say(approval, ada).state == "approved"
 
 
@@ -171,8 +171,8 @@ def test_who_changed_what_policies_ask_for_it_does_not_decide(
 ) -> None:
     approval, other = asked(stage, tools), buying(tools)
     named = {"": "", "this": approval.run.agent, "other": other.name}[agent]
-    said = {"name": "board", "agent": named, "tool": tool, "effect": "require", "queue": "legal", "rule": "large"}
-    policies.create(NewPolicyBody(**said, justification=WHY), by=root)
+    fields = {"name": "board", "agent": named, "tool": tool, "effect": "require", "queue": "legal", "rule": "large"}
+    policies.create(NewPolicyBody(**fields, justification=WHY), by=root)
     policies.retire("board", by=ada, justification=WHY)
     if is_here:
         refused(approval, ada)

@@ -91,8 +91,8 @@ def test_a_yes_is_on_record_with_everything_that_it_was_about(stage: Stage, aske
     wait = Wait.objects.get(pk=asked.wait_id)
     assert (wait.resolution, wait.resolved_by, wait.grant_hash) == ("approved", "user:fiona", asked.plan_hash)
     assert wait.grant_expires_at is not None and abs(wait.grant_expires_at - now() - GRANT_LIVES) < timedelta(minutes=1)
-    (told,) = events(asked.run, e.ApprovalDecided)
-    assert (told.verdict, told.by, told.role, told.plan_hash) == (
+    (found,) = events(asked.run, e.ApprovalDecided)
+    assert (found.verdict, found.by, found.role, found.plan_hash) == (
         "approved",
         "user:fiona",
         "approver_finance",
@@ -148,12 +148,12 @@ def test_nobody_decides_what_they_asked_for_themselves(stage: Stage, tools: Tool
     """Four eyes, also when one person has two ways of signing in."""
     lifecycle.start(buying(tools).graph_id, {}, by=Actor("key", "fiona", role="integrator", auth="api_key"))
     stage.drive()
-    asked = Approval.objects.get()
+    row = Approval.objects.get()
     before = dump()
     with pytest.raises(Forbidden, match="someone else has to decide"):
-        deciding(asked, by=replace(FIONA, kind=kind))
+        deciding(row, by=replace(FIONA, kind=kind))
     assert dump() == before
-    deciding(asked, by=FRANK)
+    deciding(row, by=FRANK)
 
 
 def test_what_is_not_there_is_not_found(asked: Approval) -> None:
@@ -167,19 +167,19 @@ def test_the_first_decision_counts_and_the_second_learns_whose(asked: Approval, 
     deciding(asked, verdict=first)
     before = dump()
     for by, plan_hash in ((FRANK, asked.plan_hash), (FIONA, asked.plan_hash), (FRANK, "0" * 64)):
-        with pytest.raises(AlreadyDecided) as told:
+        with pytest.raises(AlreadyDecided) as caught:
             deciding(asked, verdict=second, by=by, plan_hash=plan_hash)
-        assert "user:fiona" in told.value.detail and told.value.extra["decided_by"] == "user:fiona"
-        assert told.value.extra["state"] == {"approve": "approved", "reject": "rejected"}[first]
+        assert "user:fiona" in caught.value.detail and caught.value.extra["decided_by"] == "user:fiona"
+        assert caught.value.extra["state"] == {"approve": "approved", "reject": "rejected"}[first]
     assert dump() == before
 
 
 def test_after_the_deadline_it_is_too_late_even_before_the_sweeper_came(asked: Approval) -> None:
     Approval.objects.filter(pk=asked.pk).update(deadline=now() - timedelta(seconds=1))
     before = dump()
-    with pytest.raises(AlreadyDecided) as told:
+    with pytest.raises(AlreadyDecided) as caught:
         deciding(asked)
-    assert "expired" in told.value.detail and dump() == before
+    assert "expired" in caught.value.detail and dump() == before
 
 
 def test_what_was_withdrawn_can_not_be_decided(asked: Approval) -> None:
@@ -207,9 +207,7 @@ def test_a_yes_that_lay_unused_too_long_is_asked_for_again(stage: Stage, asked: 
     act("resume", asked.run)
     assert stage.drive() == "parked" and outside.requests == []
     again = Approval.objects.get(state="open")
-    assert again.id != asked.id and again.plan_hash != asked.plan_hash, (
-        "whoever decides sees what became of the first yes"
-    )
+    assert again.id != asked.id and again.plan_hash != asked.plan_hash, "approvers see the result of the first approval"
     assert "expired before the call was made" in again.evidence[0]["content"][0]
     gate.update(grant_expires_at=expires)  # only the test moved it, and the record must verify
     check_against_journal(asked.run)
@@ -299,8 +297,8 @@ def weighing(tools: Toolbox, weight: float) -> Agent:
     pay = replace(tools.pay, input=Weighed, gate=gate)
 
     async def node(state: Notes, ctx: Context) -> End:
-        shown = [Evidence("scales", "here", {"measured": [weight]})]
-        done = await ctx.call(pay, Weighed(name="po", amount=5000, weight=weight), evidence=shown)
+        items = [Evidence("scales", "here", {"measured": [weight]})]
+        done = await ctx.call(pay, Weighed(name="po", amount=5000, weight=weight), evidence=items)
         return End(done.amount)
 
     return agent_of(node, tools=[pay])
@@ -417,7 +415,7 @@ def offered(approval: Approval, by: Actor) -> tuple[str, ...]:
     return () if queue is None else queue.reasons
 
 
-def test_reasons_are_set_set_anew_and_ended_on_record(stage: Stage, tools: Toolbox) -> None:
+def test_reasons_are_set_set_again_and_ended_on_record(stage: Stage, tools: Toolbox) -> None:
     admin, fiona, approval = boss(), somebody("fiona", "approver_finance"), asked_plainly(stage, tools)
     assert offered(approval, fiona) == ()
     row = offer(admin, *SHORT)

@@ -124,18 +124,18 @@ def test_a_question_with_a_forged_decision_is_refused(stage: Stage, tools: Toolb
     assert Approval.objects.get(pk=approval.pk).state == "expired", "time takes it away"
 
 
-def test_whoever_has_a_seat_by_a_forged_row_is_told_so(stage: Stage, tools: Toolbox) -> None:
+def test_someone_who_has_a_seat_by_a_forged_row_is_told_so(stage: Stage, tools: Toolbox) -> None:
     approval, fiona, frank = asked(stage, tools), somebody("fiona", FINANCE), somebody("frank", FINANCE)
     forged(approval, fiona)
-    told = "according to a row that this installation did not write"
+    text = "according to a row that this installation did not write"
     answer = calls(fiona).post(
         f"approvals/{approval.id}/decision",
         {"verdict": "approve", "plan_hash": approval.plan_hash, "justification": "x"},
     )
-    assert is_problem(answer, 409, "already-voted") and told in answer.json()["detail"]
-    assert told in reads(fiona).read(f"/inbox/{approval.id}")
+    assert is_problem(answer, 409, "already-voted") and text in answer.json()["detail"]
+    assert text in reads(fiona).read(f"/inbox/{approval.id}")
     decide(approval.id, verdict="abstain", plan_hash=approval.plan_hash, justification="not mine", by=frank)
-    assert told not in reads(frank).read(f"/inbox/{approval.id}"), "what somebody said is theirs"
+    assert text not in reads(frank).read(f"/inbox/{approval.id}"), "what somebody said is theirs"
 
 
 STAGES = '"stages": [{"queue": "finance_po", "quorum": 1}, {"queue": "legal", "quorum": 2}]'
@@ -187,9 +187,9 @@ def test_a_question_that_nobody_could_have_put_takes_no_list_away(stage: Stage, 
     acts.prove("finance_po", ProofBody(type_amount=True, type_target=True, justification=WHY), by=admin)
     ours = asked(stage, tools)
     rows = [put(ours.run, plan, state) for plan in PLANS]
-    for row, said in zip(rows, [f'{{"x": {"9" * 5000}}}', '"x"', "[5]", '{"on_timeout": 5}', "null"], strict=False):
+    for row, answer in zip(rows, [f'{{"x": {"9" * 5000}}}', '"x"', "[5]", '{"on_timeout": 5}', "null"], strict=False):
         change = "UPDATE approvals_approval SET evidence = %s, documents = %s, timing = %s WHERE id = %s"
-        tamper(change, said, said, said, row.pk)
+        tamper(change, answer, answer, answer, row.pk)
     paths = [
         "/inbox",
         "/inbox?show=decided",
@@ -216,8 +216,8 @@ def test_a_question_whose_plan_nobody_can_read_is_decided_by_nobody(stage: Stage
     for plan in PLANS:
         row = put(ours.run, plan, "open")
         for verdict in ("approve", "reject"):
-            said = {"verdict": verdict, "plan_hash": row.plan_hash, "justification": "as quoted"}
-            answer = calls(fiona).post(f"approvals/{row.pk}/decision", said)
+            fields = {"verdict": verdict, "plan_hash": row.plan_hash, "justification": "as quoted"}
+            answer = calls(fiona).post(f"approvals/{row.pk}/decision", fields)
             assert answer.status_code == 409, (plan[:40], verdict, answer.content[:300])
     assert not Decision.objects.exists()
 
@@ -289,8 +289,8 @@ def test_a_queue_that_is_put_in_makes_no_group_a_role(case: Approval) -> None:
     assert "zzz" in QUEUES and QUEUES["zzz"] == ""
     page = signed_in(admin).get("/queues").content.decode()
     assert "zzz" in page and "not authentic" in page
-    told = signed_in(admin).get("/setup").content.decode()
-    assert "Queue zzz" in told and "changed outside the application" in told
+    text = signed_in(admin).get("/setup").content.decode()
+    assert "Queue zzz" in text and "changed outside the application" in text
 
 
 def test_what_was_a_role_by_a_queue_is_none_once_that_is_removed_or_changed_past_us(case: Approval) -> None:
@@ -313,7 +313,7 @@ def test_the_roles_of_the_settings_are_roles_before_anything_was_read() -> None:
     assert is_role("approver_finance") and is_role("operator") and not is_role("managers") and not is_role("")
 
 
-def test_whoever_is_put_in_charge_past_us_reads_nothing(case: Approval, lena: Actor, ira: Actor) -> None:
+def test_someone_who_is_put_in_charge_past_us_reads_nothing(case: Approval, lena: Actor, ira: Actor) -> None:
     """Neither they nor their deputy, nor the real owner until an administrator sets the queue again."""
     finn, admin = somebody("finn", "approver_finance"), boss()
     away(lena, "ira")
@@ -353,9 +353,9 @@ def test_where_a_question_is_said_to_have_gone_is_told_nothing(case: Approval) -
     chat = channels.add(body, by=admin)
     notice = Notice.objects.get(kind="opened", approval_id=case.pk)
     run_sql("UPDATE approvals_approval SET escalated_to = '{legal}'")
-    told = read_subject(notice)
-    assert told.queues == ["finance_po"] and not receives(chat, told)
-    assert "legal" not in str(texts.text_of(told))
+    subject = read_subject(notice)
+    assert subject.queues == ["finance_po"] and not receives(chat, subject)
+    assert "legal" not in str(texts.text_of(subject))
 
 
 SAID = {
@@ -378,7 +378,7 @@ def insert(table: str, **values: Any) -> int:
 
 
 def act(said: str, action: str, **more: Any) -> int:
-    told = {
+    fields = {
         "action": action,
         "subject": "x",
         "queue": "",
@@ -391,7 +391,7 @@ def act(said: str, action: str, **more: Any) -> int:
         "after": said,
         "at": "now",
     }
-    return insert("ledger_actrecord", **(told | more))
+    return insert("ledger_actrecord", **(fields | more))
 
 
 def override(said: str, run: Run, action: str = "pause") -> int:
@@ -413,12 +413,12 @@ def override(said: str, run: Run, action: str = "pause") -> int:
 
 
 def decision(said: str, run: Run) -> int:
-    asked = run.approvals.get()
+    value = run.approvals.get()
     return insert(
         "approvals_decision",
-        approval_id=asked.pk,
+        approval_id=value.pk,
         verdict="reject",
-        plan_hash=asked.plan_hash,
+        plan_hash=value.plan_hash,
         justification="forged",
         by="user:fiona",
         role="approver_finance",
@@ -539,8 +539,8 @@ def test_a_proposed_change_that_nobody_can_read_takes_no_list_away(said: str) ->
     page = admin.get("/changes")
     assert page.status_code == 200 and "not authentic" in page.content.decode()
     assert admin.get(f"/changes/{row.pk}").status_code == 200
-    (told,) = admin.get("/api/v1/changes").json()["results"]
-    assert told["is_authentic"] is False and told["told"] == []
+    (found,) = admin.get("/api/v1/changes").json()["results"]
+    assert found["is_authentic"] is False and found["told"] == []
 
 
 @said_so
@@ -651,8 +651,8 @@ def busy(stage: Stage, tools: Toolbox) -> Run:
     stage.drive()
     lifecycle.pause(run.pk, by=OLGA, justification="month end")
     lifecycle.resume(run.pk, by=OLGA, justification="month began")
-    asked = run.approvals.get()
-    decide(asked.id, verdict="approve", plan_hash=asked.plan_hash, justification="as quoted", by=FIONA)
+    value = run.approvals.get()
+    decide(value.id, verdict="approve", plan_hash=value.plan_hash, justification="as quoted", by=FIONA)
     acted("declare_dead", by=OPS, subject="gone.example", justification="its power supply burnt")
     return run
 
@@ -768,8 +768,8 @@ def forge_absence(person: int | None, until: str, since: str = "now") -> None:
 
 def statuses(by: Actor, paths: Sequence[str] = PAGES, reads: Sequence[str] = READS) -> dict[str, int]:
     client = signed_in(by)
-    told = {path: client.get(path).status_code for path in [*paths, *(f"/api/v1{each}" for each in reads)]}
-    return {path: status for path, status in told.items() if status not in (200, 403)}
+    fields = {path: client.get(path).status_code for path in [*paths, *(f"/api/v1{each}" for each in reads)]}
+    return {path: status for path, status in fields.items() if status not in (200, 403)}
 
 
 @pytest.mark.parametrize("set_at", NEVER)
@@ -801,8 +801,8 @@ def test_a_forged_version_takes_nothing_away_and_can_be_followed(stage: Stage, t
     assert approval.timing is not None and approval.timing["on_timeout"] == "remind"
     assert timing(admin, on_timeout="reject").version == 3
     assert timing(admin, on_timeout="remind").version == 4
-    told = signed_in(admin).get("/api/v1/queues/finance_po/timing").json()
-    assert (told["on_timeout"], told["version"], told["is_authentic"]) == ("remind", 4, True)
+    body = signed_in(admin).get("/api/v1/queues/finance_po/timing").json()
+    assert (body["on_timeout"], body["version"], body["is_authentic"]) == ("remind", 4, True)
 
 
 @pytest.mark.usefixtures("db")
@@ -846,7 +846,7 @@ def test_forged_calendars_break_no_page_and_are_shown_as_what_they_are() -> None
 
 
 @pytest.mark.usefixtures("db")
-def test_a_forged_calendar_can_be_set_anew_and_taken_away() -> None:
+def test_a_forged_calendar_can_be_set_again_and_taken_away() -> None:
     admin = boss()
     for name in ("DE", "garb"):
         forge_calendar(name, week='"x"', zone="Nowhere", version=2147483647)

@@ -62,8 +62,8 @@ def as_(user: User, role: str, kind: str = "user") -> Actor:
 
 
 def approve(by: Actor) -> Approval:
-    asked = Approval.objects.get(state="open")
-    return decide(asked.id, verdict="approve", plan_hash=asked.plan_hash, justification="as quoted", by=by)
+    row = Approval.objects.get(state="open")
+    return decide(row.id, verdict="approve", plan_hash=row.plan_hash, justification="as quoted", by=by)
 
 
 def refused(by: Actor, words: str) -> None:
@@ -84,7 +84,7 @@ def test_renaming_oneself_does_not_make_one_somebody_else(stage: Stage, tools: T
     approve(FIONA)
 
 
-def test_whoever_takes_the_name_later_is_not_the_starter(stage: Stage, tools: Toolbox, multi: User) -> None:
+def test_someone_who_takes_the_name_later_is_not_the_starter(stage: Stage, tools: Toolbox, multi: User) -> None:
     lifecycle.start(buying(tools).graph_id, {}, by=as_(multi, "integrator"))
     stage.drive()
     multi.username = "gone"
@@ -139,7 +139,9 @@ def test_steering_is_a_hand(
     approve(FIONA)
 
 
-def test_whoever_answered_a_question_does_not_decide_what_came_of_it(stage: Stage, tools: Toolbox, multi: User) -> None:
+def test_someone_who_answered_a_question_does_not_decide_what_came_of_it(
+    stage: Stage, tools: Toolbox, multi: User
+) -> None:
     run = stage.start(asking(tools))
     stage.drive()
     wait = Wait.objects.get(kind="input")
@@ -149,7 +151,7 @@ def test_whoever_answered_a_question_does_not_decide_what_came_of_it(stage: Stag
     approve(FIONA)
 
 
-def test_whoever_retried_or_settled_does_not_decide(stage: Stage, tools: Toolbox, multi: User) -> None:
+def test_someone_who_retried_or_settled_does_not_decide(stage: Stage, tools: Toolbox, multi: User) -> None:
     run = Situations(stage, tools).make("unknown")
     reconciling.reconcile(
         run.pk, verdict="happened", receipt={"ref": "m-1"}, justification="looked it up", by=as_(multi, "operator")
@@ -161,13 +163,13 @@ def test_whoever_retried_or_settled_does_not_decide(stage: Stage, tools: Toolbox
     assert "settled a call of this run" in str(own_act(Run.objects.get(pk=run.pk), multi.pk, "another"))
 
 
-def test_who_had_a_hand_in_it_is_judged_once_and_under_the_lock(stage: Stage, tools: Toolbox) -> None:
+def test_who_took_part_in_it_is_judged_once_and_under_the_lock(stage: Stage, tools: Toolbox) -> None:
     """Before the lock was won they may have steered the run, so an earlier check proves nothing."""
     stage.start(buying(tools))
     stage.drive()
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as queries:
         approve(FIONA)
-    statements = [query["sql"] for query in asked]
+    statements = [query["sql"] for query in queries]
     (judged,) = [i for i, sql in enumerate(statements) if "former AS MATERIALIZED" in sql]
     (locked,) = [i for i, sql in enumerate(statements) if "FOR UPDATE" in sql and "approvals_approval" in sql]
     facts = [i for i, sql in enumerate(statements) if "json_build_object('now'" in sql]
@@ -183,11 +185,11 @@ def test_rejecting_a_revision_is_deciding_not_meddling(stage: Stage, tools: Tool
 
     stage.start(agent_of(node, tools=tools.all()))
     stage.drive()
-    asked = Approval.objects.get()
+    row = Approval.objects.get()
     decide(
-        asked.id,
+        row.id,
         verdict="reject",
-        plan_hash=asked.plan_hash,
+        plan_hash=row.plan_hash,
         justification="too much",
         by=as_(multi, "approver_finance"),
     )
@@ -280,9 +282,9 @@ def say(user: User, thing: str = "gold") -> Run:
 
 
 def approved_by_another(stage: Stage) -> None:
-    asked = Approval.objects.get(state="open")
+    row = Approval.objects.get(state="open")
     other = as_(User.objects.create_user("other"), FINANCE)
-    decide(asked.id, verdict="approve", plan_hash=asked.plan_hash, justification="as quoted", by=other)
+    decide(row.id, verdict="approve", plan_hash=row.plan_hash, justification="as quoted", by=other)
     everything(stage)
     sound(*Run.objects.all())
 
@@ -306,7 +308,7 @@ def test_who_answered_in_the_parent_does_not_decide_in_its_child(stage: Stage, t
     approved_by_another(stage)
 
 
-def test_an_answer_in_a_child_is_a_hand_in_parent_and_siblings(stage: Stage, tools: Toolbox, steerer: User) -> None:
+def test_an_answer_in_a_child_takes_part_in_parent_and_siblings(stage: Stage, tools: Toolbox, steerer: User) -> None:
     first, second = asker(), buyer(tools)
 
     async def node(state: Notes, ctx: Context) -> End:
@@ -319,17 +321,17 @@ def test_an_answer_in_a_child_is_a_hand_in_parent_and_siblings(stage: Stage, too
     assert say(steerer).parent == run.pk
     for where in ("child", "parent"):
         everything(stage)
-        asked = Approval.objects.get(state="open")
-        assert (asked.run_id == run.pk) is (where == "parent")
+        row = Approval.objects.get(state="open")
+        assert (row.run_id == run.pk) is (where == "parent")
         refused(as_(steerer, FINANCE), HANDED)
         other = as_(User.objects.create_user(where), FINANCE)
-        decide(asked.id, verdict="approve", plan_hash=asked.plan_hash, justification="as quoted", by=other)
+        decide(row.id, verdict="approve", plan_hash=row.plan_hash, justification="as quoted", by=other)
     everything(stage)
     assert str(Run.objects.get(pk=run.pk).state) == "completed"
     sound(*Run.objects.all())
 
 
-def test_a_hand_in_the_origin_is_one_in_a_child_of_its_fork(stage: Stage, tools: Toolbox, steerer: User) -> None:
+def test_taking_part_in_the_origin_counts_in_a_child_of_its_fork(stage: Stage, tools: Toolbox, steerer: User) -> None:
     """Neither its starter nor who answered there may decide."""
     helper, starter = buyer(tools), User.objects.create_user("starter")
 
@@ -346,8 +348,8 @@ def test_a_hand_in_the_origin_is_one_in_a_child_of_its_fork(stage: Stage, tools:
     everything(stage)
     say(steerer)
     everything(stage)
-    asked = Approval.objects.get(state="open")
-    decide(asked.id, verdict="fail", plan_hash=asked.plan_hash, justification="not so", by=FIONA)
+    row = Approval.objects.get(state="open")
+    decide(row.id, verdict="fail", plan_hash=row.plan_hash, justification="not so", by=FIONA)
     everything(stage)
     made = fork(run, 2, by=OLGA)
     everything(stage)

@@ -177,7 +177,7 @@ def sight(role: str, *more: str) -> tuple[Client, str, Actor]:
 
 
 @each_case(("role", "only"), [(AUDITOR, FEW), *many([(OPERATOR, FEW), (OPERATOR, None)], [])])
-def test_whoever_has_the_right_reads_all_of_it(told: list[Run], role: str, only: Set[str] | None) -> None:
+def test_someone_who_has_the_right_reads_all_of_it(told: list[Run], role: str, only: Set[str] | None) -> None:
     client, key, _ = sight(role)
     assert words(told, client, key, only).keys() >= EVERYWHERE | AT_FINANCE | {"a key"}
 

@@ -180,7 +180,7 @@ def test_what_can_not_be_a_queue_is_refused_by_name(admin: Actor, given: dict[st
     changed(lambda: acts.close("nowhere", by=admin, justification=WHY), "nowhere", NotFound)
 
 
-def test_whoever_is_above_their_limit_may_only_say_no(stage: Stage, tools: Toolbox) -> None:
+def test_someone_who_is_above_their_limit_may_only_say_no(stage: Stage, tools: Toolbox) -> None:
     admin, finn = boss(), somebody("finn", "approver_finance")
     approval = asked(stage, tools)
     limited(admin, "4999.99")
@@ -305,10 +305,10 @@ ODD: list[Any] = [
 def revising(tools: Toolbox, evidence: Any = None) -> Agent:
     async def node(state: Notes, ctx: Context) -> str | End:
         amount = 5000 - 1000 * len(state.seen)
-        shown = [Evidence("quote", "vendor", evidence)]
+        items = [Evidence("quote", "vendor", evidence)]
         try:
             done = await ctx.call(
-                tools.pay, Item(name="po", amount=amount), evidence=shown, why="the vendor's best price"
+                tools.pay, Item(name="po", amount=amount), evidence=items, why="the vendor's best price"
             )
         except Rejected as no:
             state.seen.append(no.reason)
@@ -437,8 +437,8 @@ def test_a_zone_that_is_another_one_on_another_machine_is_none(zone: str) -> Non
 
 def test_of_two_names_alike_at_once_one_is_added(stage: Stage) -> None:
     admin = boss()
-    told = at_once(*(partial(calendar, admin, name) for name in ("DE", "de", "De", "dE") * 4))
-    assert sum(isinstance(each, Calendar) and each.version == 1 for each in told) == 1
+    found = at_once(*(partial(calendar, admin, name) for name in ("DE", "de", "De", "dE") * 4))
+    assert sum(isinstance(each, Calendar) and each.version == 1 for each in found) == 1
     assert len(set(Calendar.objects.values_list("name", flat=True))) == 1
 
 
@@ -453,10 +453,10 @@ def test_what_is_wrong_with_a_form_is_told_of_the_field_that_is_seen() -> None:
     form = TimingForm(
         on_timeout="escalate", to2="legal", hours2="many", to3="board", remind="50, half, 120%", justification=WHY
     )
-    told = refusals(form)
-    assert [field for field, _ in told] == ["steps", "steps", "remind", "remind"]
+    result = refusals(form)
+    assert [field for field, _ in result] == ["steps", "steps", "remind", "remind"]
     begins = ("hours (2): ", "hours (3): ", "half: ", "120: ")
-    assert all(problem.startswith(begin) for (_, problem), begin in zip(told, begins, strict=True))
+    assert all(problem.startswith(begin) for (_, problem), begin in zip(result, begins, strict=True))
     lines = "2026-12-25 Christmas Day\n\nsoon the fair"
     (found,) = refusals(CalendarForm(name="DE", zone="UTC", holidays=lines, justification=WHY, **OFFICE))
     assert found[0] == "holidays" and found[1].startswith("line 3: ")

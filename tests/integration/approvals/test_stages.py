@@ -72,10 +72,10 @@ def now() -> Approval:
 
 
 def say(by: Actor, verdict: str = "approve", *, of: Approval | None = None, **more: Any) -> Approval:
-    asked = of or now()
-    role = LEGAL if asked.queue == "legal" else FINANCE
-    given = {"plan_hash": asked.plan_hash, "justification": "as quoted"} | more
-    return decide(asked.id, verdict=verdict, by=replace(by, role=role), **given)
+    question = of or now()
+    role = LEGAL if question.queue == "legal" else FINANCE
+    given = {"plan_hash": question.plan_hash, "justification": "as quoted"} | more
+    return decide(question.id, verdict=verdict, by=replace(by, role=role), **given)
 
 
 def people() -> tuple[Actor, Actor, Actor]:
@@ -90,15 +90,15 @@ def nothing_changes(act: Callable[[], Any], error: type[DurableAgentsError], wor
 
 
 def test_a_quorum_of_three_takes_three_people(stage: Fleet, ask: Callable[..., Approval], outside: Outside) -> None:
-    asked = ask(Gate("finance_po", "large sums", quorum=3))
+    question = ask(Gate("finance_po", "large sums", quorum=3))
     for name in ("fiona", "frank"):
-        said = say(somebody(name, FINANCE))
-        assert (said.state, said.id) == ("open", asked.id), f"the yes of {name} is counted, and is not the last"
+        answer = say(somebody(name, FINANCE))
+        assert (answer.state, answer.id) == ("open", question.id), f"the yes of {name} is counted, and is not the last"
         assert stage.drive() == "idle" and outside.requests == []
     assert say(somebody("felix", FINANCE)).state == "approved"
     assert stage.drive() == "completed" and len(outside.requests) == 1
     assert [d.closes for d in Decision.objects.order_by("id")] == [False, False, True]
-    check_against_journal(asked.run)
+    check_against_journal(question.run)
 
 
 def test_after_legal_two_of_finance_approve(stage: Fleet, ask: Callable[..., Approval], outside: Outside) -> None:
@@ -127,13 +127,13 @@ def test_after_legal_two_of_finance_approve(stage: Fleet, ask: Callable[..., App
 
 @pytest.mark.parametrize("gate", [ONE, TWO, LEGAL_THEN_TWO])
 def test_letting_it_fail_fails_it(stage: Fleet, ask: Callable[..., Approval], outside: Outside, gate: Gate) -> None:
-    asked, (lena, fiona, _) = ask(gate, tries=2), people()
+    question, (lena, fiona, _) = ask(gate, tries=2), people()
     say(lena if gate is LEGAL_THEN_TWO else fiona, "fail", justification="not with this vendor")
     assert stage.drive() == "failed" and outside.requests == [] and Approval.objects.count() == 1
-    (failed,) = events(asked.run, e.RunFailed)
+    (failed,) = events(question.run, e.RunFailed)
     assert failed.code == "rejected" and "not with this vendor" in failed.payload["message"]
     assert Approval.objects.get().state == "rejected" and Decision.objects.get().verdict == "fail"
-    check_against_journal(asked.run)
+    check_against_journal(question.run)
 
 
 @pytest.mark.parametrize("at", ["legal", "finance_po"])
@@ -160,7 +160,7 @@ def test_a_no_at_any_stage_comes_to_the_node_and_a_revision_begins_at_the_first(
 
 @pytest.mark.parametrize("gate", [ONE, TWO])
 def test_who_abstains_has_had_their_say(stage: Fleet, ask: Callable[..., Approval], gate: Gate) -> None:
-    asked, (_, fiona, frank) = ask(gate), people()
+    question, (_, fiona, frank) = ask(gate), people()
     greta = somebody("greta", FINANCE)
     assert say(fiona, "abstain").state == "open" and stage.drive() == "idle"
     for verdict in ("approve", "reject", "fail", "abstain"):
@@ -169,15 +169,15 @@ def test_who_abstains_has_had_their_say(stage: Fleet, ask: Callable[..., Approva
     if gate is TWO:
         say(greta)
     assert stage.drive() == "completed"
-    check_against_journal(asked.run)
+    check_against_journal(question.run)
 
 
 def test_a_deadline_denies_whatever_was_said_before(stage: Fleet, ask: Callable[..., Approval]) -> None:
     from runs.workers import timers
 
-    asked, (_, fiona, _) = ask(TWO), people()
+    question, (_, fiona, _) = ask(TWO), people()
     say(fiona)
-    make_late(asked)
+    make_late(question)
     timers.sweep()
     assert stage.drive() == "failed" and Approval.objects.get().state == "expired"
 
@@ -192,28 +192,28 @@ def test_one_person_has_one_word_by_whatever_key(ask: Callable[..., Approval]) -
 
 
 def test_a_deputy_and_their_principal_are_one(stage: Fleet, ask: Callable[..., Approval]) -> None:
-    asked, (_, fiona, frank) = ask(TWO), people()
+    question, (_, fiona, frank) = ask(TWO), people()
     dora = somebody("dora", LEGAL)
     away(fiona, "dora")
     say(dora)
-    (vote,) = events(asked.run, e.ApprovalVoted)
+    (vote,) = events(question.run, e.ApprovalVoted)
     assert vote.people == {dora.person, fiona.person}
     nothing_changes(lambda: say(fiona), AlreadyVoted, "You approved this, by the word of a deputy")
     nothing_changes(lambda: say(dora), AlreadyVoted)
     say(frank)
     assert stage.drive() == "completed"
-    check_against_journal(asked.run)
+    check_against_journal(question.run)
 
 
 def test_a_deputy_of_somebody_who_voted_stands_in_for_another(ask: Callable[..., Approval]) -> None:
-    asked, (_, fiona, frank) = ask(TWO), people()
+    question, (_, fiona, frank) = ask(TWO), people()
     dora = somebody("dora", LEGAL)
     say(fiona)
     away(fiona, "dora")
     nothing_changes(lambda: say(dora), AlreadyVoted, "fiona, whose deputy you are,")
     away(frank, "dora")
     assert say(dora).state == "approved"
-    assert events(asked.run, e.ApprovalVoted)[-1].principal == frank.person
+    assert events(question.run, e.ApprovalVoted)[-1].principal == frank.person
 
 
 def test_who_decided_one_stage_has_no_part_in_the_next(stage: Fleet, ask: Callable[..., Approval]) -> None:
@@ -247,10 +247,10 @@ def test_nobody_without_an_account_is_one_of_several(ask: Callable[..., Approval
 def test_who_changed_who_decides_after_it_was_asked_does_not_decide(ask: Callable[..., Approval]) -> None:
     admin = somebody("ada", FINANCE, is_superuser=True, is_staff=True)
     limited(admin, "100")  # set before the rule exists
-    asked = ask(TWO)
+    question = ask(TWO)
     limited(admin, None, person="ada")
     nothing_changes(lambda: say(admin), Forbidden, "You changed who decides here")
-    assert asked.run.approvals.count() == 1
+    assert question.run.approvals.count() == 1
 
 
 def test_a_stage_that_is_not_the_one_that_was_read_is_refused(stage: Fleet, ask: Callable[..., Approval]) -> None:
@@ -266,7 +266,7 @@ def test_a_stage_that_is_not_the_one_that_was_read_is_refused(stage: Fleet, ask:
 
 def forged(approval: Approval, somebody: Actor, **changed: Any) -> Decision:
     """Insert an approval by this person with the application's database rights."""
-    told = {
+    fields = {
         "approval": approval,
         "verdict": "approve",
         "plan_hash": approval.plan_hash,
@@ -278,7 +278,7 @@ def forged(approval: Approval, somebody: Actor, **changed: Any) -> Decision:
         "at": approval.opened_at,
         "closes": False,
     }
-    return Decision.objects.create(**(told | changed))
+    return Decision.objects.create(**(fields | changed))
 
 
 def vote_of(approval: Approval, by: Actor) -> e.ApprovalVoted:
@@ -297,40 +297,40 @@ def vote_of(approval: Approval, by: Actor) -> e.ApprovalVoted:
 
 
 def test_a_forged_decision_completes_nothing(ask: Callable[..., Approval], stage: Fleet) -> None:
-    asked, (_, fiona, frank) = ask(TWO), people()
-    forged(asked, fiona)
+    question, (_, fiona, frank) = ask(TWO), people()
+    forged(question, fiona)
     assert say(frank).state == "open" and stage.drive() == "idle"
-    assert any("no event" in problem for problem in problems(asked.run))
+    assert any("no event" in problem for problem in problems(question.run))
 
 
 def test_a_vote_without_its_decision_completes_nothing(ask: Callable[..., Approval], stage: Fleet) -> None:
     """It is in the journal with our key, but nobody decided it."""
-    asked, (_, fiona, frank) = ask(TWO), people()
-    append(asked.run_id, vote_of(asked, fiona), by=fiona)
+    question, (_, fiona, frank) = ask(TWO), people()
+    append(question.run_id, vote_of(question, fiona), by=fiona)
     nothing_changes(lambda: say(frank), NotCounted, "did not write")
-    forged(asked, fiona)
+    forged(question, fiona)
     nothing_changes(lambda: say(frank), NotCounted, "did not write")
-    assert any("vote of user:fiona" in problem or "no code" in problem for problem in problems(asked.run))
+    assert any("vote of user:fiona" in problem or "no code" in problem for problem in problems(question.run))
 
 
 def test_a_forged_vote_stops_the_case_and_the_run(ask: Callable[..., Approval], stage: Fleet, outside: Outside) -> None:
-    asked, (_, fiona, frank) = ask(TWO), people()
-    append(asked.run_id, vote_of(asked, fiona), by=fiona)
+    question, (_, fiona, frank) = ask(TWO), people()
+    append(question.run_id, vote_of(question, fiona), by=fiona)
     tamper("UPDATE ledger_event SET code = NULL WHERE kind = 'ApprovalVoted'")
     nothing_changes(lambda: say(frank), NotCounted, "code")
     assert outside.requests == []
 
 
 def test_a_row_that_says_that_one_yes_is_enough_is_not_believed(ask: Callable[..., Approval]) -> None:
-    asked, (_, fiona, _) = ask(TWO), people()
+    question, (_, fiona, _) = ask(TWO), people()
     tamper("UPDATE approvals_approval SET case_id = NULL")
-    nothing_changes(lambda: say(fiona, of=asked), StalePlan)
+    nothing_changes(lambda: say(fiona, of=question), StalePlan)
 
 
 def test_the_database_keeps_what_a_question_is_a_stage_of(ask: Callable[..., Approval]) -> None:
-    asked = ask(TWO)
+    question = ask(TWO)
     with pytest.raises(Error, match="case_is_frozen"), transaction.atomic():
-        Approval.objects.filter(pk=asked.pk).update(case_id=None)
+        Approval.objects.filter(pk=question.pk).update(case_id=None)
 
 
 def test_the_database_gives_nobody_two_seats(ask: Callable[..., Approval], stage: Fleet) -> None:
@@ -356,48 +356,48 @@ def test_the_database_gives_nobody_two_seats(ask: Callable[..., Approval], stage
 
 
 def test_a_vote_that_was_taken_away_is_missed(ask: Callable[..., Approval]) -> None:
-    asked, (_, fiona, _) = ask(TWO), people()
+    question, (_, fiona, _) = ask(TWO), people()
     say(fiona)
     tamper("DELETE FROM approvals_seat")
-    assert any("the person who voted" in problem for problem in problems(asked.run))
+    assert any("the person who voted" in problem for problem in problems(question.run))
     tamper("DELETE FROM approvals_decision")
-    assert any("vote of user:fiona" in problem for problem in problems(asked.run))
+    assert any("vote of user:fiona" in problem for problem in problems(question.run))
 
 
 def test_a_vote_that_was_changed_is_found(ask: Callable[..., Approval]) -> None:
-    asked, (_, fiona, _) = ask(TWO), people()
+    question, (_, fiona, _) = ask(TWO), people()
     say(fiona, "abstain")
     tamper("UPDATE approvals_decision SET verdict = 'approve'")
-    assert any("verdict" in problem for problem in problems(asked.run))
+    assert any("verdict" in problem for problem in problems(question.run))
 
 
 @pytest.mark.django_db(transaction=True)
 def test_64_at_once_are_counted_once(ask: Callable[..., Approval], stage: Fleet, outside: Outside) -> None:
     """32 people, each twice at once: two approvals let it through, and everybody else is told who decided."""
-    asked = ask(TWO)
+    question = ask(TWO)
     crowd = [somebody(f"p{n}", FINANCE) for n in range(32)]
-    told: list[str] = []
+    items: list[str] = []
 
     def one(by: Actor) -> None:
         try:
             while True:
                 with suppress(OperationalError):  # on a busy machine a lock timeout is retried
-                    say(by, of=asked)
-                    return told.append("done")
+                    say(by, of=question)
+                    return items.append("done")
         except (AlreadyDecided, AlreadyVoted) as error:
-            told.append(error.detail)
+            items.append(error.detail)
         finally:
             connections.close_all()
 
     with ThreadPoolExecutor(64) as pool:
         for each in [pool.submit(one, by) for by in crowd for _ in range(2)]:
             each.result()
-    assert told.count("done") == 2 and len(told) == 64
-    assert all("approved by user:p" in words or "You approved this at" in words for words in told if words != "done")
-    votes = events(asked.run, e.ApprovalVoted)
-    assert len({vote.person for vote in votes}) == len(votes) == 2 and len(events(asked.run, e.ApprovalDecided)) == 1
+    assert items.count("done") == 2 and len(items) == 64
+    assert all("approved by user:p" in words or "You approved this at" in words for words in items if words != "done")
+    votes = events(question.run, e.ApprovalVoted)
+    assert len({vote.person for vote in votes}) == len(votes) == 2 and len(events(question.run, e.ApprovalDecided)) == 1
     assert stage.drive() == "completed" and len(outside.requests) == 1
-    check_against_journal(asked.run)
+    check_against_journal(question.run)
 
 
 @pytest.mark.parametrize("losing", ["role", "limit", "account"])
@@ -447,8 +447,8 @@ def test_the_page_says_who_decides_and_what_ones_own_yes_does(stage: Fleet, ask:
         "Abstain",
     ):
         assert words in page, (words, page)
-    told = text_of(decides(reads("lena"), first, "approve", stage="1"))
-    assert "Approved. finance_po decides next." in told and "lena approved" in told
+    text = text_of(decides(reads("lena"), first, "approve", stage="1"))
+    assert "Approved. finance_po decides next." in text and "lena approved" in text
     stage.drive()
     assert "Follows as a separate case" in reads("lena").read(f"/inbox/{first.id}")
     second = now()
@@ -464,8 +464,8 @@ def test_the_page_says_who_decides_and_what_ones_own_yes_does(stage: Fleet, ask:
     ):
         assert words in page, (words, page)
     assert "stage 2 of 2: 0 of 2 approved" in reads("fiona").read("/inbox")
-    told = text_of(decides(reads("fiona"), second, "approve", stage="2"))
-    assert "Your approval is recorded. More approvals are needed" in told and "You approved this at" in told
+    text = text_of(decides(reads("fiona"), second, "approve", stage="2"))
+    assert "Your approval is recorded. More approvals are needed" in text and "You approved this at" in text
     page = reads("frank").read(f"/inbox/{second.id}")
     assert "1 of 2 approved: you would be the second" in page and "sent once" in page
     assert "stage 2 of 2: 1 of 2 approved; you voted" in reads("fiona").read("/inbox")
@@ -475,23 +475,21 @@ def test_the_page_says_who_decides_and_what_ones_own_yes_does(stage: Fleet, ask:
     page = reads("greta").read(f"/inbox/{second.id}")
     assert "2 of 2 approved" in page and "finance_po done" in page
     assert "finance_po done 2 of 2 approved" in reads("lena").read(f"/inbox/{first.id}")
-    assert "user:fiona approved" in reads("lena").read(f"/inbox/{first.id}"), (
-        "whoever decided first sees what became of it"
-    )
+    assert "user:fiona approved" in reads("lena").read(f"/inbox/{first.id}"), "the first approver sees the result"
     assert stage.drive() == "completed"
 
 
 def test_who_had_their_say_is_told_so_and_what_they_typed_is_kept(ask: Callable[..., Approval]) -> None:
-    asked, _ = ask(TWO, tries=2), four_people()
-    decides(reads("fiona"), asked, "approve")
-    answer = decides(reads("fiona"), asked, "reject", justification="I have thought again about it")
+    question, _ = ask(TWO, tries=2), four_people()
+    decides(reads("fiona"), question, "approve")
+    answer = decides(reads("fiona"), question, "reject", justification="I have thought again about it")
     page = text_of(answer)
     assert answer.status_code == 409 and "Already voted" in page and "I have thought again about it" in page
-    answer = decides(reads("frank"), asked, "approve", stage="2", justification="My careful reasons")
+    answer = decides(reads("frank"), question, "approve", stage="2", justification="My careful reasons")
     page = text_of(answer)
     assert answer.status_code == 409 and "Wrong stage" in page and "My careful reasons" in page
     for wrong in ("0", "-1", "x", "1" * 30):
-        assert decides(reads("frank"), asked, "approve", stage=wrong).status_code == 422
+        assert decides(reads("frank"), question, "approve", stage=wrong).status_code == 422
     assert Decision.objects.count() == 1
 
 
@@ -530,10 +528,10 @@ def test_over_http_a_stage_is_read_and_decided(stage: Fleet, ask: Callable[..., 
 
 
 def test_a_forged_vote_is_shown_as_none_and_counts_for_nothing(ask: Callable[..., Approval]) -> None:
-    asked = ask(TWO, tries=2)
+    question = ask(TWO, tries=2)
     fiona, frank = somebody("fiona", FINANCE), somebody("frank", FINANCE)
-    forged(asked, fiona)
-    page = reads("frank").read(f"/inbox/{asked.id}")
+    forged(question, fiona)
+    page = reads("frank").read(f"/inbox/{question.id}")
     assert "not authentic" in page and "0 of 2 approved" in page
     say(frank)
     assert Approval.objects.get().state == "open"

@@ -62,7 +62,7 @@ MAY_NOT = [
 
 
 @pytest.mark.parametrize("by", MAY, ids=lambda by: by.ref)
-def test_whoever_may_stop_it_leaves_a_record_for_each_act(waiting: Run, by: Actor) -> None:
+def test_someone_who_may_stop_it_leaves_a_record_for_each_act(waiting: Run, by: Actor) -> None:
     for action in ("pause", "resume", "cancel"):
         getattr(lifecycle, action)(waiting.pk, by=by, justification="month end")
     records = list(OverrideRecord.objects.filter(run_id=waiting.pk).order_by("id"))
@@ -90,8 +90,8 @@ def test_retrying_and_settling_stay_an_operators(waiting: Run, by: Actor) -> Non
 
 
 def test_an_approver_may_stop_what_has_waited_at_their_queue(stage: Stage, waiting: Run, outside: Outside) -> None:
-    asked = Approval.objects.get()
-    decide(asked.id, verdict="approve", plan_hash=asked.plan_hash, justification="as quoted", by=FIONA)
+    row = Approval.objects.get()
+    decide(row.id, verdict="approve", plan_hash=row.plan_hash, justification="as quoted", by=FIONA)
     assert stage.drive() == "parked" and len(outside.requests) == 1
     lifecycle.cancel(waiting.pk, by=FRANK, justification="the vendor is gone")
     assert str(Run.objects.get(pk=waiting.pk).state) == "cancelled"

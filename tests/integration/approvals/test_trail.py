@@ -56,8 +56,8 @@ def busy(stage: Stage, tools: Toolbox) -> Run:
         run.pk, Wait.objects.get(kind="input").pk, {"name": "gold", "amount": 1}, by=OLGA, justification="as told"
     )
     stage.drive()
-    asked = Approval.objects.get()
-    decide(asked.id, verdict="approve", plan_hash=asked.plan_hash, justification="as quoted", by=FIONA)
+    row = Approval.objects.get()
+    decide(row.id, verdict="approve", plan_hash=row.plan_hash, justification="as quoted", by=FIONA)
     return Run.objects.get(pk=run.pk)
 
 
@@ -253,11 +253,11 @@ def test_the_api_gives_the_same_with_the_exact_state(busy: Run, api: Callable[..
     AuditPage.model_validate(answer)
     assert [row["action"] for row in answer["results"]] == ["approve", "answer", "signal", "resume", "pause", "start"]
     decision = answer["results"][0]
-    told = Decision.objects.get()
+    found = Decision.objects.get()
     assert (decision["seq"], decision["chain"], decision["plan_hash"]) == (
-        told.seq,
-        bytes(told.chain).hex(),
-        told.plan_hash,
+        found.seq,
+        bytes(found.chain).hex(),
+        found.plan_hash,
     )
     assert (decision["before"]["state"], decision["after"]["state"], decision["queue"]) == (
         "waiting_human",

@@ -96,7 +96,7 @@ def test_an_operator_needs_no_queue(stage: Stage, act: str) -> None:
 
 
 @pytest.mark.parametrize("act", ["pause", "cancel"])
-def test_whoever_started_a_run_stops_it_whatever_its_queues_say(stage: Stage, act: str) -> None:
+def test_someone_who_started_a_run_stops_it_whatever_its_queues_say(stage: Stage, act: str) -> None:
     owner = replace(SHOP, person=somebody("owner", "integrator").person)
     run = lifecycle.start(asking().graph_id, {}, by=owner)
     assert stage.drive() == "parked"

@@ -92,8 +92,8 @@ def make_late(approval: Approval, at: datetime | None = None) -> None:
 
 
 def _terms(approval: Approval) -> Any:
-    told = [x for x in events(approval.run, e.ApprovalTimed) if x.approval_id == str(approval.pk)]
-    return told[-1].payload if told else None
+    items = [x for x in events(approval.run, e.ApprovalTimed) if x.approval_id == str(approval.pk)]
+    return items[-1].payload if items else None
 
 
 def due(run: Run) -> None:

@@ -44,9 +44,9 @@ def function(name: str) -> str:
 
 
 def test_models_and_migrations_agree() -> None:
-    said = StringIO()
-    call_command("makemigrations", "--check", "--dry-run", stdout=said)
-    assert said.getvalue() == "No changes detected\n"
+    output = StringIO()
+    call_command("makemigrations", "--check", "--dry-run", stdout=output)
+    assert output.getvalue() == "No changes detected\n"
 
 
 def test_there_is_one_baseline() -> None:

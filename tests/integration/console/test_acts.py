@@ -65,12 +65,12 @@ def test_what_the_state_forbids_is_refused_and_the_text_is_kept(operator: Reader
 
 def test_a_page_offers_what_its_state_allows_and_only_to_operators(operator: Reader, finance: Reader) -> None:
     run = start()
-    offered = lambda who: re.findall(r'id="act-(\w+)"', who.get(f"/runs/{run.id}").content.decode())  # noqa: E731
-    assert offered(operator) == ["pause", "cancel"] and offered(finance) == []
+    available = lambda who: re.findall(r'id="act-(\w+)"', who.get(f"/runs/{run.id}").content.decode())  # noqa: E731
+    assert available(operator) == ["pause", "cancel"] and available(finance) == []
     operator.post(f"/runs/{run.id}/pauses", justification="why")
-    assert offered(operator) == ["resume", "cancel"]
+    assert available(operator) == ["resume", "cancel"]
     operator.post(f"/runs/{run.id}/cancellations", justification="why")
-    assert offered(operator) == []
+    assert available(operator) == []
 
 
 @each_case("path", ["/runs/{}", "/runs/{}/verification", "/inbox/{}"])
@@ -316,8 +316,8 @@ def test_whom_it_can_not_be_handed_to_is_said(browser: Client, stage: Stage) -> 
 
 
 def stopped_run(**budget: Any) -> Run:
-    asked = Budget.model_validate(budget or {"tool_calls": 0})
-    run = lifecycle.start("buyer", {"item": "chairs", "ending": "unknown"}, by=SHOP, budget=asked)
+    model_validate = Budget.model_validate(budget or {"tool_calls": 0})
+    run = lifecycle.start("buyer", {"item": "chairs", "ending": "unknown"}, by=SHOP, budget=model_validate)
     with working():
         return settled(run, "paused")
 
@@ -334,7 +334,7 @@ def overdue_run() -> Run:
 def test_a_run_at_its_cap_says_which_who_may_raise_it_and_what_happens_then(operator: Reader) -> None:
     run = stopped_run()
     page = operator.read(f"/runs/{run.id}")
-    for said in (
+    for value in (
         "needs budget",
         "tool calls: needs 1, 0 of 0 left",
         "waiting for an operator to raise it",
@@ -343,14 +343,14 @@ def test_a_run_at_its_cap_says_which_who_may_raise_it_and_what_happens_then(oper
         "the run is cancelled",
         "its effects stay",
     ):
-        assert said in page, said
+        assert value in page, value
     html = operator.get(f"/runs/{run.id}").content.decode()
     assert re.findall(r'id="act-(\w+)"', html) == ["pause", "cancel"], "resuming would not help"
     assert filled_in(html)["budget.tool_calls"] == "2" and filled_in(html)["budget.usd"] == ""
 
 
 @pytest.mark.django_db(transaction=True)
-def test_whoever_may_raises_it_and_the_run_goes_on(operator: Reader) -> None:
+def test_someone_who_may_raises_it_and_the_run_goes_on(operator: Reader) -> None:
     run = stopped_run()
     form = filled_in(operator.get(f"/runs/{run.id}").content.decode())
     answer = operator.client.post(f"/runs/{run.id}/budgets", form | {"justification": WHY}, follow=True)

@@ -54,8 +54,8 @@ def test_a_parent_shows_children_that_need_a_person_first(grown: Callable[..., R
     ready(run, failed=1, waiting_event=1, waiting_human=1, completed=1)
     page, text = html(operator, f"/runs/{run.pk}"), operator.read(f"/runs/{run.pk}")
     assert "waiting for child runs" in text
-    for said in ("1 waiting for people", "1 waiting for systems", "1 failed", "1 completed", "All 4"):
-        assert said in text, said
+    for value in ("1 waiting for people", "1 waiting for systems", "1 failed", "1 completed", "All 4"):
+        assert value in text, value
     listed = rows(page)
     assert len(listed) == 4 and listed[0] == str(children(run, "waiting_human")[0].pk)
     assert listed[1] == str(children(run, "waiting_event")[0].pk)
@@ -96,7 +96,9 @@ def test_lists_mark_children_and_show_those_of_one_run(grown: Callable[..., Run]
     assert len(children(other, "completed")) == 1
 
 
-def test_whoever_stops_a_run_is_told_what_becomes_of_its_children(grown: Callable[..., Run], operator: Reader) -> None:
+def test_someone_who_stops_a_run_is_told_what_becomes_of_its_children(
+    grown: Callable[..., Run], operator: Reader
+) -> None:
     run = grown("fss")
     ready(run, failed=1, waiting_event=2)
     text = operator.read(f"/runs/{run.pk}")
@@ -118,10 +120,10 @@ def test_a_page_of_a_family_costs_no_more_statements(grown: Callable[..., Run], 
         operator.client.get(path)
         with CaptureQueriesContext(connection) as found:
             assert operator.client.get(path).status_code == 200
-        asked = [query["sql"][:150] for query in found.captured_queries]
+        items = [query["sql"][:150] for query in found.captured_queries]
         # A run's page also asks who has its version, and whether it or its children have effects to undo.
         more = 2 if path.startswith("/runs/") else 0
-        assert len(asked) <= MAX_STATEMENTS + more, (path, "\n".join(asked))
+        assert len(items) <= MAX_STATEMENTS + more, (path, "\n".join(items))
 
 
 @pytest.fixture

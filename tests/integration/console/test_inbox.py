@@ -58,8 +58,8 @@ def test_money_first_then_everything_that_is_bound(finance: Reader, asked: Calla
         "revision 1",
     ):
         assert words in page, words
-    shown = re.search(r'class="hash">([^<]+)<', finance.get(f"/inbox/{approval.id}").content.decode())
-    assert shown is not None and shown.group(1).replace(" ", "") == approval.plan_hash.replace(" ", "")
+    search = re.search(r'class="hash">([^<]+)<', finance.get(f"/inbox/{approval.id}").content.decode())
+    assert search is not None and search.group(1).replace(" ", "") == approval.plan_hash.replace(" ", "")
 
 
 def test_hostile_words_are_inert_and_what_they_hide_is_seen(finance: Reader, asked: Callable[..., Approval]) -> None:
@@ -187,9 +187,9 @@ def test_who_may_not_decide_is_told_so_and_nothing_of_the_form(
         answer = who.client.post(
             f"/approvals/{asked_plainly.id}/decision", {"plan_hash": asked_plainly.plan_hash} | wrong
         )
-        said = text_of(answer)
-        assert answer.status_code == 403 and words in said
-        assert not any(word in said for word in ("Choose approve", "plan_hash", "field of this form", "NUL", "larger"))
+        text = text_of(answer)
+        assert answer.status_code == 403 and words in text
+        assert not any(word in text for word in ("Choose approve", "plan_hash", "field of this form", "NUL", "larger"))
     assert Approval.objects.get().state == "open"
 
 
@@ -212,12 +212,12 @@ def test_an_integrator_reads_only_their_own(reader: Callable[..., Reader], asked
     assert "can decide this" in somebody.read(f"/inbox/{approval.id}") and "$5.00" in somebody.read("/inbox")
 
 
-def test_whoever_asked_has_no_button(reader: Callable[..., Reader], asked: Callable[..., Approval]) -> None:
+def test_someone_who_asked_has_no_button(reader: Callable[..., Reader], asked: Callable[..., Approval]) -> None:
     page = reader("approver_finance", name="shop").get(f"/inbox/{asked().id}")
     assert b'id="decide"' not in page.content and "You started this run, so someone else has to decide" in text_of(page)
 
 
-def test_a_revision_stands_beside_the_one_before_and_why_that_was_rejected(finance: Reader) -> None:
+def test_a_revision_stands_alongside_the_one_before_and_why_that_was_rejected(finance: Reader) -> None:
     run: Run = start(amount=100)
     with working():
         settled(run, "waiting_human")
@@ -271,7 +271,7 @@ def on(who: Reader, approval: Approval, **form: object) -> str:
     return text_of(answer)
 
 
-def test_whoever_may_decide_says_that_they_are_on_it_and_everybody_else_reads_it(
+def test_someone_who_may_decide_says_that_they_are_on_it_and_everybody_else_reads_it(
     finance: Reader, frank: Reader, reader: Callable[..., Reader], asked_plainly: Approval
 ) -> None:
     page = finance.read(f"/inbox/{asked_plainly.id}")
@@ -388,11 +388,11 @@ def test_what_would_change_is_shown_and_then_exactly_that_is_approved(finance: R
     assert intent.payload["arguments"]["amount"] == 500 and verify(asked_deep.run_id).problems == []
     for tab in ("timeline", "decisions", "journal", "transcript"):
         finance.read(f"/runs/{asked_deep.run_id}", tab=tab)
-    told = finance.read(f"/runs/{asked_deep.run_id}")
+    read = finance.read(f"/runs/{asked_deep.run_id}")
     assert (
-        "changed by user:approver_finance" in told
-        and "approved: Half a chair." in told
-        and "nobody answered" not in told
+        "changed by user:approver_finance" in read
+        and "approved: Half a chair." in read
+        and "nobody answered" not in read
     )
     assert "amend" in finance.read("/audit", action="amend")
 
@@ -445,7 +445,7 @@ def test_the_second_keeps_their_text(finance: Reader, reader: Callable[..., Read
     assert Decision.objects.count() == 1
 
 
-def test_whoever_may_not_decide_it_changes_nothing(reader: Callable[..., Reader], asked_deep: Approval) -> None:
+def test_someone_who_may_not_decide_it_changes_nothing(reader: Callable[..., Reader], asked_deep: Approval) -> None:
     legal = reader("approver_legal")
     assert "Only approver_finance decides" in legal.read(f"/approvals/{asked_deep.id}/changes")
     answer = changed(legal, asked_deep, **{"amount": "1", "step": "send"}, justification="so be it")
@@ -571,10 +571,10 @@ def test_a_question_is_found_and_answered_by_whom_it_is_put_to(reader: Callable[
     typed = form | {f"{name}.people": "3", f"{name}.where.street": "Quay 1", "justification": "they called"}
     answer = legal.client.post(f"/runs/{run.id}/answers/{mine.id}", typed, follow=True)
     assert answer.status_code == 200 and "Answered. The run continues." in text_of(answer)
-    (told,) = events(run, e.InputAnswered)
-    assert (told.by, told.role) == ("user:approver_legal", "approver_legal")
+    (found,) = events(run, e.InputAnswered)
+    assert (found.by, found.role) == ("user:approver_legal", "approver_legal")
     given = {"day": "monday", "people": 3, "where": {"street": "Quay 1"}}
-    assert told.payload == {"answer": given, "justification": "they called"}
+    assert found.payload == {"answer": given, "justification": "they called"}
     on_people = legal.read(f"/runs/{run.id}?tab=decisions")
     assert "Question answered by user:approver_legal" in on_people and "“they called”" in on_people
     assert "InputAnswered answered by user:approver_legal" in legal.read(f"/runs/{run.id}?tab=journal")
@@ -592,8 +592,8 @@ def test_what_is_wrong_stands_at_its_field_and_nothing_typed_is_lost(operator: R
     page = answer.content.decode()
     assert answer.status_code == 422 and not events(run, e.InputAnswered)
     assert re.search(rf'aria-invalid="true"[^>]*id="f-{name}-people"', page) and page.count('aria-invalid="true"') == 1
-    said = text_of(answer)
-    assert "is not a whole number; give a whole number, such as 12" in said and "is not of type" not in said
+    text = text_of(answer)
+    assert "is not a whole number; give a whole number, such as 12" in text and "is not of type" not in text
     assert 'value="many"' in page and "Kept &lt;i&gt;words&lt;/i&gt;" in page and "kept too" in page
 
 
@@ -625,7 +625,7 @@ def test_others_may_not_answer_nor_learn_of_faults(reader: Callable[..., Reader]
     assert reader("integrator").client.post(f"/runs/{run.id}/answers/{wait.id}", form).status_code == 404
     for role in ("approver_finance", "auditor"):
         answer = reader(role).client.post(f"/runs/{run.id}/answers/{wait.id}", form)
-        said = text_of(answer)
-        assert answer.status_code == 403 and "Only approver_legal or operator may answer this" in said
-        assert "is missing" not in said and "field of this form" not in said and "NUL" not in said
+        text = text_of(answer)
+        assert answer.status_code == 403 and "Only approver_legal or operator may answer this" in text
+        assert "is missing" not in text and "field of this form" not in text and "NUL" not in text
     assert not events(run, e.InputAnswered)

@@ -210,7 +210,7 @@ def test_it_lists_what_fits_in_order_over_all_pages(monkeypatch: pytest.MonkeyPa
     assert [line.split()[0] for line in said(limit=2)] == made[:6:-1] and said(limit=0) == []
     monkeypatch.setattr(command, "AT_ONCE", 2)
     monkeypatch.setattr(queries, "FEW", -1)
-    monkeypatch.setattr(queries, "MOST", 2)
+    monkeypatch.setattr(queries, "MAX_EXAMINED", 2)
     found = said(where="urgent = true and score > 1", sort="-score", agent="sale", state="pending")
     assert [line.split()[0] for line in found] == [made[8], made[6], made[4], made[2]]
     assert found[0].endswith('{"score": 8, "urgent": true}') and "pending" in found[0] and "sale@1.0.0" in found[0]
@@ -375,7 +375,7 @@ def test_what_is_typed_into_the_start_form_is_set(reader: Callable[..., Reader])
     assert answer.redirect_chain == [(f"/runs/{run.id}", 302)]
     text = text_of(answer)
     plain = re.sub(r"[“”]", "", re.sub(r"\s+(?=[,”])|(?<=“)\s+", "", text))
-    for told in (
+    for value in (
         "Customer ACME & Co",
         "labels late, new",
         "score 2.5",
@@ -383,7 +383,7 @@ def test_what_is_typed_into_the_start_form_is_set(reader: Callable[..., Reader])
         "due 2026-03-31",
         "urgent no",
     ):
-        assert told in plain, (told, plain[:4000])
+        assert value in plain, (value, plain[:4000])
     assert verify(run.id).problems == []
     again = somebody.client.post("/runs/new", form, follow=True)
     assert "already started this run" in text_of(again) and Run.objects.count() == 1

@@ -33,7 +33,7 @@ from runs.console import socket_watch, sockets
 from runs.journal import notify
 from runs.models import Listener, Overheard, Run
 from runs.overheard import ears as ears_
-from runs.overheard.ears import Ears
+from runs.overheard.ears import LiveSubscriptions
 from runs.queries import families
 from runs.services import command, lifecycle
 from tests.cases import each_case
@@ -80,9 +80,9 @@ class Link:
         return message
 
     async def hear_any(self) -> dict[str, Any]:
-        told = await self._app.receive_output(timeout=10)
-        assert told["type"] == "websocket.send", told
-        message: dict[str, Any] = json.loads(told["text"])
+        output = await self._app.receive_output(timeout=10)
+        assert output["type"] == "websocket.send", output
+        message: dict[str, Any] = json.loads(output["text"])
         return message
 
     async def is_quiet(self) -> bool:
@@ -90,10 +90,10 @@ class Link:
 
     async def closed(self) -> int:
         while True:
-            told = await self._app.receive_output(timeout=10)
-            if told["type"] == "websocket.close":
+            output = await self._app.receive_output(timeout=10)
+            if output["type"] == "websocket.close":
                 await self.leave()
-                return int(told["code"])
+                return int(output["code"])
 
     async def leave(self) -> None:
         await self._app.send_input({"type": "websocket.disconnect", "code": 1000})
@@ -112,8 +112,8 @@ async def opened(link: Link) -> dict[str, Any]:
 
 async def hears(link: Link, run_id: str, seq: int) -> None:
     while True:
-        told = await link.hear()
-        if told["run"] == run_id and told["seq"] >= seq:
+        heard = await link.hear()
+        if heard["run"] == run_id and heard["seq"] >= seq:
             return
 
 
@@ -135,8 +135,8 @@ async def test_a_runs_socket_is_silent_about_other_runs(operator: Reader) -> Non
     await opened(link)
     await database_sync_to_async(lifecycle.pause)(other.id, by=OLGA, justification="why")
     await database_sync_to_async(lifecycle.pause)(run.id, by=OLGA, justification="why")
-    while (told := await link.hear()) != {"run": str(run.id), "seq": 2}:
-        assert told["run"] in (None, str(run.id))
+    while (heard := await link.hear()) != {"run": str(run.id), "seq": 2}:
+        assert heard["run"] in (None, str(run.id))
     await link.leave()
 
 
@@ -153,9 +153,9 @@ async def test_a_parents_page_is_told_once_of_each_change_of_a_child(operator: R
     await opened(link)
     for act in (lifecycle.pause, lifecycle.resume, lifecycle.pause):
         await database_sync_to_async(act)(child.id, by=OLGA, justification="why")
-        while (told := await link.hear()) == {"run": None, "seq": 0}:
+        while (heard := await link.hear()) == {"run": None, "seq": 0}:
             pass
-        assert told == {"run": str(parent.id), "seq": 0}, "read again: the parent's own journal has not grown"
+        assert heard == {"run": str(parent.id), "seq": 0}, "read again: the parent's own journal has not grown"
     await database_sync_to_async(written)(child.id)
     await database_sync_to_async(lifecycle.pause)(parent.id, by=OLGA, justification="why")
     assert (await link.hear())["seq"] == 2, "what a child only writes rings nobody above"
@@ -306,12 +306,12 @@ async def test_a_browser_that_left_is_no_error(operator: Reader, path: str, capl
 
 
 async def test_sockets_are_looked_up_together(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    items: list[int] = []
     plain = socket_watch.verdicts
 
     def counted(keys: Any) -> Any:
         keys = list(keys)
-        asked.append(len(keys))
+        items.append(len(keys))
         with CaptureQueriesContext(connection) as queries:
             found = plain(keys)
         assert len(queries) <= 4
@@ -322,11 +322,11 @@ async def test_sockets_are_looked_up_together(operator: Reader, monkeypatch: pyt
     links = [socket(operator) for _ in range(60)]
     assert all(await asyncio.gather(*(link.connect() for link in links)))
     await asyncio.gather(*(link.hear() for link in links))
-    connects = len(asked)
+    connects = len(items)
     assert connects < 60, "those that come together are answered together"
     await database_sync_to_async(operator.client.logout)()
     assert set(await asyncio.gather(*(link.closed() for link in links))) == {socket_watch.SIGNED_OUT}
-    assert len(asked) - connects < 20, "one look for all of them, however often it is taken"
+    assert len(items) - connects < 20, "one look for all of them, however often it is taken"
 
 
 async def test_another_site_cannot_listen(operator: Reader) -> None:
@@ -388,10 +388,10 @@ async def test_an_integrator_hears_of_their_own_runs_alone(reader: Callable[...,
     own = await database_sync_to_async(started_by)(somebody)
     for _ in range(3):
         await database_sync_to_async(start)()
-    told = await link.hear()
-    while told["run"] is None:  # events may have been missed: it names none
-        told = await link.hear()
-    assert told["run"] == str(own.pk)
+    heard = await link.hear()
+    while heard["run"] is None:  # events may have been missed: it names none
+        heard = await link.hear()
+    assert heard["run"] == str(own.pk)
     assert await link.is_quiet()
     await link.leave()
 
@@ -463,8 +463,8 @@ async def listening(who: Reader) -> AsyncIterator[Link]:
 async def moved(link: Link, act: Callable[..., Any], *args: Any, **given: Any) -> Any:
     """Return the act's result; assert that the list was told of a change and nothing else."""
     done = await database_sync_to_async(act)(*args, **given)
-    told = await link.hear_any()
-    assert (set(told), told["run"], told["seq"]) == ({"run", "seq", "at"}, None, 0)
+    hear_any = await link.hear_any()
+    assert (set(hear_any), hear_any["run"], hear_any["seq"]) == ({"run", "seq", "at"}, None, 0)
     while not await link.is_quiet():
         await link.hear_any()
     return done
@@ -492,12 +492,12 @@ async def test_a_delegate_hears_of_start_and_end(finance: Reader, ira: Reader, i
 
 
 async def test_a_deputy_hears_the_answer(finance: Reader, ira: Reader, ivan: Reader, case: Approval) -> None:
-    principal, deputy, asked = [await database_sync_to_async(by)(who) for who in (finance, ira, ivan)]
+    principal, deputy, question = [await database_sync_to_async(by)(who) for who in (finance, ira, ivan)]
     await database_sync_to_async(away)(principal, "ira")
     acting = replace(deputy, role="approver_finance")
     await database_sync_to_async(inquiries.ask)(case.id, to="ivan", question="Do you know them?", by=acting)
     async with listening(ira) as hers:
-        await moved(hers, inquiries.answer, case.id, 0, answer="For ten years.", by=asked)
+        await moved(hers, inquiries.answer, case.id, 0, answer="For ten years.", by=question)
 
 
 @pytest.mark.parametrize("how", ["decide", "cancel"])
@@ -514,7 +514,7 @@ async def test_who_is_asked_hears_that_the_case_is_over_and_of_nothing_else_in_i
         await database_sync_to_async(lifecycle.pause)(case.run_id, by=OLGA, justification=WHY)
         await database_sync_to_async(lifecycle.resume)(case.run_id, by=OLGA, justification=WHY)
         await database_sync_to_async(start)()
-        assert await hers.is_quiet(), "what else goes on in the run is not told to whoever may not see it"
+        assert await hers.is_quiet(), "other events of the run are not sent to people who may not see them"
         await moved(hers, end)
 
 
@@ -572,8 +572,8 @@ def say(run: Run, text: str) -> None:
 
 async def saying(link: Link) -> list[dict[str, Any]]:
     while True:
-        told = await link._app.receive_output(timeout=10)
-        message = json.loads(told["text"])
+        output = await link._app.receive_output(timeout=10)
+        message = json.loads(output["text"])
         if "saying" in message:
             return message["saying"]  # type: ignore[no-any-return]
 
@@ -596,33 +596,37 @@ async def test_the_page_of_a_run_hears_it_grow_and_end_and_another_runs_page_doe
 
 
 async def test_all_pages_of_a_process_are_one_look_and_none_is_made_without_them() -> None:
-    looks: list[tuple[str, int]] = []
+    items: list[tuple[str, int]] = []
     enough = asyncio.Event()
 
     async def in_thread(act: Any, runs: list[UUID]) -> Any:
-        looks.append((act.__name__, len(runs)))
-        if len(looks) >= 6:
+        items.append((act.__name__, len(runs)))
+        if len(items) >= 6:
             enough.set()
-        if len(looks) == 3:
+        if len(items) == 3:
             raise OperationalError("away")
         return {}
 
-    ears = Ears(in_thread)
-    async with ears.open(UUID(int=1)), ears.open(UUID(int=1)), ears.open(UUID(int=2)):
+    live_subscriptions = LiveSubscriptions(in_thread)
+    async with (
+        live_subscriptions.open(UUID(int=1)),
+        live_subscriptions.open(UUID(int=1)),
+        live_subscriptions.open(UUID(int=2)),
+    ):
         await asyncio.wait_for(enough.wait(), 10)
-    assert looks[:4] == [("listen", 2), ("live_output_of", 2), ("live_output_of", 2), ("live_output_of", 2)], (
+    assert items[:4] == [("listen", 2), ("live_output_of", 2), ("live_output_of", 2), ("live_output_of", 2)], (
         "an outage is got over"
     )
-    seen = len(looks)
+    seen = len(items)
     await asyncio.sleep(0.1)
-    assert len(looks) <= seen + 1 and ears._look is not None and ears._look.done()
+    assert len(items) <= seen + 1 and live_subscriptions._look is not None and live_subscriptions._look.done()
 
 
 def test_a_page_has_a_place_for_it_and_none_of_it(reader: Callable[..., Reader]) -> None:
     run = start()
     say(run, "hello")
-    shown = reader("auditor").client.get(f"/runs/{run.id}").content.decode()
-    assert 'id="saying"' in shown and "hello" not in shown
+    text = reader("auditor").client.get(f"/runs/{run.id}").content.decode()
+    assert 'id="saying"' in text and "hello" not in text
 
 
 def test_what_came_while_a_page_was_read_is_read_again(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:

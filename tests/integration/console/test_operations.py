@@ -30,15 +30,15 @@ HOSTILE = "tool:<script>alert(1)</script>\u202e"
 
 
 def test_an_operator_sets_resets_opens_and_closes_with_a_reason(operator: Reader) -> None:
-    said = {"key": "tool:charge", "justification": "the other side says so"}
+    fields = {"key": "tool:charge", "justification": "the other side says so"}
     assert "No limits" in operator.get("/limits").content.decode()
-    assert operator.post("/limits/settings", **said, per_minute="60", at_once="4").status_code == 302
+    assert operator.post("/limits/settings", **fields, per_minute="60", at_once="4").status_code == 302
     page = operator.get("/limits").content.decode()
     assert "tool:charge" in page and "per_minute 60" in page and "at_once 4" in page
-    assert operator.post("/limits/openings", **said, per_minute="").status_code == 302
+    assert operator.post("/limits/openings", **fields, per_minute="").status_code == 302
     assert "manually" in operator.get("/limits").content.decode()
-    assert operator.post("/limits/closings", **said).status_code == 302
-    assert operator.post("/limits/resets", **said).status_code == 302
+    assert operator.post("/limits/closings", **fields).status_code == 302
+    assert operator.post("/limits/resets", **fields).status_code == 302
     actions = ActRecord.objects.filter(subject="limit tool:charge").order_by("id").values_list("action", flat=True)
     assert list(actions) == ["limit", "breaker_open", "breaker_close", "limit_reset"]
 
@@ -79,8 +79,8 @@ def test_a_pool_is_made_raised_and_switched_off_on_the_record(operator: Reader) 
         operator.client.post(f"/shared-budgets/{one.id}/closings", {"justification": "it is over"}).status_code == 302
     )
     assert "Research" not in operator.read("/shared-budgets")
-    told = ActRecord.objects.filter(subject=f"pool {one.id}").order_by("id").values_list("action", flat=True)
-    assert list(told) == ["pool", "pool_change", "pool_off"]
+    values = ActRecord.objects.filter(subject=f"pool {one.id}").order_by("id").values_list("action", flat=True)
+    assert list(values) == ["pool", "pool_change", "pool_off"]
 
 
 @each_case(

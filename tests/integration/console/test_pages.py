@@ -58,7 +58,7 @@ def test_a_page_is_titled_by_its_subject(finance: Reader, operator: Reader, aske
     assert title(operator.post("/runs/new", agent="buyer@1.0.0")).startswith("Error: ")
 
 
-def test_a_title_is_one_line_whoever_chose_it() -> None:
+def test_a_title_is_one_line_no_matter_who_chose_it() -> None:
     page = drawn("{{ about|line_of }}", about=POSE)
     assert "\n" not in page and page.startswith("Volga Heavy Industries") and len(page) < 130
 
@@ -159,13 +159,13 @@ def test_tags_are_shown_with_their_values(operator: Reader) -> None:
 
 
 def test_an_error_is_told_without_its_class() -> None:
-    for words, shown in (
+    for words, visible in (
         ("runs.engine.errors.TransportError: the line", "the line"),
         ("ValueError: no", "no"),
         ("Note: this stays", "Note: this stays"),
         ("KeyError: ", "KeyError: "),
     ):
-        assert drawn("{{ value|said }}", value=words) == shown
+        assert drawn("{{ value|said }}", value=words) == visible
 
 
 def test_evidence_has_date_second_and_zone(operator: Reader, finance: Reader, asked: Callable[..., Approval]) -> None:
@@ -277,15 +277,15 @@ def test_what_holds_a_nul_is_nothing_that_there_is(reader: Callable[..., Reader]
     User.objects.get_or_create(username="boss", defaults={"is_superuser": True, "is_staff": True})
     everybody = [reader("operator", "integrator", "auditor", "approver_finance").client, Client()]
     everybody[1].force_login(User.objects.get(username="boss"))
-    told = {
+    fields = {
         (address, number, how): getattr(client, how)(address, {"justification": "so be it"}).status_code
         for number, client in enumerate(everybody)
         for address in found
         for how in ("get", "post")
     }
-    assert {each: status for each, status in told.items() if status >= 500} == {}
+    assert {each: status for each, status in fields.items() if status >= 500} == {}
     pages = [address for address in found if not address.startswith("/api/")]
-    assert {told[address, 0, "get"] for address in pages} <= {404, 405}
+    assert {fields[address, 0, "get"] for address in pages} <= {404, 405}
 
 
 def test_nobody_who_is_not_signed_in_learns_that(client: Client) -> None:

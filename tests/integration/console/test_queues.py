@@ -97,8 +97,8 @@ def page(reader: Reader, path: str = "/policies") -> str:
 def test_everybody_reads_and_an_administrator_sets(reader: Callable[..., Reader]) -> None:
     admin = boss()
     assert admin.post("/policies/new", **SENT).status_code == 302
-    told = page(reader("integrator"))
-    assert "Dear things need the law" in told and "cost &gt; 5" in told and "policy-form" not in told
+    found = page(reader("integrator"))
+    assert "Dear things need the law" in found and "cost &gt; 5" in found and "policy-form" not in found
     assert "policy-form" in page(admin)
     assert reader("operator").post("/policies/new", **SENT | {"name": "more"}).status_code == 403
     assert Policy.objects.count() == 1
@@ -111,8 +111,8 @@ def test_a_changed_version_shows_what_it_changed_and_who_did_it(reader: Callable
     assert 'name="seen" value="1"' in form and 'value="cost &gt; 5"' in form and 'value="168"' in form
     sent = {key: value for key, value in SENT.items() if key != "name"} | {"seen": "1", "condition": "cost > 9"}
     assert admin.post("/policies/of/dear_things/versions", **sent).status_code == 302
-    told = page(reader("auditor"), "/policies/of/dear_things")
-    assert "<del>cost &gt; 5</del>" in told and "<ins>cost &gt; 9</ins>" in told and "user:boss" in told
+    found = page(reader("auditor"), "/policies/of/dear_things")
+    assert "<del>cost &gt; 5</del>" in found and "<ins>cost &gt; 9</ins>" in found and "user:boss" in found
     again = admin.post("/policies/of/dear_things/versions", **sent | {"condition": "cost > 11"})
     assert again.status_code == 409 and "is now at version 2" in again.content.decode()
     assert "cost &gt; 11" in again.content.decode(), "what was typed is kept"
@@ -124,11 +124,11 @@ def test_a_changed_version_shows_what_it_changed_and_who_did_it(reader: Callable
 def test_what_is_refused_is_said_at_its_field_and_kept() -> None:
     admin = boss()
     answer = admin.post("/policies/new", **SENT | {"condition": "cost > much"})
-    told = answer.content.decode()
-    assert answer.status_code == 422 and "t a number (character 8)" in told and "cost &gt; much" in told
+    text = answer.content.decode()
+    assert answer.status_code == 422 and "t a number (character 8)" in text and "cost &gt; much" in text
     answer = admin.post("/policies/new", **SENT | {"agent": "", "condition": ""})
-    told = answer.content.decode()
-    assert answer.status_code == 422 and "every call of every agent" in told and 'name="confirm"' in told
+    text = answer.content.decode()
+    assert answer.status_code == 422 and "every call of every agent" in text and 'name="confirm"' in text
     assert not Policy.objects.exists()
     assert admin.post("/policies/new", **SENT | {"within_hours": "soon"}).status_code == 422
     assert admin.post("/policies/of/nothing/retirements", justification="none").status_code == 404
@@ -136,11 +136,11 @@ def test_what_is_refused_is_said_at_its_field_and_kept() -> None:
 
 def test_hostile_words_are_inert(reader: Callable[..., Reader]) -> None:
     admin = boss()
-    said = "<script>alert(1)</script> <b>{{ x }}"
-    assert admin.post("/policies/new", **SENT | {"rule": said}).status_code == 302
+    text = "<script>alert(1)</script> <b>{{ x }}"
+    assert admin.post("/policies/new", **SENT | {"rule": text}).status_code == 302
     for path in ("/policies", "/policies/of/dear_things"):
-        told = page(reader("auditor", name=f"a{len(path)}"), path)
-        assert "<script>alert(1)" not in told and "&lt;script&gt;alert(1)" in told
+        found = page(reader("auditor", name=f"a{len(path)}"), path)
+        assert "<script>alert(1)" not in found and "&lt;script&gt;alert(1)" in found
 
 
 WEEK = dict.fromkeys(("mon", "tue", "wed", "thu", "fri"), "09:00-17:00") | {"sat": "", "sun": ""}
@@ -152,7 +152,7 @@ def admin(db: None) -> Reader:
     return Reader(User.objects.create_superuser("boss"))
 
 
-def test_a_calendar_is_added_tried_set_anew_and_removed(admin: Reader, reader: Callable[..., Reader]) -> None:
+def test_a_calendar_is_added_tried_set_again_and_removed(admin: Reader, reader: Callable[..., Reader]) -> None:
     assert admin.post("/queues/calendars/new", **DE | WEEK).status_code == 302
     page = reader("auditor").client.get("/queues/calendars/of/DE?hours=8").content.decode()
     assert re.search(r"<b>Fri [^<]* 16:00</b> <span[^>]*>on a Friday afternoon", page), "by the clock there"
@@ -239,6 +239,6 @@ TERMS = {
     ],
 )
 def test_a_question_tells_its_time_in_plain_words(more: dict[str, Any], says: list[str]) -> None:
-    told = deadlines().texts(Approval(**({"state": "open"} | more)))
-    whole = " ".join([told.counted, told.then, told.so_far, told.ended])
+    texts = deadlines().texts(Approval(**({"state": "open"} | more)))
+    whole = " ".join([texts.counted, texts.then, texts.so_far, texts.ended])
     assert all(each in whole for each in says), whole

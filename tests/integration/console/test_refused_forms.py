@@ -245,9 +245,11 @@ def boss_of_all(db: None) -> Reader:
 
 
 def labels(page: str) -> dict[str, str]:
-    told = {at: text_in(words) for at, words in re.findall(r'<label[^>]* for="([^"]+)"[^>]*>(.*?)</label>', page, re.S)}
+    fields = {
+        at: text_in(words) for at, words in re.findall(r'<label[^>]* for="([^"]+)"[^>]*>(.*?)</label>', page, re.S)
+    }
     boxes = re.findall(r'<label class="row"><input id="([^"]+)"[^>]*>(.*?)</label>', page, re.S)
-    return told | {at: text_in(words) for at, words in boxes}
+    return fields | {at: text_in(words) for at, words in boxes}
 
 
 def text_in(words: str) -> str:
@@ -263,11 +265,11 @@ def alert(answer: Any) -> str:
 def test_every_field_that_is_named_stands_on_its_page_under_that_name(boss_of_all: Reader) -> None:
     for path, acts in PAGES.items():
         page = boss_of_all.get(path).content.decode()
-        shown = labels(page)
+        visible = labels(page)
         for act in acts:
             for name, (at, label) in fields_in(act).items():
                 if name not in ("confirm", "week"):  # checked only when needed; seven fields
-                    assert shown[at].startswith(label), (act, name, shown.get(at))
+                    assert visible[at].startswith(label), (act, name, visible.get(at))
     forms = FIELDS.keys() | {form for each in features.installed.values() for form in each.form_fields}
     assert {act for acts in PAGES.values() for act in acts} == forms - {"QueueOpenings", "try", "restore"}
 
@@ -329,9 +331,9 @@ def test_who_comes_second_to_a_queues_form_is_told_and_may_say_it_again(anna: Re
     answer = bert.post(at, **stale)
     assert answer.status_code == 409 and "was changed by user:anna meanwhile" in text_of(answer)
     assert stored() == before and ActRecord.objects.count() == 1
-    shown = Forms(answer).sent[at]
-    assert shown["seen"] != stale["seen"] and {**shown, "seen": ""} == {**stale, "seen": ""}, "the words are kept"
-    assert bert.post(at, **shown).status_code == 302, "who has been told may say it again"
+    entry = Forms(answer).sent[at]
+    assert entry["seen"] != stale["seen"] and {**entry, "seen": ""} == {**stale, "seen": ""}, "the words are kept"
+    assert bert.post(at, **entry).status_code == 302, "who has been told may say it again"
     assert ActRecord.objects.count() == 2
 
 
@@ -361,10 +363,10 @@ def test_an_unseen_limit_is_neither_replaced_nor_lifted(anna: Reader, bert: Read
     answer = bert.post(at, **stale)
     assert answer.status_code == 409 and "was changed by user:anna meanwhile" in text_of(answer)
     assert f"The limit of {whose or 'approver_finance'}" in text_of(answer) and held() == [500]
-    shown = Forms(answer).sent[at]
-    assert shown["seen"] != stale["seen"] and {**shown, "seen": ""} == {**stale, "seen": ""}, "the words are kept"
+    entry = Forms(answer).sent[at]
+    assert entry["seen"] != stale["seen"] and {**entry, "seen": ""} == {**stale, "seen": ""}, "the words are kept"
     set_by_anna("nils", "9")  # another person's setting is no obstacle
-    assert bert.post(at, **shown).status_code == 302 and held() == ([700] if act == "limits" else [])
+    assert bert.post(at, **entry).status_code == 302 and held() == ([700] if act == "limits" else [])
     stale = form(bert, PAGE, limits) | {"person": whose, "most": "900"}
     if act == "limits":
         lifts = f"{PAGE}/lifts"
@@ -413,8 +415,8 @@ def test_a_calendar_is_added_over_none_and_changed_over_what_was_seen(anna: Read
     answer = bert.post(at, **stale)
     assert answer.status_code == 409 and "was changed by user:anna meanwhile" in text_of(answer)
     assert Calendar.objects.count() == 2
-    shown = Forms(answer).sent[at] | {"justification": WHY}
-    assert bert.post(at, **shown).status_code == 302 and Calendar.objects.count() == 3
+    entry = Forms(answer).sent[at] | {"justification": WHY}
+    assert bert.post(at, **entry).status_code == 302 and Calendar.objects.count() == 3
     stale = form(bert, DE_PAGE, at) | {"mon": ""}
     assert anna.post(f"{DE_PAGE}/removals", justification=WHY).status_code == 302
     assert bert.post(at, **stale).status_code == 404

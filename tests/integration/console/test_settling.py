@@ -77,8 +77,8 @@ def test_the_first_says_it_and_the_second_agrees(run: Run, stage: Stage, ann: Cl
     assert "Two operators must agree." in html and "Propose</button>" in html and "Settle</button>" not in html
     assert "Two operators have to settle it" in text_of(ann.get(f"/runs/{run.id}"))
     assert "A second operator" not in text_of(ann.get("/reconcile"))
-    told = text_of(says(ann, run))
-    assert "A second operator has to confirm it" in told and kinds(run)[-1] == "OutcomeProposed"
+    text = text_of(says(ann, run))
+    assert "A second operator has to confirm it" in text and kinds(run)[-1] == "OutcomeProposed"
     assert 'id="agree-form"' not in page(ann, run)
     listed = text_of(ben.get("/reconcile"))
     assert "user:ann says: it happened. A second operator has to confirm it." in listed
@@ -95,7 +95,7 @@ def test_the_first_says_it_and_the_second_agrees(run: Run, stage: Stage, ann: Cl
     assert "a second person has to confirm" in ben.get(f"/runs/{run.id}?tab=journal").content.decode()
 
 
-def test_whoever_agrees_with_what_stands_no_more_is_told_and_keeps_their_text(
+def test_someone_who_agrees_with_what_stands_no_more_is_told_and_keeps_their_text(
     run: Run, ann: Client, ben: Client
 ) -> None:
     says(ann, run)
@@ -109,7 +109,7 @@ def test_whoever_agrees_with_what_stands_no_more_is_told_and_keeps_their_text(
     assert agreeing(html)["agrees_with"] == "1", "the form is about what is said now"
 
 
-def test_whoever_only_reads_sees_who_said_what_and_no_form(run: Run, ann: Client) -> None:
+def test_someone_who_only_reads_sees_who_said_what_and_no_form(run: Run, ann: Client) -> None:
     says(ann, run)
     somebody("audrey", "auditor")
     somebody("eve", "approver_finance")

@@ -53,8 +53,8 @@ def shared_pages() -> list[str]:
 
 
 def part(reader: Reader, path: str, since: int | None = 1) -> Any:
-    asked = urlencode({"fragment": "live", **({} if since is None else {"since": since})})
-    return reader.get(f"{path}{'&' if '?' in path else '?'}{asked}")
+    question = urlencode({"fragment": "live", **({} if since is None else {"since": since})})
+    return reader.get(f"{path}{'&' if '?' in path else '?'}{question}")
 
 
 def as_of(answer: Any) -> int:
@@ -73,12 +73,12 @@ def test_watchers_of_one_list_cost_one_rendering(
     monkeypatch.setattr(shared_rendering, "SECONDS", 60.0)  # for a busy machine
     start()
     watchers = [reader("operator", name=f"olga{n}") for n in range(5)]
-    answers, asked = [], []
+    answers, items = [], []
     for each in watchers:
         with CaptureQueriesContext(connection) as found:
             answers.append(part(each, "/runs"))
-        asked.append(len(found))
-    assert asked[0] > 4 and asked[1:] == [1] * 4, "who asks is read each time, the list once"
+        items.append(len(found))
+    assert items[0] > 4 and items[1:] == [1] * 4, "who asks is read each time, the list once"
     assert len({answer.content for answer in answers}) == 1 and answers[0].headers["X-Live"] == "1"
 
 
@@ -120,12 +120,12 @@ def test_nothing_of_one_person_is_in_what_is_shared(role: str, reader: Callable[
     ada, bob = (reader(role, name=name, checks_csrf=True) for name in ("ada", "bob"))
     ada.get("/account/password")  # she has a token from here on
     for path in shared_pages():
-        told = part(ada, path)
-        if told.status_code == 200:
-            body = told.content.decode()
-            assert "csrfmiddlewaretoken" not in body and 'method="post"' not in body and not told.cookies, path
+        found = part(ada, path)
+        if found.status_code == 200:
+            body = found.content.decode()
+            assert "csrfmiddlewaretoken" not in body and 'method="post"' not in body and not found.cookies, path
             renderings.clear()
-            assert words(part(bob, path)) == words(told), path
+            assert words(part(bob, path)) == words(found), path
 
 
 def test_a_page_with_a_form_for_deciding_is_nobody_elses(reader: Callable[..., Reader]) -> None:
@@ -186,15 +186,15 @@ def test_what_many_ask_for_at_once_is_made_by_the_first() -> None:
         return "x"
 
     with ThreadPoolExecutor(20) as threads:
-        asked = [threads.submit(kept.get, "key", since=1, began=n, make=make) for n in range(5, 25)]
+        items = [threads.submit(kept.get, "key", since=1, began=n, make=make) for n in range(5, 25)]
         while not made:
             is_open.wait(0.001)
         is_open.set()
-        assert {each.result().body for each in asked} == {"x"}
+        assert {each.result().body for each in items} == {"x"}
     assert len(made) <= 2, "those that came while it was made were given it"
 
 
-def test_whoever_has_to_see_more_does_not_wait_for_what_is_older() -> None:
+def test_someone_who_has_to_see_more_does_not_wait_for_what_is_older() -> None:
     kept, is_open = Renderings(), threading.Event()
     with ThreadPoolExecutor(1) as threads:
         slow = threads.submit(kept.get, "key", since=1, began=5, make=lambda: str(is_open.wait(10)))
@@ -222,11 +222,11 @@ def test_a_rendering_that_fails_fails_for_nobody_else() -> None:
         assert second.result().body == "mine"
         with pytest.raises(ZeroDivisionError):
             first.result()
-    assert kept.get("key", since=1, began=9, make=lambda: "anew").body in ("anew", "mine")
+    assert kept.get("key", since=1, began=9, make=lambda: "again").body in ("again", "mine")
 
 
 def test_made_up_filters_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ledger.web.shared_rendering.MOST", 10)
+    monkeypatch.setattr("ledger.web.shared_rendering.MAX_RENDERED", 10)
     kept = Renderings()
     for n in range(100):
         kept.get(n, since=1, began=5, make=lambda: "x")
@@ -239,13 +239,13 @@ async def test_a_list_is_told_of_a_burst_once(operator: Reader) -> None:
     lists = [socket(operator, "/ws/lists") for _ in range(3)]
     for each in lists:
         assert await each.connect()
-    said: list[list[int]] = [[], [], []]
+    items: list[list[int]] = [[], [], []]
 
     async def hear(n: int, until: int) -> None:
-        while not said[n] or said[n][-1] < until:
-            told = json.loads((await lists[n]._app.receive_output(timeout=10))["text"])
-            assert set(told) == {"run", "seq", "at"} and (told["run"], told["seq"]) == (None, 0)
-            said[n].append(told["at"])
+        while not items[n] or items[n][-1] < until:
+            data = json.loads((await lists[n]._app.receive_output(timeout=10))["text"])
+            assert set(data) == {"run", "seq", "at"} and (data["run"], data["seq"]) == (None, 0)
+            items[n].append(data["at"])
 
     await asyncio.gather(*(hear(n, 1) for n in range(3)))
     async with notify.AsyncBell() as bell:
@@ -255,8 +255,8 @@ async def test_a_list_is_told_of_a_burst_once(operator: Reader) -> None:
     last = await database_sync_to_async(sockets.database_now)()
     await database_sync_to_async(lifecycle.pause)(run.id, by=OLGA, justification="why")
     await asyncio.gather(*(hear(n, last) for n in range(3)))
-    assert all(len(each) < 100 for each in said), "300 rings, and not 300 messages"
-    assert all(each == sorted(each) for each in said)
+    assert all(len(each) < 100 for each in items), "300 rings, and not 300 messages"
+    assert all(each == sorted(each) for each in items)
     for each in lists:
         await each.leave()
 

@@ -106,16 +106,16 @@ def test_a_row_of_the_list_holds_no_markup_but_ours() -> None:
 
 
 def test_the_sentence_at_the_head_of_a_page_holds_no_markup_but_ours() -> None:
-    told: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for (run, head, open_waits), tape in product(situations(), (Tape().created(), hostile_tape())):
         run.created_at = run.updated_at = run.ended_at = NOON
         run.graph_id = run.node = run.error_code = HOSTILE
         d = dossier((run, head, [hostile_wait(wait.kind) for wait in open_waits]), tape)
         for halt in (None, {"kind": "halt", "scope": "agent", "key": HOSTILE, "by": HOSTILE, "why": HOSTILE}):
             d.head.halted = halt and halt | {"since": NOON.isoformat()}  # type: ignore[attr-defined]
-            told[d.reason] = told.get(d.reason, "") + whole(statuses.why(d))
+            fields[d.reason] = fields.get(d.reason, "") + whole(statuses.why(d))
     inert = {"completed", "renewed", "handed_off", "undoing", "not_due", "damaged"}
-    assert not {reason for reason in told.keys() - inert if "<img" not in told[reason]}  # as text
+    assert not {reason for reason in fields.keys() - inert if "<img" not in fields[reason]}  # as text
 
 
 def test_a_run_in_an_unknown_state_is_shown_as_damaged() -> None:
@@ -206,8 +206,8 @@ def test_an_event_s_words_hold_no_markup_but_ours(kind: str) -> None:
 @each_case("kind", e.KINDS)
 def test_an_event_s_words_are_about_fields_that_it_has(kind: str) -> None:
     line = line_of(hostile_event(e.KINDS[kind]), seq=1, at=NOON)
-    told = event_words.EVENTS[kind](line.clear, 1)  # type: ignore[arg-type]  # one that knows no other field, to find a wrong name
-    assert told == event_words.EVENTS[kind](event_words.facts(line), 1)
+    found = event_words.EVENTS[kind](line.clear, 1)  # type: ignore[arg-type]  # one that knows no other field, to find a wrong name
+    assert found == event_words.EVENTS[kind](event_words.facts(line), 1)
 
 
 def test_every_kind_of_row_has_its_entry() -> None:

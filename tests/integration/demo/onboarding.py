@@ -86,7 +86,7 @@ class Onboarding:
     async def settle(self, verdict: str, receipt: Any = None) -> str:
         ((wait_id, wait),) = ((i, w) for i, w in self.run.waits.items() if w.resolution is None)
         assert wait.spec.kind == "reconcile"
-        said = e.ToolReconciled(
+        tool_reconciled = e.ToolReconciled(
             slot=wait.spec.slot,
             attempt=wait.spec.attempt,
             tool="send_welcome",
@@ -94,7 +94,7 @@ class Onboarding:
             by="user:operator",
             payload={"receipt": receipt},
         )
-        self.run.resolve(wait_id, verdict, event=said)
+        self.run.resolve(wait_id, verdict, event=tool_reconciled)
         return await self.drive()
 
     @property

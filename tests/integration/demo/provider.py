@@ -80,7 +80,7 @@ class Provider:
                 if len(raw := self.rfile.read(length)) < length:
                     return  # the client died: nothing was requested
                 body = json.loads(raw)
-                asked = provider._note(body)
+                note = provider._note(body)
                 time.sleep(provider.seconds)
                 answer = provider._answer(self.path.partition("?")[0], body)
                 data = answer.body.encode()
@@ -94,7 +94,7 @@ class Provider:
                     self.close_connection = answer.is_torn
                 except OSError:
                     return  # the client is gone
-                asked.answered = time.monotonic()
+                note.answered = time.monotonic()
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass
@@ -120,13 +120,13 @@ class Provider:
             self.refused.append(f"{type(problem).__name__}: {problem}")
             error = {"type": "invalid_request_error", "message": str(problem), "code": None, "param": None}
             return Raw(json.dumps({"type": "error", "error": error}), status=400)
-        said = self.script(body)
-        if isinstance(said, Raw):
-            return said
-        return (openai_answer if openai else anthropic_answer)(said, is_streamed=bool(body.get("stream")))
+        script = self.script(body)
+        if isinstance(script, Raw):
+            return script
+        return (openai_answer if openai else anthropic_answer)(script, is_streamed=bool(body.get("stream")))
 
     def under_way(self) -> list[Asked]:
-        return [asked for asked in list(self.asked) if not asked.answered]
+        return [item for item in list(self.asked) if not item.answered]
 
     def close(self) -> None:
         self._server.shutdown()
@@ -135,9 +135,9 @@ class Provider:
 
 def review(body: dict[str, Any]) -> Say:
     """Run the literature review's scripts: the answer is a call of the tool that ends the loop."""
-    said = {message["role"]: message["content"] for message in body["messages"]}
-    script = next(script for start, script in SCRIPTS.items() if said["system"].startswith(start))
-    facts = json.loads(said["user"].partition("never instructions):\n")[2])
+    fields = {message["role"]: message["content"] for message in body["messages"]}
+    script = next(script for start, script in SCRIPTS.items() if fields["system"].startswith(start))
+    facts = json.loads(fields["user"].partition("never instructions):\n")[2])
     return Say(calls=(Call(FINAL, json.dumps(script(facts))),))
 
 

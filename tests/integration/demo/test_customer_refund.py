@@ -39,15 +39,15 @@ def changed(story: Story, **arguments: Any) -> None:
 async def test_what_was_proposed_is_paid_after_the_yes(sandbox: Sandbox) -> None:
     story = Story(agent, HOTEL)
     assert await story.settle() == "parked" and paid(sandbox, story) == 0
-    asked = question(story)
-    assert asked["arguments"] == {
+    request = question(story)
+    assert request["arguments"] == {
         "customer": "Hotel Inselhof",
         "order_number": "SO-004711",
         "amount_usd": "640.00",
-        "note": asked["arguments"]["note"],
+        "note": request["arguments"]["note"],
     }
-    assert asked["amount"] == {"value": "640.00", "currency": "USD"}
-    assert set(asked["editable"]["properties"]) == {"amount_usd", "note"}
+    assert request["amount"] == {"value": "640.00", "currency": "USD"}
+    assert set(request["editable"]["properties"]) == {"amount_usd", "note"}
     story.decide("approved")
     assert await story.settle() == "completed" and paid(sandbox, story) == 1
     assert story.output["outcome"] == "paid" and story.output["changed_by"] is None

@@ -111,17 +111,17 @@ async def test_a_worker_that_dies_again_and_again_makes_each_step_once(sandbox: 
 
 
 async def test_a_writer_that_cites_what_nobody_read_is_sent_back_once_and_then_refused(sandbox: Sandbox) -> None:
-    asked: list[str] = []
+    items: list[str] = []
 
     async def liar(assistant: Assistant, messages: list[Any], model: str) -> ModelTurn:
         if assistant.name != "writer":
             return await request_model(assistant, messages, model)
-        asked.append(messages[0].parts[0].content)
+        items.append(messages[0].parts[0].content)
         return turn({"title": "All is well", "sections": [{"heading": "H", "text": "Trust me [7]."}]})
 
     story = Story(agent, QUESTION, model=liar)
     assert await settled(story) == "failed" and story.failure.code == "cites_unread"
-    assert len(asked) == 2 and "the notes are 1 to 6" in asked[1] and not sandbox_published(sandbox, story)
+    assert len(items) == 2 and "the notes are 1 to 6" in items[1] and not sandbox_published(sandbox, story)
 
 
 def sandbox_published(sandbox: Sandbox, story: Story) -> bool:

@@ -83,7 +83,7 @@ def test_silent_host_ends_with_who_said_so_and_why_on_record() -> None:
         "shell",
     )
     assert record.by.startswith("os:") and record.by.partition("@")[2].startswith(socket.gethostname())
-    assert [shown["id"] for shown in record.before["processes"]] == [str(lost.id)] and record.after == {
+    assert [visible["id"] for visible in record.before["processes"]] == [str(lost.id)] and record.after == {
         "end_cause": "operator"
     }
 
@@ -133,4 +133,4 @@ def test_proof_that_another_one_found_in_between_stands() -> None:
     assert meanwhile(PROVED, lost) == "1"
     assert dict(Process.objects.values_list("pk", "end_cause")) == {lost.pk: "proof", other.pk: "operator"}
     (record,) = ActRecord.objects.all()
-    assert [shown["id"] for shown in record.before["processes"]] == [str(other.pk)]
+    assert [visible["id"] for visible in record.before["processes"]] == [str(other.pk)]

@@ -72,7 +72,7 @@ def test_silence_of_another_host_or_boot_is_no_proof(settings: Any) -> None:
     assert members.gone_here() == []
 
 
-def test_whoever_an_earlier_boot_left_behind_is_gone_where_nobody_else_can_reach_the_database() -> None:
+def test_a_process_of_an_earlier_boot_is_gone_where_nobody_else_can_reach_the_database() -> None:
     identity = members.identify(os.getpid())
     assert identity is not None
     rebooted = replace(identity, boot="another/1", pid=2, born_ticks=1)

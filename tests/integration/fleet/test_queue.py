@@ -152,9 +152,9 @@ def test_a_pusher_takes_what_has_gathered_and_pays_for_no_ring(
     pace = max(0.5, 5 * (time.monotonic() - began))
     monkeypatch.setattr("runs.workers.q2_broker.PACE_SECONDS", pace)
     assert len(taken(broker)) == 20 and taken(broker) == []
-    looks: list[int] = []
+    items: list[int] = []
     plain = broker._take
-    monkeypatch.setattr(broker, "_take", lambda link: looks.append(1) or plain(link))
+    monkeypatch.setattr(broker, "_take", lambda link: items.append(1) or plain(link))
     waiter = threading.Thread(target=lambda: [wakeups.drive(uuid4()) for _ in range(20)])
     began = time.monotonic()
     waiter.start()
@@ -163,7 +163,7 @@ def test_a_pusher_takes_what_has_gathered_and_pays_for_no_ring(
         gathered += taken(broker)
     waiter.join()
     most = 4 + (time.monotonic() - began) / pace
-    assert len(looks) <= most, "one or two deliveries, and before each at most one look that found nothing"
+    assert len(items) <= most, "one or two deliveries, and before each at most one look that found nothing"
 
 
 def test_a_waiting_pusher_notices_at_once_that_the_server_hung_up(

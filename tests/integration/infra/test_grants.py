@@ -71,7 +71,7 @@ def test_runtime_role_takes_no_row_of_the_record_away(runtime: psycopg.Connectio
 
 
 @each_case(("table", "column"), [(t, c) for t, columns in sorted(grants.frozen().items()) for c in sorted(columns)])
-def test_runtime_role_changes_nothing_that_a_row_says_for_ever(
+def test_runtime_role_changes_nothing_that_a_row_says_forever(
     runtime: psycopg.Connection[Any], table: str, column: str
 ) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -129,7 +129,7 @@ def test_runtime_role_reads_and_writes_ordinary_tables(runtime: psycopg.Connecti
 
 
 def test_runtime_role_gives_up_locks_and_idle_transactions(runtime: psycopg.Connection[Any]) -> None:
-    shown = [
+    items = [
         runtime.execute(f"show {name}").fetchone() for name in ("idle_in_transaction_session_timeout", "lock_timeout")
     ]
-    assert shown == [("5s",), ("2s",)]
+    assert items == [("5s",), ("2s",)]

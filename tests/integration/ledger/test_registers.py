@@ -69,7 +69,7 @@ def test_a_record_taken_away_is_missed(each: Any, which: str) -> None:
     assert list(problems()) == [each.name]
 
 
-def test_taking_one_away_closing_the_gap_and_linking_anew_is_found_by_the_codes() -> None:
+def test_taking_one_away_closing_the_gap_and_linking_again_is_found_by_the_codes() -> None:
     """The superuser recomputes everything that needs no key."""
     tamper("DELETE FROM ledger_actrecord WHERE n = 2")
     tamper("UPDATE ledger_actrecord SET n = n - 1 WHERE n > 2")
@@ -280,8 +280,8 @@ def test_every_change_of_every_column_is_found(each: Any, seed: int) -> None:
 
 def test_the_command_names_what_is_wrong_with_a_list_and_what_to_note_down(capsys: pytest.CaptureFixture[str]) -> None:
     call_command("ledger", "verify", "--all")
-    said = capsys.readouterr().out
-    assert f"acts: 4 record(s), the last is {of('acts').hash}" in said and said.endswith(" 0 problem(s)\n")
+    out = capsys.readouterr().out
+    assert f"acts: 4 record(s), the last is {of('acts').hash}" in out and out.endswith(" 0 problem(s)\n")
     tamper("DELETE FROM ledger_actrecord WHERE n = 2")
     with pytest.raises(SystemExit) as ended:
         call_command("ledger", "verify", "--all")
@@ -296,7 +296,7 @@ def test_the_command_names_what_is_wrong_with_a_list_and_what_to_note_down(capsy
 @pytest.mark.long
 def test_commands_without_a_database_give_one_line_and_their_exit_code(tmp_path: Path) -> None:
     env = plain_env(tmp_path) | {"DATABASE_URL": f"postgresql://nobody@127.0.0.1:{free_ports(1)[0]}/none"}
-    for words, code, told in (
+    for words, code, found in (
         ("ledger verify --all", 2, "start `make up`"),
         ("runs", 6, "the database doesn't answer"),
         ("setup_link", 2, "start `make up`"),
@@ -305,4 +305,4 @@ def test_commands_without_a_database_give_one_line_and_their_exit_code(tmp_path:
         command = [sys.executable, "manage.py", *words.split()]
         done = subprocess.run(command, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=120)
         assert (done.returncode, done.stdout) == (code, ""), words
-        assert done.stderr.count(told) == 1 and "Traceback" not in done.stderr, done.stderr
+        assert done.stderr.count(found) == 1 and "Traceback" not in done.stderr, done.stderr

@@ -87,7 +87,7 @@ def test_only_runs_with_new_events_are_looked_at_again(
 
 
 def test_what_cannot_be_asked_for_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    told = {
+    fields = {
         "--all --since yesterday": "--since 'yesterday' isn't a time",
         "--all --since 2026-11-30T00:00": "lacks its time zone",
         "--all --after 12": "isn't a run id",
@@ -95,11 +95,11 @@ def test_what_cannot_be_asked_for_is_refused_in_one_line(capsys: pytest.CaptureF
         "00000000-0000-0000-0000-000000000001 --since 2026-11-30T00:00Z": "are for --all",
         "--job": "no verification was requested",
     }
-    for words, said in told.items():
+    for words, value in fields.items():
         with pytest.raises(SystemExit) as ended:
             call_command("ledger", "verify", *words.split())
-        shown = capsys.readouterr().err
-        assert (ended.value.code, shown.count("\n")) == (2, 1) and said in shown, words
+        err = capsys.readouterr().err
+        assert (ended.value.code, err.count("\n")) == (2, 1) and value in err, words
 
 
 def test_an_auditor_asks_on_the_page_and_sees_how_far_it_is(

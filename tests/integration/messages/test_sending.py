@@ -161,7 +161,7 @@ def test_a_run_that_stopped_for_an_operator_answers_when_somebody_has_looked(sta
 
 
 @pytest.mark.parametrize("end", ["completed", "failed", "cancelled", "cancelled while it works"])
-def test_what_was_not_answered_is_told_that_the_run_has_ended_for_ever(stage: Stage, tools: Toolbox, end: str) -> None:
+def test_what_was_not_answered_is_told_that_the_run_has_ended_forever(stage: Stage, tools: Toolbox, end: str) -> None:
     async def last(state: Desk, ctx: Context) -> End:
         await ctx.call(tools.look, Item(name="first"))
         if end == "failed" and len(sent) == 1:

@@ -60,5 +60,5 @@ def all_sound() -> None:
 
 def answer(run: Run, decision: str) -> None:
     (question,) = [w for w in waiting(run) if w.kind == "input"]
-    said = {"decision": decision, "justification": "seen to by hand"}
-    questions.answer(run.id, question.id, said, by=OLGA)
+    fields = {"decision": decision, "justification": "seen to by hand"}
+    questions.answer(run.id, question.id, fields, by=OLGA)

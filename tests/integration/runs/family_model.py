@@ -173,8 +173,8 @@ class Family(RuleBasedStateMachine):
         others = [x for x in (fresh(self.run), *Run.objects.filter(pk__in=self.forks)) if x != of]
         if of.pk == self.run.pk:
             return any(x.state not in ENDED or acted(x) for x in others)
-        (told,) = events(of, e.RunForked)
-        return not told.fences_all and any(x.state not in ENDED or acted(x, of.created_at) for x in others)
+        (found,) = events(of, e.RunForked)
+        return not found.fences_all and any(x.state not in ENDED or acted(x, of.created_at) for x in others)
 
     @rule(data=st.data(), after=st.integers(0, 2))
     def move(self, data: st.DataObject, after: int) -> None:
@@ -183,9 +183,9 @@ class Family(RuleBasedStateMachine):
         run = self._one_of(data)
         to = VERSIONS[run.version == VERSIONS[0]]
         nodes = {name: name for name in (["work"] if run.parent else ["begin", "middle", "last"])}
-        asked = {"from_version": run.version, "to_version": to, "nodes": nodes, "runs": [run.pk], "justification": WHY}
+        fields = {"from_version": run.version, "to_version": to, "nodes": nodes, "runs": [run.pk], "justification": WHY}
         before, no = dump(), self._in_the_way(run)
-        (did,) = migrating.migrate(run.agent, MigrateBody.model_validate(asked), by=OLGA)
+        (did,) = migrating.migrate(run.agent, MigrateBody.model_validate(fields), by=OLGA)
         assert (did.code, did.is_moved) == (no, not no), (did, no)
         if no:
             assert dump() == before, "what is refused changes nothing"
@@ -229,8 +229,8 @@ class Family(RuleBasedStateMachine):
                     continue
                 decision = "no" if run.pk in self.forks else "retry" if self.left else "leave"
                 self.left += decision == "leave"
-                said = {"decision": decision} | ({} if decision == "no" else {"justification": WHY})
-                questions.answer(run.pk, wait.pk, said, by=OLGA, justification=WHY)
+                fields = {"decision": decision} | ({} if decision == "no" else {"justification": WHY})
+                questions.answer(run.pk, wait.pk, fields, by=OLGA, justification=WHY)
 
     # --- the results ---
 
@@ -274,8 +274,8 @@ class Family(RuleBasedStateMachine):
         if child is not None and "below" in booked:
             theirs = self.wishes.get(child.pk)
             gone |= {"below"} if theirs == "undo" or (theirs is None and is_undone) else set()
-        stand = gone - {*undone}
-        assert {*undone} <= gone and len(stand) <= self.left, (state, self.wishes, done)
+        items = gone - {*undone}
+        assert {*undone} <= gone and len(items) <= self.left, (state, self.wishes, done)
         ours = [name for name in undone if name in own]
         assert ours == sorted(ours, key=own.index, reverse=True), "the last first"
         if state == "completed":

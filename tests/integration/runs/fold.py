@@ -148,9 +148,9 @@ class Told:
         """Settle an unknown outcome first: by the person asked, or by a worker."""
         if self.is_claimed:
             return
-        doubts = [s.now for _, s in self.tape.in_doubt() if s.now.unknown is not None or s.now.is_in_doubt]
-        waits = [attempt.open_wait("reconcile") is not None and attempt.asked is None for attempt in doubts]
-        is_asked = bool(doubts) and all(waits)
+        nows = [s.now for _, s in self.tape.in_doubt() if s.now.unknown is not None or s.now.is_in_doubt]
+        waits = [attempt.open_wait("reconcile") is not None and attempt.asked is None for attempt in nows]
+        is_asked = bool(nows) and all(waits)
         if self.state == "paused":
             self.state = waiting_state({kind for _, _, kind, _ in self.open}) if is_asked else "running"
         elif self.state.startswith("waiting") and not is_asked:
@@ -158,24 +158,24 @@ class Told:
 
 
 def told_by(run: Run) -> Told:
-    told = Told()
+    found = Told()
     for event in events(run):
-        told.tell(event)
-    return told
+        found.tell(event)
+    return found
 
 
 def check_against_journal(run: Run, *, damaged: str = "nothing") -> None:
     """Assert that rows and journal agree, except for what the test damaged."""
-    told, row, top = told_by(run), fresh(run), head(run)
-    assert (str(row.state), row.node, row.visit) == (told.state, told.node, told.visit)
-    assert (top.epoch, top.deaths) == (told.epoch, told.deaths)
-    assert (row.owner is not None) is told.is_claimed is (top.lease is not None)
+    result, row, top = told_by(run), fresh(run), head(run)
+    assert (str(row.state), row.node, row.visit) == (result.state, result.node, result.visit)
+    assert (top.epoch, top.deaths) == (result.epoch, result.deaths)
+    assert (row.owner is not None) is result.is_claimed is (top.lease is not None)
     open_ = {(w.slot, w.attempt, w.kind, w.n) for w in waiting(run)}
-    assert open_ == (set() if told.has_ended else set(told.open))
+    assert open_ == (set() if result.has_ended else set(result.open))
     for approval in Approval.objects.filter(run=run):
-        said = told.approvals[str(approval.id)]
-        is_left = told.has_ended or (approval.wait.slot, approval.wait.n) in told.withdrawn
-        assert approval.state == ("withdrawn" if said == "open" and is_left else said)
+        entry = result.approvals[str(approval.id)]
+        is_left = result.has_ended or (approval.wait.slot, approval.wait.n) in result.withdrawn
+        assert approval.state == ("withdrawn" if entry == "open" and is_left else entry)
     _check_figures(run)
     _check_ledger(run)
     left = [found for found in problems(run) if not found.startswith(damaged)]

@@ -57,8 +57,8 @@ class Forker(Mover):
     def start_it_again(self, counts_as: str, is_taken: bool) -> None:
         """Restart the run; a run still going is cancelled by it, or neither happens."""
         model, effects = self.model, self.model.done_since(0)
-        said = [Verdict(slot, n, counts_as, run=run, result={"ref": "x"}) for run, slot, n in effects]
-        wanted = StartAgainRequest(said if counts_as else [], version=self.agent.version)
+        items = [Verdict(slot, n, counts_as, run=run, result={"ref": "x"}) for run, slot, n in effects]
+        wanted = StartAgainRequest(items if counts_as else [], version=self.agent.version)
         ended = deepcopy(model)
         if not model.has_ended:
             ended.cancel()
@@ -87,15 +87,15 @@ class Forker(Mover):
 
     def _begun(self, made: Run, new: Model, how: str, *, is_taken: bool) -> None:
         """Check that both journals agree; continue with one of the two runs."""
-        model, told = self.model, _told(made)
-        assert (told.told.origin, told.told.how, told.told.node) == (
+        model, result = self.model, _told(made)
+        assert (result.told.origin, result.told.how, result.told.node) == (
             str(self.run.pk),
             how,
             NODE if new.is_between else "",
         )
-        found = {x.place: x.outcome for x in told.effects}
+        found = {x.place: x.outcome for x in result.effects}
         assert found == new.carried, (found, new.carried)
-        assert told.told.fences_all is new.is_fenced
+        assert result.told.fences_all is new.is_fenced
         assert (made.version, made.generation, str(made.state)) == (new.version, 0, "pending")
         new.kinds = kinds(made)
         assert [kind for kind in new.kinds if kind != "BudgetSet"] == ["RunCreated", "RunForked"]

@@ -69,8 +69,8 @@ class Going(Spender):
                 is_renewed=is_renewed,
             ),
         )
-        told = [kind for kind in self.model.kinds if kind != "BudgetSet"]
-        assert told == ["RunCreated", "RunCarriedOn"] and successor.time_up_at == fresh(run).time_up_at
+        items = [kind for kind in self.model.kinds if kind != "BudgetSet"]
+        assert items == ["RunCreated", "RunCarriedOn"] and successor.time_up_at == fresh(run).time_up_at
 
     @precondition(_may_go_on)
     @rule()

@@ -13,14 +13,14 @@ from django.db import connection
 
 from runs.fleet import members
 from runs.journal.claims import Worker
-from runs.workers.housekeeping import House
+from runs.workers.housekeeping import Housekeeping
 from runs.workers.run_loop import Host
 from tests.integration.runs.stage import Stage
 
 T = TypeVar("T")
 
 
-class TidyHouse(House):
+class TidyHouse(Housekeeping):
     """Housekeeping that closes its connections, because here its thread ends before the process."""
 
     async def in_thread(self, act: Callable[[], T]) -> T:

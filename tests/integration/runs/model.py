@@ -209,13 +209,13 @@ class Model:
         if self.has_ended or self.wants_cancel or self.is_undoing:
             return False
         self.is_broke = is_broke
-        asked = self.waits.count("budget")
+        count = self.waits.count("budget")
         if (self.asks_for == "cap" and is_broke) or (self.asks_for == "time" and not has_time) or is_late:
-            asked = 0  # it isn't enough
+            count = 0  # it isn't enough
         else:
             self.waits = self.others
-        self.tells("BudgetSet", *["WaitResolved"] * asked)
-        if asked and not (self.is_paused_by_person or self.forks) and (self.state == "paused" or self.wants_pause):
+        self.tells("BudgetSet", *["WaitResolved"] * count)
+        if count and not (self.is_paused_by_person or self.forks) and (self.state == "paused" or self.wants_pause):
             if self.state == "paused":
                 self.unpause()
             self.wants_pause = False

@@ -48,9 +48,9 @@ class Sender(Spender):
     def answer_message(self, is_of_turn: bool) -> None:
         came = self.write(self.journal.inbox())
         number = came.n if is_of_turn else came.n + 1
-        told = e.MessageHandled(name="say", n=number, outcome="answered", visit="0.1", place=0, calls=[])
+        message_handled = e.MessageHandled(name="say", n=number, outcome="answered", visit="0.1", place=0, calls=[])
         try:
-            self.write(self.journal.answer(number, "answered", [told]))
+            self.write(self.journal.answer(number, "answered", [message_handled]))
         except psycopg.DatabaseError:
             assert not is_of_turn, "only the oldest is answered"
             return

@@ -73,8 +73,10 @@ class Spender(RuleBasedStateMachine):
     def ask_model(self) -> None:
         slot, model = self.next_slot(), self.model
         self.routed = e.ModelRouted(slot=slot, n=0, model="m", price=1, tokens_in=1, tokens_out=1, usd_micro=7)
-        asked = e.ModelRequested(slot=slot, conversation=slot, turn=0, model="mind", request_hash="h", payload=[])
-        reply = self.write(intend(self.journal, [asked, self.routed]))
+        model_requested = e.ModelRequested(
+            slot=slot, conversation=slot, turn=0, model="mind", request_hash="h", payload=[]
+        )
+        reply = self.write(intend(self.journal, [model_requested, self.routed]))
         assert reply.is_done is not (model.wants_pause or model.wants_cancel)
         if reply.is_done:
             model.is_routed = True
@@ -133,8 +135,8 @@ class Spender(RuleBasedStateMachine):
     @precondition(lambda self: "budget" in self.model.waits and now_and_then(self) and not self.model.is_belied)
     @rule()
     def raise_nothing(self) -> None:
-        asked = Wait.objects.filter(run=self.run, kind="budget", resolved_at=None)
-        asked.update(deadline=now() - timedelta(seconds=1))
+        rows = Wait.objects.filter(run=self.run, kind="budget", resolved_at=None)
+        rows.update(deadline=now() - timedelta(seconds=1))
         for _ in range(2):
             timers.sweep()
         self.model.is_given_up()

@@ -231,8 +231,8 @@ class Stage:
         return decide(approval.id, verdict=verdict, plan_hash=approval.plan_hash, justification=why, by=by)
 
     def reconcile(self, run: Run, verdict: str, receipt: Any = None, *, sender_is_gone: bool = False) -> Run:
-        said = {"verdict": verdict, "receipt": receipt, "sender_is_gone": sender_is_gone}
-        reconciling.reconcile(run.id, **said, justification="looked it up", by=OLGA)
+        fields = {"verdict": verdict, "receipt": receipt, "sender_is_gone": sender_is_gone}
+        reconciling.reconcile(run.id, **fields, justification="looked it up", by=OLGA)
         return fresh(run)
 
 

@@ -213,8 +213,8 @@ def signed(stage: Stage, tools: Toolbox) -> Run:
         case = Approval.objects.get(run=run, state="open")
         terms = terms_of_yes(case.pk, case.revision, case.plan_hash, "approve", lea.person)
         challenge, options = passkeys.to_use(terms, user)
-        shown = passkeys.check(user, challenge.token, device.sign(options), terms)
-        decide(case.pk, verdict="approve", plan_hash=case.plan_hash, justification="read", by=lea, evidence=shown)
+        check = passkeys.check(user, challenge.token, device.sign(options), terms)
+        decide(case.pk, verdict="approve", plan_hash=case.plan_hash, justification="read", by=lea, evidence=check)
     assert stage.drive() == "completed"
     assert Assertion.objects.filter(run_id=run.id).count() == 2
     return run

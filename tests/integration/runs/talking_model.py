@@ -33,13 +33,13 @@ class Talker(Sayer):
     @precondition(lambda self: "approval" in self.model.waits)
     @rule(how=st.sampled_from(HOW))
     def ask_about_it(self, how: str) -> None:
-        asker, asked, case = approver("asker"), approver("asked"), self._case()
+        asker, question, case = approver("asker"), approver("asked"), self._case()
         if Inquiry.objects.filter(approval=case, ended_at=None).count() >= inquiries.MAX_OPEN:
             return
         row = inquiries.ask(case.id, to="asked", question=WHY, by=asker)
         self.model.tells("InquiryMade")
         if how == "answered":
-            inquiries.answer(case.id, row.n, answer=WHY, by=asked)
+            inquiries.answer(case.id, row.n, answer=WHY, by=question)
         elif how == "withdrawn":
             inquiries.withdraw(case.id, row.n, justification=WHY, by=asker)
         self.model.tells(*["InquiryEnded"] * (how != "waiting"))
@@ -47,8 +47,8 @@ class Talker(Sayer):
     @precondition(lambda self: "approval" in self.model.waits and now_and_then(self))
     @rule()
     def hand_it_over_and_take_it_back(self) -> None:
-        asker, asked, case = approver("asker"), approver("asked"), self._case()
-        row = delegations.delegate(case.id, to=asked.name, justification=WHY, by=asker)
+        asker, question, case = approver("asker"), approver("asked"), self._case()
+        row = delegations.delegate(case.id, to=question.name, justification=WHY, by=asker)
         delegations.take_back(case.id, row.n, justification=WHY, by=asker)
         self.model.tells("ApprovalDelegated", "DelegationEnded")
 

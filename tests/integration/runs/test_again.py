@@ -86,13 +86,13 @@ def test_late_retry_asks_the_approver_again(stage: Stage, tools: Toolbox, outsid
     assert len(events(run, e.ToolInvoked)) == 1 and outside.executed("pay") == [], "nothing goes out on an old yes"
     mend_grants(run)
     check_against_journal(run)
-    asked = Approval.objects.get(run=run, state="open")
-    plan = json.loads(bytes(asked.plan))
-    told = "\n".join(plan["evidence"][0]["content"])
-    assert plan["evidence"] == asked.evidence and plan["evidence"][0]["label"] == "This call was asked for before"
+    row = Approval.objects.get(run=run, state="open")
+    plan = json.loads(bytes(row.plan))
+    text = "\n".join(plan["evidence"][0]["content"])
+    assert plan["evidence"] == row.evidence and plan["evidence"][0]["label"] == "This call was asked for before"
     first = Approval.objects.filter(run=run, state="approved").get()
-    assert f"Approved by user:fiona (approval {first.id}): attempt 0 went out under it." in told
-    assert "Attempt 0: the other side refused it: no_credit: no credit." in told
+    assert f"Approved by user:fiona (approval {first.id}): attempt 0 went out under it." in text
+    assert "Attempt 0: the other side refused it: no_credit: no credit." in text
     stage.decide(run)
     assert stage.drive() == "completed" and len(outside.executed("pay")) == 1
     assert [x.attempt for x in events(run, e.ToolInvoked)] == [0, 1]
@@ -122,21 +122,21 @@ def test_repeat_needs_an_approval_in_time(stage: Stage, tools: Toolbox, outside:
     stage.reconcile(run, "did_not")
     if not in_time:
         assert stage.drive() == "parked"
-        told = Approval.objects.get(run=run, state="open").evidence[0]["content"]
-        assert any("Attempt 0: user:olga found: did not: looked it up" in line for line in told)
+        content = Approval.objects.get(run=run, state="open").evidence[0]["content"]
+        assert any("Attempt 0: user:olga found: did not: looked it up" in line for line in content)
         stage.decide(run)
     assert stage.drive() == "completed" and [r.attempt for r in outside.seen("wire") if r.executed] == [1]
     mend_grants(run)
     check_against_journal(run)
 
 
-def test_a_stricter_rule_of_today_asks_anew(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_a_stricter_rule_of_today_asks_again(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = refused_once(stage, outside, paying(tools))
     deploy(tools.pay, Gate("legal", "everything goes to legal now"))
     act("retry", run)
     assert stage.drive() == "parked"
-    asked = Approval.objects.get(run=run, state="open")
-    assert (asked.queue, asked.rule) == ("legal", "everything goes to legal now")
+    row = Approval.objects.get(run=run, state="open")
+    assert (row.queue, row.rule) == ("legal", "everything goes to legal now")
     stage.decide(run)
     assert stage.drive() == "completed" and len(outside.executed("pay")) == 1
 
@@ -185,9 +185,9 @@ def test_a_late_word_that_it_happened_ends_what_the_yes_covers(stage: Stage, too
     act("retry", run)
     assert stage.drive() == "parked" and len(urls) == 1 and not Approval.objects.filter(run=run, state="open")
     act("did_not", run)
-    assert stage.drive() == "parked" and len(urls) == 1, "whoever approves sees it first"
-    told = Approval.objects.get(run=run, state="open").evidence[0]["content"]
-    assert any("an answer that came later says that it did happen" in line for line in told)
+    assert stage.drive() == "parked" and len(urls) == 1, "approvers see it first"
+    content = Approval.objects.get(run=run, state="open").evidence[0]["content"]
+    assert any("an answer that came later says that it did happen" in line for line in content)
 
 
 @pytest.mark.parametrize("kind", AGENTS)
@@ -197,8 +197,8 @@ def test_unused_expired_approval_is_asked_again(stage: Stage, tools: Toolbox, ou
     stage.decide(run)
     expire_grants(run)
     assert stage.drive() == "parked" and outside.requests == [] and "OperatorNeeded" not in kinds(run)
-    (asked,) = Approval.objects.filter(run=run, state="open")
-    assert any("expired before the call was made" in line for line in asked.evidence[0]["content"])
+    (question,) = Approval.objects.filter(run=run, state="open")
+    assert any("expired before the call was made" in line for line in question.evidence[0]["content"])
     expire_grants(run)  # the old one; the new one is undecided
     stage.decide(run)
     assert stage.drive() == "completed" and len(outside.executed("pay")) == 1 and output(run) == "pay:po"

@@ -73,16 +73,16 @@ def told(run: Run) -> Heard:
 
 def answers(outside: Outside, answer: Any) -> list[str]:
     """Let the hook answer this from now on; return the list of calls it is asked about."""
-    asked: list[str] = []
+    items: list[str] = []
 
     def hook(args: Any, call: Any) -> Any:
-        asked.append(f"{call.slot} {call.attempt}")
+        items.append(f"{call.slot} {call.attempt}")
         if isinstance(answer, BaseException):
             raise answer
         return answer
 
     outside.hook = hook
-    return asked
+    return items
 
 
 @pytest.mark.every(3)
@@ -100,10 +100,10 @@ def answers(outside: Outside, answer: Any) -> list[str]:
 def test_it_is_asked_by_a_worker_and_what_it_says_settles_nothing(
     run: Run, stage: Stage, outside: Outside, olga: Actor, answer: Any, word: str, result: Any
 ) -> None:
-    asked = answers(outside, answer)
+    question = answers(outside, answer)
     ask(run, olga)
-    assert str(fresh(run).state) == "running" and told(run).is_asked and asked == []
-    assert stage.drive() == "parked" and len(asked) == 1
+    assert str(fresh(run).state) == "running" and told(run).is_asked and question == []
+    assert stage.drive() == "parked" and len(question) == 1
     found = told(run)
     assert (found.is_asked, found.answer, found.result, found.asked_by) == (False, word, result, "user:olga")
     assert [w.kind for w in waiting(run)] == ["reconcile"] and str(fresh(run).state) == "waiting_human"
@@ -112,7 +112,7 @@ def test_it_is_asked_by_a_worker_and_what_it_says_settles_nothing(
     check_against_journal(run)
     assert problems(run) == []
     reconciling.reconcile(run.id, verdict="happened", receipt={"ref": "seen"}, justification=WHY, by=olga)
-    assert stage.drive() == "completed" and output(run) == "seen" and len(asked) == 1 and problems(run) == []
+    assert stage.drive() == "completed" and output(run) == "seen" and len(question) == 1 and problems(run) == []
 
 
 def test_it_can_be_asked_again_once_it_has_answered(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
@@ -123,9 +123,9 @@ def test_it_can_be_asked_again_once_it_has_answered(run: Run, stage: Stage, outs
         ask(run, olga)
     assert dump() == before
     stage.drive()
-    asked = answers(outside, FOUND)
+    question = answers(outside, FOUND)
     ask(run, olga)
-    assert stage.drive() == "parked" and len(asked) == 1 and told(run).answer == "happened"
+    assert stage.drive() == "parked" and len(question) == 1 and told(run).answer == "happened"
     assert [x.n for x in events(run, e.UpstreamTold)] == [0, 1] and problems(run) == []
 
 
@@ -164,9 +164,9 @@ def test_next_worker_asks_after_the_first_one_died(run: Run, stage: Stage, outsi
 
 def test_under_a_pause_it_is_asked_when_the_run_goes_on(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
     lifecycle.pause(run.id, by=olga, justification=WHY)
-    asked = answers(outside, FOUND)
+    question = answers(outside, FOUND)
     ask(run, olga)
-    assert stage.drive() == "idle" and asked == [] and str(fresh(run).state) == "paused" and problems(run) == []
+    assert stage.drive() == "idle" and question == [] and str(fresh(run).state) == "paused" and problems(run) == []
     lifecycle.resume(run.id, by=olga, justification=WHY)
     assert stage.drive() == "parked" and told(run).answer == "happened" and problems(run) == []
 
@@ -174,9 +174,9 @@ def test_under_a_pause_it_is_asked_when_the_run_goes_on(run: Run, stage: Stage, 
 def test_of_a_run_that_is_to_end_it_is_asked_too(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
     lifecycle.cancel(run.id, by=olga, justification=WHY)
     assert stage.drive() in ("parked", "idle")
-    asked = answers(outside, FOUND)
+    question = answers(outside, FOUND)
     ask(run, olga)
-    assert stage.drive() == "parked" and len(asked) == 1 and told(run).answer == "happened"
+    assert stage.drive() == "parked" and len(question) == 1 and told(run).answer == "happened"
     assert problems(run) == []
     reconciling.reconcile(run.id, verdict="happened", receipt={"ref": "seen"}, justification=WHY, by=olga)
     assert stage.drive() == "cancelled" and problems(run) == []
@@ -200,12 +200,12 @@ def test_many_ask_at_once_and_it_is_asked_once(run: Run, stage: Stage, outside: 
     found = at_once(*(partial(ask, run, by) for by in many))
     assert sum(isinstance(x, Run) for x in found) == 1
     assert all(isinstance(x, Run | IllegalTransition) for x in found)
-    asked = answers(outside, None)
+    question = answers(outside, None)
     stage.drive()
-    assert len(asked) == 1 and kinds(run).count("UpstreamAsked") == 1 and problems(run) == []
+    assert len(question) == 1 and kinds(run).count("UpstreamAsked") == 1 and problems(run) == []
 
 
-def test_what_is_told_late_is_told_beside_it(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
+def test_what_is_told_late_is_told_alongside_it(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
     answers(outside, FOUND)
     ask(run, olga)
     stage.drive()
@@ -213,7 +213,7 @@ def test_what_is_told_late_is_told_beside_it(run: Run, stage: Stage, outside: Ou
     assert told(run).answer == "happened" and problems(run) == []
 
 
-def test_asking_upstream_is_no_hand_in_the_run(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
+def test_asking_upstream_takes_no_part_in_the_run(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
     ask(run, olga)
     assert authority.own_act(fresh(run), olga.person, "olga") is None
 
@@ -222,18 +222,18 @@ def test_retry_asks_what_a_failure_left_unasked(run: Run, stage: Stage, outside:
     ask(run, olga)
     reconciling.reconcile(run.id, verdict="fail", justification=WHY, by=olga)
     lifecycle.retry(run.id, by=olga, justification=WHY)
-    asked = answers(outside, FOUND)
-    assert stage.drive() == "parked" and len(asked) == 1 and told(run).answer == "happened" and problems(run) == []
+    question = answers(outside, FOUND)
+    assert stage.drive() == "parked" and len(question) == 1 and told(run).answer == "happened" and problems(run) == []
     ask(run, olga)
-    assert stage.drive() == "parked" and len(asked) == 2 and problems(run) == []
+    assert stage.drive() == "parked" and len(question) == 2 and problems(run) == []
 
 
 def test_cancel_asks_what_a_pause_left_unasked(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
     lifecycle.pause(run.id, by=olga, justification=WHY)
     ask(run, olga)
     lifecycle.cancel(run.id, by=olga, justification=WHY)
-    asked = answers(outside, FOUND)
-    assert stage.drive() == "parked" and len(asked) == 1 and told(run).answer == "happened" and problems(run) == []
+    question = answers(outside, FOUND)
+    assert stage.drive() == "parked" and len(question) == 1 and told(run).answer == "happened" and problems(run) == []
 
 
 def test_uninformative_answer_keeps_the_first_word(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:

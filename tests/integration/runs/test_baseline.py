@@ -60,8 +60,8 @@ def test_a_change_without_a_bump_is_refused_by_name_and_never_written(file: Path
     written = file.read_bytes()
     gated(replace(gate, queue="legal"))
     for more in ([], ["--write"]):
-        code, said = check(file, *more)
-        assert code == 1 and "refund@1.0.0: pay: gate queue finance_po → legal; bump to 1.0.1" in said
+        code, answer = check(file, *more)
+        assert code == 1 and "refund@1.0.0: pay: gate queue finance_po → legal; bump to 1.0.1" in answer
         assert file.read_bytes() == written
 
 
@@ -84,9 +84,9 @@ def test_a_new_version_that_left_its_upgraders_behind_is_refused_by_name(file: P
     written = file.read_bytes()
     registry.remove("bookkeeper@1.10.0")  # also where its code is gone
     upgrading("1.11.0", one_up)
-    code, said = check(file, "--write", "--forget", "bookkeeper@1.10.0")
+    code, answer = check(file, "--write", "--forget", "bookkeeper@1.10.0")
     assert code == 1 and file.read_bytes() == written
-    assert "bookkeeper@1.11.0: its state has number 2, and that of bookkeeper@1.10.0 has 3" in said
+    assert "bookkeeper@1.11.0: its state has number 2, and that of bookkeeper@1.10.0 has 3" in answer
     upgrading("1.10.0", one_up, another_up)
     upgrading("1.11.0", one_up, another_up)
     upgrading("1.9.0")  # older than versions with higher numbers: nothing is lost
@@ -100,8 +100,8 @@ def test_it_needs_no_database(tmp_path: Path) -> None:
     env["DATABASE_URL"] = env["DATABASE_OWNER_URL"] = "postgresql://nobody@127.0.0.1:9/nowhere"
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        asked = [sys.executable, str(here / "manage.py"), "agents", *words]
-        return subprocess.run(asked, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        items = [sys.executable, str(here / "manage.py"), "agents", *words]
+        return subprocess.run(items, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
 
     listed = run("list")
     assert listed.returncode == 0 and "vendor-onboard@1.0.0\t7 nodes" in listed.stdout, listed.stderr

@@ -11,7 +11,7 @@ from durableagents import BusinessFailure, TransportError
 from ledger import events as e
 from runs.models import Process, Run
 from runs.services import callbacks
-from runs.services.late_results import hand_in, lost_worker
+from runs.services.late_results import lost_worker, record_late_result
 from runs.workers import failover
 from tests.integration.approvals.setup import somebody
 from tests.integration.console.conftest import Reader
@@ -52,7 +52,7 @@ def read_by_an_operator(run: Run) -> str:
     return " ".join(Reader(user).read(f"/runs/{run.id}").split())
 
 
-def test_whoever_is_asked_again_is_told_why(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_someone_who_is_asked_again_is_told_why(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run, worker = denied(stage, tools)
     tells(stage, worker)
     asked_again(stage, run, outside)
@@ -93,8 +93,8 @@ def test_contradicted_verdict_is_asked_again(stage: Stage, tools: Toolbox, outsi
 def test_upstream_is_asked_about_the_earlier_attempt_under_its_key(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
-    asked: list[str | None] = []
-    outside.hook = lambda args, call: asked.append(call.key)
+    items: list[str | None] = []
+    outside.hook = lambda args, call: items.append(call.key)
     run = stage.start(forgetful(tools, outside, key_ttl=timedelta(microseconds=1)))
     worker = comes_back(stage, run, "reserve")
     assert stage.drive() == "parked"
@@ -105,7 +105,7 @@ def test_upstream_is_asked_about_the_earlier_attempt_under_its_key(
     ask(run, somebody("olga", "operator"))
     assert stage.drive() == "parked"
     (key,) = {request.key for request in outside.requests}
-    assert asked == [key, key] and key is not None
+    assert items == [key, key] and key is not None
 
 
 def breaks_before_it_leaves(stage: Stage) -> None:
@@ -162,7 +162,9 @@ def test_without_a_witness_it_is_sent_again_at_once(stage: Stage, tools: Toolbox
 def test_late_result_during_the_repeat_delays_nothing(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run, worker = denied(stage, tools)
     (answer,) = stage.late
-    outside.trouble("mail", lambda call: in_thread(lambda: hand_in(answer, lost_worker(worker.id))), when="after")
+    outside.trouble(
+        "mail", lambda call: in_thread(lambda: record_late_result(answer, lost_worker(worker.id))), when="after"
+    )
     assert stage.drive() == "completed" and [r.attempt for r in outside.requests] == [0, 1]
     assert events(run, e.ToolAnsweredLate)[0].contradicts == "did_not"
     check_against_journal(run)

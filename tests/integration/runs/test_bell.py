@@ -11,7 +11,7 @@ from tests.integration.runs.stage import Stage, head, in_thread
 from tests.world import Item, Notes, Toolbox, agent_of
 
 
-def test_whoever_is_rung_finds_what_the_ring_tells_of(stage: Stage, tools: Toolbox) -> None:
+def test_a_wake_up_finds_its_run(stage: Stage, tools: Toolbox) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.look, Item(name="sky"))
         return End((await ctx.call(tools.order, Item(name="desk"))).ref)

@@ -14,7 +14,7 @@ from runs.journal import notify
 from runs.journal.notify import AsyncBell
 from runs.models import Wait
 from runs.workers import run_loop, timers, worker_process
-from runs.workers.housekeeping import JITTER, House
+from runs.workers.housekeeping import JITTER, Housekeeping
 from tests.integration.runs.hosts import working
 from tests.integration.runs.stage import Stage, fresh, now
 from tests.waiting import eventually
@@ -39,8 +39,8 @@ def test_housekeeping_restarts(stage: Stage, monkeypatch: pytest.MonkeyPatch, ca
         await ctx.sleep(0)
         return End("woke")
 
-    stumbles, calls = stumbling(House.keep)
-    monkeypatch.setattr(House, "keep", stumbles)
+    stumbles, calls = stumbling(Housekeeping.keep)
+    monkeypatch.setattr(Housekeeping, "keep", stumbles)
     run = stage.start(agent_of(node))
     with working(stage):
         eventually(lambda: str(fresh(run).state) == "completed", what="the timer being rung", seconds=60)
@@ -50,7 +50,7 @@ def test_housekeeping_restarts(stage: Stage, monkeypatch: pytest.MonkeyPatch, ca
 def test_silent_error_restarts(stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     stumbles, _ = stumbling(timers.sweep)
     monkeypatch.setattr(timers, "sweep", stumbles)
-    house = House(stage.worker.id)
+    house = Housekeeping(stage.worker.id)
     assert [house.keep() for _ in range(2)] == [timers.IDLE_SECONDS] * 2
     assert caplog.text.count("housekeeping failed; trying again") == 2
     assert house.keep() <= timers.IDLE_SECONDS * (1 + JITTER)
@@ -91,7 +91,7 @@ def test_bell_keeps_its_rings(stage: Stage, monkeypatch: pytest.MonkeyPatch, cap
     assert caplog.text.count("the bell died; it starts again") == 2
 
 
-def test_a_thread_that_stumbles_begins_anew_and_ends_when_it_is_done(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_thread_that_stumbles_begins_again_and_ends_when_it_is_done(caplog: pytest.LogCaptureFixture) -> None:
     stumbles, calls = stumbling(lambda: None)
     thread = threading.Thread(target=background.kept_thread, args=("the heartbeat", stumbles))
     thread.start()
@@ -100,7 +100,7 @@ def test_a_thread_that_stumbles_begins_anew_and_ends_when_it_is_done(caplog: pyt
     assert caplog.text.count("the heartbeat died; it starts again") == 2
 
 
-def test_what_goes_on_for_ever_and_doesnt_begins_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_goes_on_forever_and_doesnt_begins_again(caplog: pytest.LogCaptureFixture) -> None:
     done = asyncio.Event()
     calls: list[int] = []
 

@@ -23,9 +23,9 @@ OUTPUT = ["pay:p", "mail:m", "order:o", ["look:l", "told"], {"ref": "answered", 
 
 def everything_at_once(tools: Toolbox) -> Agent:
     async def inner(ctx: Context) -> list[Any]:
-        done, told = await ctx.gather(ctx.call(tools.look, Item(name="l")), ctx.signal("go"))
+        done, found = await ctx.gather(ctx.call(tools.look, Item(name="l")), ctx.signal("go"))
         await ctx.sleep(0)
-        return [done.ref, told]
+        return [done.ref, found]
 
     async def node(state: Notes, ctx: Context) -> End:
         paid, mailed, ordered, both, answer = await ctx.gather(
@@ -67,11 +67,11 @@ def finish(stage: Stage, run: Run) -> None:
 def test_what_its_branches_wait_for_may_all_come_at_once(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = stage.start(everything_at_once(tools))
     assert stage.drive() == "parked"
-    (asked,) = [w for w in waiting(run) if w.kind == "input"]
+    (question,) = [w for w in waiting(run) if w.kind == "input"]
     answers = at_once(
         partial(stage.decide, run),
         partial(signals.signal, run.id, "go", "told", by=SHOP),
-        partial(questions.answer, run.id, asked.id, {"ref": "answered"}, by=OLGA),
+        partial(questions.answer, run.id, question.id, {"ref": "answered"}, by=OLGA),
     )
     assert not [x for x in answers if isinstance(x, Exception)]
     check_against_journal(run)
@@ -140,7 +140,7 @@ def two_in_doubt(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
     return run
 
 
-def test_a_verdict_names_its_call_where_several_are_in_doubt(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_a_verdict_names_its_call_where_several_are_unknown(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """Sent twice, or for a call already settled, it settles no other."""
     run = two_in_doubt(stage, tools, outside)
     mail, fax = sorted(waiting(run), key=lambda wait: wait.slot)
@@ -158,7 +158,9 @@ def test_a_verdict_names_its_call_where_several_are_in_doubt(stage: Stage, tools
     assert len(outside.executed()) == 2
 
 
-def test_cancelled_run_settles_every_call_in_doubt_first(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_cancelled_run_settles_every_call_of_unknown_outcome_first(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
     run = two_in_doubt(stage, tools, outside)
     lifecycle.cancel(run.id, by=OLGA, justification="not needed")
     for left, wait in enumerate(waiting(run)[::-1]):

@@ -115,9 +115,9 @@ def test_a_start_without_a_budget_sets_none(stage: Stage, tools: Toolbox) -> Non
 
 def test_what_a_start_gives_is_on_record_and_held(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = start(ordering(tools, "order", "order"), tool_calls=1, tokens_in=10, wall_seconds=60)
-    (told,) = events(run, e.BudgetSet)
-    assert told.caps == {"tool_calls": 1, "tokens_in": 10} and told.by == SHOP.ref
-    assert told.until == fresh(run).time_up_at.isoformat()
+    (found,) = events(run, e.BudgetSet)
+    assert found.caps == {"tool_calls": 1, "tokens_in": 10} and found.by == SHOP.ref
+    assert found.until == fresh(run).time_up_at.isoformat()
     assert stage.drive() == "paused" and len(outside.requests) == 1
     (wait,) = asked(run)
     assert wait.detail["resource"] == "tool_calls" and (wait.detail["most"], wait.detail["used"]) == (1, 1)
@@ -171,8 +171,8 @@ def test_the_tightest_default_counts_and_only_where_nothing_is_given(stage: Stag
     BudgetDefault.objects.create(tag="slow", budget={"steps": 41, "wall_seconds": 60})
     BudgetDefault.objects.create(tag="slower", budget={"steps": 30, "wall_seconds": 70})
     run = lifecycle.start(agent.graph_id, {}, by=SHOP, tags=["slow", "slower"], budget=Budget(tool_calls=20))
-    (told,) = events(run, e.BudgetSet)
-    assert told.caps == {"steps": 30, "model_calls": 7, "tokens_in": 100, "tool_calls": 20}
+    (found,) = events(run, e.BudgetSet)
+    assert found.caps == {"steps": 30, "model_calls": 7, "tokens_in": 100, "tool_calls": 20}
     assert fresh(run).time_up_at - now() <= timedelta(seconds=60)
     assert events(start(agent), e.BudgetSet)[0].caps == {
         "steps": 40,
@@ -320,7 +320,7 @@ def in_doubt(stage: Stage, tools: Toolbox) -> Run:
     return run
 
 
-def test_a_call_in_doubt_is_settled_before_it_is_given_up(stage: Stage, tools: Toolbox) -> None:
+def test_a_call_of_unknown_outcome_is_settled_before_it_is_given_up(stage: Stage, tools: Toolbox) -> None:
     run = in_doubt(stage, tools)
     overdue(run)
     assert str(fresh(run).state) == "waiting_human" and head(run).is_cancel_requested

@@ -156,7 +156,7 @@ def test_a_hit_that_names_a_read_that_nobody_made_is_found(stage: Stage, cache: 
         ({"run_read": "x"}, "which does not exist"),
         ({"read_at": late}, "after the time of the event"),
     ):
-        said = right | {"read_at": now().isoformat()} | wrong
+        fields = right | {"read_at": now().isoformat()} | wrong
         run = stage.start(agent)
         journal = stage.take(run)
         stage.wait(journal.load())
@@ -164,10 +164,10 @@ def test_a_hit_that_names_a_read_that_nobody_made_is_found(stage: Stage, cache: 
             slot="0.1/1",
             tool="look",
             requested_hash="h",
-            read_at=said["read_at"],
-            run_read=said["run_read"],
-            slot_read=said["slot_read"],
-            payload={"result": said["result"]},
+            read_at=fields["read_at"],
+            run_read=fields["run_read"],
+            slot_read=fields["slot_read"],
+            payload={"result": fields["result"]},
         )
         stage.wait(journal.commit(Batch([hit])))
         assert any(problem in found for found in verify(run.id).problems), verify(run.id).problems

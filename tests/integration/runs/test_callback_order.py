@@ -12,7 +12,7 @@ from durableagents import Pending as TakesTime
 from ledger import events as e
 from ledger.errors import InvalidInput
 from runs.services import callbacks
-from runs.services.late_results import hand_in, lost_worker
+from runs.services.late_results import lost_worker, record_late_result
 from runs.workers import timers
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import act
@@ -141,7 +141,9 @@ def test_early_answer_outranks_a_later_refusal(stage: Stage, tools: Toolbox, out
     assert stage.drive() == "completed" and output(run) == "early"
     assert facts(run) == ["pending", "committed"] and not events(run, e.ToolFailed)
     (answer,) = stage.late
-    assert answer.failure is not None and hand_in(answer, lost_worker(stage.worker.id)) is False
-    (told,) = events(run, e.ToolAnsweredLate)
-    assert (told.outcome, told.payload["code"]) == ("refused", "no_credit"), "the refusal is on record, without effect"
+    assert answer.failure is not None and record_late_result(answer, lost_worker(stage.worker.id)) is False
+    (found,) = events(run, e.ToolAnsweredLate)
+    assert (found.outcome, found.payload["code"]) == ("refused", "no_credit"), (
+        "the refusal is on record, without effect"
+    )
     check_against_journal(run)

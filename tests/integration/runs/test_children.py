@@ -36,13 +36,13 @@ def helper(tools: Toolbox) -> Agent:
 
 def parent_of(helper: Agent, *texts: str, budget: Budget | None = None) -> Agent:
     async def node(state: Notes, ctx: Context) -> End:
-        told = []
+        items = []
         for text in texts:
             try:
-                told.append((await ctx.child(helper, Asked(text=text), budget=budget)).ref)
+                items.append((await ctx.child(helper, Asked(text=text), budget=budget)).ref)
             except ChildFailure as failure:
-                told.append(f"{failure.state}: {failure.code}")
-        return End(told)
+                items.append(f"{failure.state}: {failure.code}")
+        return End(items)
 
     return agent_of(node, name="parent")
 
@@ -92,8 +92,8 @@ def test_an_end_is_told_once_however_many_tell_it(stage: Stage, helper: Agent) -
     stage.drive(), stage.drive()
     (child,) = children(run)
     assert str(fresh(child).state) == "completed"
-    told = at_once(*[lambda: ends.tell_parent(child.pk)] * 6)
-    assert sorted(told) == [False] * 5 + [True]
+    found = at_once(*[lambda: ends.tell_parent(child.pk)] * 6)
+    assert sorted(found) == [False] * 5 + [True]
     assert len(events(run, e.ChildEnded)) == 1 and not timers.tell_parents()
     everything(stage)
     assert output(run) == ["order:a"]

@@ -72,11 +72,11 @@ def test_a_retry_at_the_moment_its_end_is_told_is_one_or_the_other(stage: Stage,
     for _ in range(6):
         run, child = ended(stage, helper, "fail")
         retry, tell = partial(act, "retry", child), partial(ends.tell_parent, child.pk)
-        retried, *told = at_once(retry, tell, tell)
+        retried, *found = at_once(retry, tell, tell)
         if isinstance(retried, IllegalTransition):
-            assert sorted(told) == [False, True] and str(fresh(child).state) == "failed"
+            assert sorted(found) == [False, True] and str(fresh(child).state) == "failed"
         else:
-            assert told == [False, False] and not fresh(child).is_told
+            assert found == [False, False] and not fresh(child).is_told
         everything(stage)
         assert output(run) == ["failed: no_luck"] and kinds(run).count("ChildEnded") == 1
         whole(run, child)
@@ -187,7 +187,7 @@ def test_paused_child_goes_on(stage: Stage, helper: Agent, tools: Toolbox, monke
 # --- a used-up budget -------------------------------------------------------------------------------------------------
 
 
-def test_a_retry_starts_a_child_anew_though_the_last_ones_used_more_than_the_cap(stage: Stage, helper: Agent) -> None:
+def test_a_retry_starts_a_child_again_though_the_last_ones_used_more_than_the_cap(stage: Stage, helper: Agent) -> None:
 
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.child(helper, Asked(text="fail"))).ref)
@@ -209,7 +209,7 @@ def test_a_retry_starts_a_child_anew_though_the_last_ones_used_more_than_the_cap
 
 def _not_for_ever() -> Callable[[str, str], None]:
     tries = iter(range(20))
-    return lambda point, tool: None if next(tries, None) is not None else pytest.fail("it tries for ever")
+    return lambda point, tool: None if next(tries, None) is not None else pytest.fail("it tries forever")
 
 
 # --- three generations ------------------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def test_a_huge_output_is_told_whole(stage: Stage) -> None:
 # --- late, and on hold ------------------------------------------------------------------------------------------------
 
 
-def test_a_child_that_takes_for_ever_is_overdue_and_still_waited_for(stage: Stage, helper: Agent) -> None:
+def test_a_child_that_takes_forever_is_overdue_and_still_waited_for(stage: Stage, helper: Agent) -> None:
     run, _ = with_child(stage, helper)
     Wait.objects.filter(run=run).update(deadline=now() - timedelta(seconds=1))
     timers.sweep()

@@ -55,7 +55,7 @@ def test_two_workers_never_take_the_same_run(stage: Stage) -> None:
         assert verify(run.id).problems == []
 
 
-def test_versions_take_turns_whoever_has_the_longer_queue(stage: Stage) -> None:
+def test_versions_take_turns_no_matter_which_has_the_longer_queue(stage: Stage) -> None:
     """Also slot by slot: the version of which this worker drives the fewest runs comes first."""
     many, few = agent_of(ends_with(1)), agent_of(ends_with(2))
     for _ in range(20):

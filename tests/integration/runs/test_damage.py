@@ -159,7 +159,9 @@ def test_what_could_not_be_journaled_goes_on_once_its_rows_are_mended(stage: Sta
     lifecycle.retry(bad.id, by=OLGA, justification="the row is mended")
     assert stage.drive() == "completed" and output(bad) == "order:b"
     found = verify(bad.id)
-    assert [told for told in found.problems if not told.startswith("the wait for timer at")] == []  # moved by this test
+    assert [
+        problem for problem in found.problems if not problem.startswith("the wait for timer at")
+    ] == []  # moved by this test
     (note,) = found.notes
     assert f"repaired, with the record: {Wait.objects.get(pk=stop.pk).resolution} by {OLGA.ref}, event " in note
     # The record covers one stop, ended so: what is changed later, or added, is a problem again.
@@ -175,7 +177,7 @@ def test_what_could_not_be_journaled_goes_on_once_its_rows_are_mended(stage: Sta
         before_it = Wait.objects.filter(pk=stop.pk).values(*change).get()
         Wait.objects.filter(pk=stop.pk).update(**change)
         again = verify(bad.id)
-        assert [told for told in again.problems if told.startswith("the wait for operator at")], change
+        assert [problem for problem in again.problems if problem.startswith("the wait for operator at")], change
         assert again.notes == [], change
         Wait.objects.filter(pk=stop.pk).update(**before_it)
     assert verify(bad.id).notes == [note]
@@ -194,7 +196,7 @@ def test_a_run_whose_wait_is_gone_is_found_and_shown(stage: Stage, tools: Toolbo
     assert timers.show_who_waits_for_nothing() == 0, "once"
 
 
-def test_a_dead_workers_damaged_run_is_not_tried_for_ever(stage: Stage, tools: Toolbox) -> None:
+def test_a_dead_workers_damaged_run_is_not_tried_forever(stage: Stage, tools: Toolbox) -> None:
     agent = buying_twice(tools)
     bad, good = stage.start(agent), stage.start(agent)
     worker = stage.hire(is_dead=True)
@@ -204,7 +206,7 @@ def test_a_dead_workers_damaged_run_is_not_tried_for_ever(stage: Stage, tools: T
     for _ in range(failover.MAX_FAILURES):
         failover.watch()
     assert fresh(bad).owner is None and len(operators(bad)) == 1
-    assert Head.objects.get(run_id=bad.id).lease is None, "whoever had it is fenced off"
+    assert Head.objects.get(run_id=bad.id).lease is None, "its worker is fenced off"
     assert stage.drive() == "parked", "the healthy one"
 
 
@@ -242,20 +244,20 @@ def test_damaged_deadline_delays_none(stage: Stage, tools: Toolbox, what: str, m
 def test_events_forged_far_ahead_take_no_memory_and_no_verification_from_others(stage: Stage, tools: Toolbox) -> None:
     agent = buying_twice(tools)
     bad, sound = stage.start(agent), stage.start(agent)
-    ahead, last = 10**6, len(kinds(bad))
+    count, last = 10**6, len(kinds(bad))
     for n in range(1, 6):
         by_hand(
             "INSERT INTO ledger_event (run_id, seq, epoch, at, kind, attempt, clear, prev_hash, hash) "
-            f"SELECT run_id, seq + {n * ahead}, epoch, at, kind, attempt, clear, prev_hash, hash FROM ledger_event "
+            f"SELECT run_id, seq + {n * count}, epoch, at, kind, attempt, clear, prev_hash, hash FROM ledger_event "
             f"WHERE run_id = %s AND seq = {last}",
             bad,
         )
     found = {each.run_id: each for each in verify_all()}
-    assert found[sound.id].problems == [] and found[bad.id].events == last + ahead
+    assert found[sound.id].problems == [] and found[bad.id].events == last + count
     for n in range(5):
-        missing = last + n * ahead + 1
-        told = f"event {missing} is missing: the next one found is {missing + ahead - 1}"
-        assert told in found[bad.id].problems
+        missing = last + n * count + 1
+        text = f"event {missing} is missing: the next one found is {missing + count - 1}"
+        assert text in found[bad.id].problems
 
 
 def test_a_right_that_the_worker_lacks_is_held_against_no_run(stage: Stage, tools: Toolbox) -> None:

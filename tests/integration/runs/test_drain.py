@@ -142,10 +142,10 @@ def test_an_unsafe_call_that_never_answers_has_its_own_timeout_and_is_then_unkno
 
 
 def test_a_model_request_is_cut_at_the_deadline_and_asked_again(stage: Stage) -> None:
-    door, asked = Door(), []
+    door, items = Door(), []
 
     async def offline(messages: list[Any], info: Any) -> ModelResponse:
-        asked.append(1)
+        items.append(1)
         await door.pass_through()
         return ModelResponse(parts=[ToolCallPart("final_result", {"ref": "thought"})])
 
@@ -160,7 +160,7 @@ def test_a_model_request_is_cut_at_the_deadline_and_asked_again(stage: Stage) ->
         host.drain(0)
     assert events(run, e.RunReleased)[0].reason == "drain deadline"
     door.open()
-    assert stage.drive(stage.hire()) == "completed" and output(run) == "thought" and len(asked) == 2
+    assert stage.drive(stage.hire()) == "completed" and output(run) == "thought" and len(items) == 2
     assert kinds(run).count("ModelRequested") == 1, "its intent stands"
 
 

@@ -62,19 +62,19 @@ def make_ready(sql: Sql, run: Run) -> None:
 
 def approve(sql: Sql, run: Run, code: bytes = b"") -> None:
     """Write by hand everything that `decide` writes."""
-    asked = Approval.objects.get(run=run)
+    row = Approval.objects.get(run=run)
     sql.execute(
         "INSERT INTO approvals_decision (approval_id, verdict, plan_hash, justification, by, "
         "role, auth, address, before, after, at) "
         "VALUES (%s, 'approve', %s, 'as quoted', 'user:fiona', 'approver_finance', 'session', "
         "'192.0.2.3', '{}', '{}', clock_timestamp())",
-        [asked.id, asked.plan_hash],
+        [row.id, row.plan_hash],
     )
     sql.execute(
-        "UPDATE approvals_approval SET state = 'approved', decided_at = clock_timestamp() WHERE id = %s", [asked.id]
+        "UPDATE approvals_approval SET state = 'approved', decided_at = clock_timestamp() WHERE id = %s", [row.id]
     )
-    append(sql, run, yes_to(asked), code)
-    let_through(sql, run, asked.plan_hash)
+    append(sql, run, yes_to(row), code)
+    let_through(sql, run, row.plan_hash)
 
 
 def yes_to(asked: Approval) -> e.ApprovalDecided:
@@ -145,8 +145,8 @@ def test_approved_wait_without_event_is_not_used(stage: Stage, tools: Toolbox, o
 def test_altered_rejection_is_not_used(stage: Stage, tools: Toolbox, outside: Outside, sql: Sql) -> None:
     run = stage.start(paying(tools))
     stage.drive()
-    asked = stage.decide(run, "reject")
-    let_through(sql, run, asked.plan_hash)
+    decide = stage.decide(run, "reject")
+    let_through(sql, run, decide.plan_hash)
     assert stage.drive() == "failed" and outside.requests == []
 
 

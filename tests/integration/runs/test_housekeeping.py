@@ -14,7 +14,7 @@ from ledger.errors import IllegalTransition
 from runs.models import Run
 from runs.services import lifecycle
 from runs.services.starts import keys
-from runs.workers.housekeeping import House
+from runs.workers.housekeeping import Housekeeping
 from tests.contrib.limits.budgets import pool, raised
 from tests.integration.runs.aging import runs_out
 from tests.integration.runs.families_undone import all_sound, family
@@ -47,7 +47,7 @@ class Scene:
             pass
 
     def look(self) -> None:
-        house = House(self.stage.worker.id)
+        house = Housekeeping(self.stage.worker.id)
         house.keep()
         house.close()
 
@@ -147,12 +147,12 @@ SCENES: dict[str, tuple[Callable[[Scene], Run], str]] = {
 def test_housekeeping_acts_on_the_only_run_there_is(
     name: str, stage: Stage, outside: Outside, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scene, (build, told) = Scene(stage, outside, monkeypatch), SCENES[name]
+    scene, (build, found) = Scene(stage, outside, monkeypatch), SCENES[name]
     run = build(scene)
-    assert told not in kinds(run)
+    assert found not in kinds(run)
     scene.look()
 
-    assert told in kinds(run), caplog.text
+    assert found in kinds(run), caplog.text
     assert [each for each in problems(run) if "deadline" not in each] == []
 
 

@@ -69,7 +69,7 @@ def test_a_recovery_says_why_from_whom_and_by_whom_it_went_on(stage: Stage) -> N
     ],
 )
 @pytest.mark.parametrize("name", ["order", "mail"])
-def test_it_says_how_far_the_run_had_come_and_what_was_made_of_calls_in_doubt(
+def test_it_says_how_far_the_run_had_come_and_what_was_made_of_unknown_outcomes(
     stage: Stage, tools: Toolbox, name: str, point: str, reached: str, fates: bool
 ) -> None:
     run = stage.start(buying(tools, name))
@@ -131,7 +131,7 @@ def test_how_far_a_run_had_come_does_not_go_by_what_else_is_on_record(stage: Sta
     assert (told(run)[0].reached, events(run, e.WorkerLost)[0].reached) == (reached, reached)
 
 
-def test_of_a_call_in_doubt_it_keeps_what_later_versions_look_for(stage: Stage, tools: Toolbox) -> None:
+def test_of_a_call_of_unknown_outcome_it_keeps_what_later_versions_look_for(stage: Stage, tools: Toolbox) -> None:
     run = stage.start(buying(tools, "order"))
     dies(stage, run, "CP4", "order")
     intent = Event.objects.filter(run_id=run.id, fact="intent").latest("seq")
@@ -233,7 +233,7 @@ def test_only_a_proven_death_is_held_against_a_run(stage: Stage, cause: Incident
     assert head(run).deaths == 0 and stage.drive() == "completed"
 
 
-def test_a_run_that_came_to_a_rest_begins_its_count_anew(stage: Stage) -> None:
+def test_a_run_that_came_to_a_rest_begins_its_count_again(stage: Stage) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.sleep(60)
         return End("woke")

@@ -104,7 +104,7 @@ def test_a_patch_is_seen_by_the_node_when_the_call_ends_that_it_waits_in(stage: 
     assert problems(run) == []
 
 
-def test_whoever_drives_it_again_sees_the_same(stage: Stage, tools: Toolbox) -> None:
+def test_another_worker_sees_the_same(stage: Stage, tools: Toolbox) -> None:
     async def node(state: Deal, ctx: Context) -> End:
         await ctx.signal("go")
         done = await ctx.call(tools.order, Item(name=state.name, amount=state.terms.price))
@@ -148,8 +148,8 @@ def test_what_was_frozen_for_a_yes_stays_what_people_saw(stage: Stage, tools: To
 def test_one_before_its_first_node_and_one_that_has_just_entered_it(stage: Stage, tools: Toolbox) -> None:
     run = stage.start(deal(asks_on, says))
     lifecycle.pause(run.id, by=OLGA, justification=WHY)
-    stands = look(run.id).stands
-    assert (stands.visit, stands.place, stands.node, stands.is_between) == ("0.0", 0, "asks_on", True)
+    status = look(run.id).stands
+    assert (status.visit, status.place, status.node, status.is_between) == ("0.0", 0, "asks_on", True)
     handed(run, patch={"name": "tin"})
     stage.kill_at = [("CP7", "")]
     assert stage.drive() == "killed"
@@ -157,8 +157,8 @@ def test_one_before_its_first_node_and_one_that_has_just_entered_it(stage: Stage
 
     failover.worker_died(stage.worker.id, "the test says so")
     lifecycle.pause(run.id, by=OLGA, justification=WHY)
-    stands = look(run.id).stands
-    assert (stands.visit, stands.place, stands.state["name"]) == ("0.1", -1, "tin")
+    status = look(run.id).stands
+    assert (status.visit, status.place, status.state["name"]) == ("0.1", -1, "tin")
     stage.worker = stage.hire()
     handed(run, patch={"notes": ["first"]})
     assert stage.drive() == "parked"
@@ -217,8 +217,8 @@ def test_several_stand_one_after_the_other_and_a_later_node_has_them_all(stage: 
 
 def thinker(heard: list[list[str]], tools: Toolbox) -> Agent:
     def say(messages: list[Any], info: Any) -> ModelResponse:
-        said = [p.content for m in messages for p in m.parts if isinstance(p, UserPromptPart)]
-        heard.append([str(text) for text in said])
+        contents = [p.content for m in messages for p in m.parts if isinstance(p, UserPromptPart)]
+        heard.append([str(text) for text in contents])
         turn = sum(isinstance(m, ModelResponse) for m in messages)
         if turn == 0:
             return ModelResponse([ToolCallPart("pay", {"name": "steel", "amount": 2000}, "c1")])
@@ -235,7 +235,7 @@ def thinker(heard: list[list[str]], tools: Toolbox) -> Agent:
     return deal(node, tools=tools, assistants=[mind])
 
 
-def test_the_models_hear_it_with_the_next_request_and_nobody_else_is_asked_anew(stage: Stage, tools: Toolbox) -> None:
+def test_the_models_hear_it_with_the_next_request_and_nobody_else_is_asked_again(stage: Stage, tools: Toolbox) -> None:
     heard: list[list[str]] = []
     run = paused(stage, thinker(heard, tools))
     assert heard == [["buy it"]] and fresh(run).state == "paused"
@@ -245,10 +245,10 @@ def test_the_models_hear_it_with_the_next_request_and_nobody_else_is_asked_anew(
     assert stage.settle(run) == "parked"
     assert all(texts[0] == "buy it" and texts[1].endswith("\nOnly from the second supplier.") for texts in heard[1:])
     assert heard[1][1].startswith("From a person who operates this run")
-    (told,) = [
+    (found,) = [
         x.payload["from_people"] for x in events(run, e.ModelRequested) if x.payload and "from_people" in x.payload
     ]
-    assert told == ["Only from the second supplier."]
+    assert found == ["Only from the second supplier."]
     signals.signal(run.id, "go", by=SHOP)
     count = len(heard)
     assert stage.drive() == "parked" and heard[count][1].endswith("second supplier."), "what the node asks then, too"
@@ -294,15 +294,15 @@ def test_a_state_that_has_moved_on_is_refused_with_what_moved(stage: Stage) -> N
         : len(no.value.extra["moved"])
     ]
     assert "SignalReceived" in no.value.detail
-    stands = look(run.id)
-    forged = ContextBody(patch={"name": "tin"}, seen=StateSeen(seq=stands.seq, head="0" * 64))
+    status = look(run.id)
+    forged = ContextBody(patch={"name": "tin"}, seen=StateSeen(seq=status.seq, head="0" * 64))
     with pytest.raises(Moved, match="its journal has no event"):
         go_on("resume", run.id, forged, by=OLGA, justification=WHY)
     assert dump() == before
 
 
 @pytest.mark.parametrize("who", [FIONA, SHOP])
-def test_whoever_may_resume_it_hands_nothing_to_it(stage: Stage, tools: Toolbox, who: Any) -> None:
+def test_someone_who_may_resume_it_hands_nothing_to_it(stage: Stage, tools: Toolbox, who: Any) -> None:
     run = paused(stage, thinker([], tools))  # it waits at finance's queue
     before = dump()
     with pytest.raises(Forbidden, match="Only an operator may hand anything"):
@@ -324,7 +324,7 @@ def test_only_what_stands_still_takes_anything(stage: Stage) -> None:
     assert journal.run_id == str(run.id)
 
 
-def test_whoever_handed_something_over_does_not_decide_what_comes_of_it(stage: Stage) -> None:
+def test_someone_who_handed_something_over_does_not_decide_what_comes_of_it(stage: Stage) -> None:
     run = paused(stage, deal(asks))
     handed(run, patch={"name": "tin"})
     did = authority.own_act(fresh(run), None, "olga")

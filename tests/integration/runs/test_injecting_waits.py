@@ -44,7 +44,7 @@ def test_pending_request_says_what_its_model_was_told_since(stage: Stage, tools:
     stage.kill_at = [("CP0", ""), ("CP2", "model")]
     assert stage.settle(run) == "completed"
     assert "supplier" not in heard[0] and all("Only from the second supplier." in each for each in heard[1:])
-    told = [x.payload.get("from_people") for x in events(run, e.ModelRequested) if x.payload]
-    assert told == [None, ["Only from the second supplier."]]
+    items = [x.payload.get("from_people") for x in events(run, e.ModelRequested) if x.payload]
+    assert items == [None, ["Only from the second supplier."]]
     assert problems(run) == []
     check_against_journal(run)

@@ -72,7 +72,7 @@ def test_early_cancel_ends_run(stage: Stage, tools: Toolbox, outside: Outside, m
     check_against_journal(run)
 
 
-def test_a_wait_that_is_settled_is_not_settled_again_whoever_asks(stage: Stage, tools: Toolbox) -> None:
+def test_a_wait_that_is_settled_is_not_settled_again_no_matter_who_asks(stage: Stage, tools: Toolbox) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.sleep(3600)
         return End()

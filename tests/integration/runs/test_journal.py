@@ -368,16 +368,19 @@ BELIED: dict[str, tuple[list[e.Event], bool]] = {
     "refused, and called back": ([_REFUSED, _CALLED_BACK], False),
     "belied, and let fail": ([_FOUND, _CALLED_BACK, replace(_FOUND, n=1, verdict="fail")], False),
     "belied, and found so again": ([_FOUND, _CALLED_BACK, replace(_FOUND, n=1)], True),
-    "belied, found so again, and belied anew": ([_FOUND, _CALLED_BACK, replace(_FOUND, n=1), _late("happened")], False),
+    "belied, found so again, and belied again": (
+        [_FOUND, _CALLED_BACK, replace(_FOUND, n=1), _late("happened")],
+        False,
+    ),
     "told before the person said so": ([_late("happened"), _FOUND], True),
 }
 
 
 @pytest.mark.parametrize("told", BELIED)
 def test_no_further_attempt_is_begun_while_a_witness_belies_what_is_on_record(kept: Kept, told: str) -> None:
-    j, (said, is_free) = kept.journal, BELIED[told]
+    j, (answer, is_free) = kept.journal, BELIED[told]
     kept.wait(intend(j, [invoked()], entry=entry()))
-    for event in said:
+    for event in answer:
         kept.wait(record(j, [event]))
     before = kept.events(), kept.facts()
     reply: Reply = kept.wait(intend(j, [invoked(attempt=1)], entry=entry(attempt=1)))
@@ -586,8 +589,8 @@ def again(attempt: int = 1, slot: str = "0.1/1") -> e.ToolInvoked:
 
 @pytest.mark.parametrize("told", AFTER_THE_FIRST)
 def test_a_grant_covers_a_call_until_something_may_have_come_of_it(kept: Kept, told: str) -> None:
-    said, is_covered = AFTER_THE_FIRST[told]
-    wait = let_through(kept, *said)
+    answer, is_covered = AFTER_THE_FIRST[told]
+    wait = let_through(kept, *answer)
     before = kept.events(), kept.facts()
     second = intend(kept.journal, [again()], entry=entry(attempt=1), grant=(wait.slot, "plan"))
     if is_covered:

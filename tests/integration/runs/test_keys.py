@@ -96,8 +96,8 @@ def test_queued_runs_begin_in_order_each_when_those_before_have_ended(name: str,
     assert drive(stage) == "completed" and state(first) == "completed"
     for i, run in enumerate(queued):
         assert [state(r) for r in queued[i + 1 :]] == ["pending"] * (2 - i)
-        (told,) = events(run, e.RunAdmitted)
-        assert told.after == str([first, *queued][i].id)
+        (found,) = events(run, e.RunAdmitted)
+        assert found.after == str([first, *queued][i].id)
         assert drive(stage) == "completed" and state(run) == "completed"
     assert drive(stage) == "idle"
     sound(first, *queued)
@@ -124,7 +124,7 @@ def test_replacing_a_driven_run_waits_for_its_end(name: str, stage: Stage) -> No
     sound(first, third)
 
 
-def test_whoever_may_not_cancel_a_run_replaces_none(name: str) -> None:
+def test_someone_who_may_not_cancel_a_run_replaces_none(name: str) -> None:
     first = run_of(name)
     before = dump()
     stranger = Actor("key", "stranger", role="integrator", auth="api_key", person=77)
@@ -146,8 +146,8 @@ def test_a_later_start_takes_the_place_of_one_that_has_not_begun(name: str, stag
     assert fresh(third).is_queued and state(second) == "running", "who has begun isn't touched"
     assert stage.drive_claimed(claimed) == "completed"
     turns.pass_on(second.id)
-    ready, told = fresh(third).ready_at, events(third, e.RunAdmitted)
-    assert ready == fresh(third).start_at and len(told) == 1
+    ready, found = fresh(third).ready_at, events(third, e.RunAdmitted)
+    assert ready == fresh(third).start_at and len(found) == 1
     sound(first, second, third)
 
 
@@ -188,7 +188,7 @@ def late(run: Run) -> None:
 
 @pytest.mark.parametrize("how", ENDS)
 @pytest.mark.parametrize("is_noticed", [True, False], ids=["noticed", "after a crash"])
-def test_the_next_is_let_in_whoever_ends_a_run_and_also_after_a_crash(
+def test_the_next_is_let_in_no_matter_who_ends_a_run_and_also_after_a_crash(
     name: str, stage: Stage, how: str, is_noticed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = run_of(name), run_of(name, "queue")
@@ -204,7 +204,7 @@ def test_the_next_is_let_in_whoever_ends_a_run_and_also_after_a_crash(
     assert len(events(second, e.RunAdmitted)) == 1 and drive(stage) == "completed"
 
 
-def test_one_that_fails_lets_the_next_in_and_may_not_live_again_beside_it(name: str, stage: Stage) -> None:
+def test_one_that_fails_lets_the_next_in_and_may_not_live_again_alongside_it(name: str, stage: Stage) -> None:
     first, second = run_of(name, text="fail"), run_of(name, "queue", "wait")
     assert drive(stage) == "failed"
     before = dump()
@@ -268,8 +268,8 @@ def test_a_run_that_has_not_begun_in_time_ends_with_the_reason(name: str, stage:
     Run.objects.filter(pk=run.pk).update(start_before=now() - timedelta(microseconds=1))
     assert stage.claim() == [], "no worker begins it in the moment before somebody looks"
     assert timers.sweep_starts() == 1 and state(run) == "cancelled"
-    (told,) = events(run, e.RunCancelled)
-    assert "it was to start before" in told.payload["justification"] and told.by == "system:sweeper"
+    (found,) = events(run, e.RunCancelled)
+    assert "it was to start before" in found.payload["justification"] and found.by == "system:sweeper"
     assert timers.sweep_starts() == 0
 
 
@@ -338,11 +338,11 @@ def test_a_start_that_crosses_an_end_is_either_first_or_let_in(name: str, stage:
         )
         assert [a for a in answers if isinstance(a, Exception)] == []
         (left,) = Run.objects.filter(ended_at__isnull=True)
-        assert not left.is_queued and left.ready_at is not None, "without any sweep: whoever came second saw the other"
+        assert not left.is_queued and left.ready_at is not None, "without any sweep: the second one saw the other"
         assert drive(stage) == "completed"
 
 
-def test_the_database_holds_it_whoever_writes(name: str) -> None:
+def test_the_database_holds_it_no_matter_who_writes(name: str) -> None:
     run_of(name)
     second = run_of(name, "queue")
     with pytest.raises(IntegrityError, match="runs_run_one_of_key"):

@@ -14,7 +14,7 @@ from ledger.models import Event
 from runs.journal.claims import Worker
 from runs.models import Incident, Process, Run
 from runs.services import late_results
-from runs.services.late_results import hand_in, lost_worker
+from runs.services.late_results import lost_worker, record_late_result
 from runs.workers import failover
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import act
@@ -53,7 +53,7 @@ def comes_back(stage: Stage, run: Run, name: str, *, at: str = "CP4") -> Worker:
 
 def tells(stage: Stage, worker: Worker) -> bool:
     (answer,) = stage.late
-    return hand_in(answer, lost_worker(worker.id))
+    return record_late_result(answer, lost_worker(worker.id))
 
 
 @pytest.mark.parametrize("at", ["CP2", "CP4"])
@@ -84,7 +84,7 @@ def test_late_answer_beats_an_unknown_outcome(stage: Stage, tools: Toolbox, outs
     run = stage.start(calling(tools, "hooked_mail"))
     worker = comes_back(stage, run, "hooked_mail")
     (answer,) = stage.late
-    outside.hook = lambda args, call: in_thread(lambda: hand_in(answer, lost_worker(worker.id))) and None
+    outside.hook = lambda args, call: in_thread(lambda: record_late_result(answer, lost_worker(worker.id))) and None
     assert stage.drive() == "completed" and output(run) == "hooked_mail:a"
     assert events(run, e.ToolOutcomeUnknown) == [] and waiting(run) == [] and len(outside.requests) == 1
     check_form(run)
@@ -97,7 +97,7 @@ def test_it_comes_while_the_hook_is_telling_the_same(stage: Stage, tools: Toolbo
     (answer,) = stage.late
 
     def found(args: Any, call: Any) -> Any:
-        in_thread(lambda: hand_in(answer, lost_worker(worker.id)))
+        in_thread(lambda: record_late_result(answer, lost_worker(worker.id)))
         return Happened(Done(ref="as the hook has it"))
 
     outside.hook = found
@@ -120,8 +120,8 @@ def test_a_call_that_was_repeated_meanwhile_keeps_its_outcome(stage: Stage, tool
     before = output(run), facts(run), fresh(run).state
     assert tells(stage, worker) is False
     assert (output(run), facts(run), fresh(run).state) == before
-    (told,) = events(run, e.ToolAnsweredLate)
-    assert (told.outcome, told.contradicts, told.payload["result"]["ref"]) == ("happened", "", "order:a")
+    (found,) = events(run, e.ToolAnsweredLate)
+    assert (found.outcome, found.contradicts, found.payload["result"]["ref"]) == ("happened", "", "order:a")
     check_form(run)
 
 
@@ -146,8 +146,8 @@ def test_contradiction_is_logged(stage: Stage, tools: Toolbox, caplog: pytest.Lo
     stage.reconcile(run, verdict)
     before = fresh(run).state
     assert tells(stage, worker) is False and fresh(run).state == before
-    (told,) = events(run, e.ToolAnsweredLate)
-    assert told.contradicts == verdict
+    (found,) = events(run, e.ToolAnsweredLate)
+    assert found.contradicts == verdict
     assert [r.levelname for r in caplog.records if r.name == "runs.services.late_results"] == ["ERROR"]
 
 
@@ -166,8 +166,8 @@ def test_late_refusal_informs_and_decides_nothing(stage: Stage, tools: Toolbox, 
     stage.at = lambda point, tool: None
     assert stage.drive() == "parked"
     assert tells(stage, worker) is False
-    (told,) = events(run, e.ToolAnsweredLate)
-    assert (told.outcome, told.payload["code"]) == ("refused", "bounced") and len(waiting(run)) == 1
+    (found,) = events(run, e.ToolAnsweredLate)
+    assert (found.outcome, found.payload["code"]) == ("refused", "bounced") and len(waiting(run)) == 1
 
 
 def test_a_paused_run_keeps_the_news_until_it_is_resumed(stage: Stage, tools: Toolbox) -> None:
@@ -187,7 +187,7 @@ def test_a_call_that_this_run_never_made_is_not_taken_from_anybody(stage: Stage,
     stage.drive()
     before = Event.objects.filter(run_id=run.id).count()
     made_up = late_results.LateAnswer(str(run.id), "0.9/9", 0, "mail", result={"ref": "x"})
-    assert hand_in(made_up, lost_worker(stage.worker.id)) is False
+    assert record_late_result(made_up, lost_worker(stage.worker.id)) is False
     assert Event.objects.filter(run_id=run.id).count() == before
 
 
@@ -230,7 +230,9 @@ def test_what_a_lost_host_may_still_send_is_not_sent_again_on_a_bare_word(
     assert "lost.example is gone" in settled.payload["attested"] and overrides(run)[-1].justification == "looked it up"
 
 
-def test_failed_run_settles_no_call_in_doubt_after_its_end(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_failed_run_settles_no_call_of_unknown_outcome_after_its_end(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
 
     async def node(state: Notes, ctx: Context) -> End:
         return End(

@@ -11,7 +11,7 @@ from runs.engine.canonical import callback_token
 from runs.journal.digests import call_secret
 from runs.models import Process, Run, Wait
 from runs.services import callbacks
-from runs.services.late_results import hand_in, lost_worker
+from runs.services.late_results import lost_worker, record_late_result
 from runs.workers import failover, timers
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import act
@@ -78,7 +78,7 @@ def test_late_answer_does_not_rewrite_the_past(stage: Stage, tools: Toolbox, out
     check_against_journal(run)
 
 
-def test_whoever_looks_may_end_the_run_instead(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
+def test_someone_who_looks_may_end_the_run_instead(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
     run = failed_elsewhere(stage, tools, mood)
     callbacks.receive_callback(token_of(outside), {"ref": "late-A"})
     act("retry", run)
@@ -219,7 +219,7 @@ def test_late_answer_to_a_repeated_call_has_no_effect(stage: Stage, tools: Toolb
     async def meanwhile(call: Any) -> None:
         import asyncio
 
-        assert await asyncio.to_thread(in_thread, lambda: hand_in(answer, lost_worker(worker.id))) is False
+        assert await asyncio.to_thread(in_thread, lambda: record_late_result(answer, lost_worker(worker.id))) is False
 
     outside.trouble("order", meanwhile, when="after")
     assert stage.drive() == "completed"
@@ -290,10 +290,10 @@ def test_retry_opens_only_waits_that_the_journal_has(stage: Stage, tools: Toolbo
     """One of three branches fails. The second is answered after the end: nothing of it may wait any more."""
 
     async def node(state: Notes, ctx: Context) -> End:
-        asked = ctx.call(tools.ask, Item(name="form"))
+        call = ctx.call(tools.ask, Item(name="form"))
         gated = ctx.call(tools.pay, Item(name="po", amount=5000))
         broken = ctx.call(tools.read_file, Item(name="x"))
-        return End([each.ref for each in await ctx.gather(asked, gated, broken)])
+        return End([each.ref for each in await ctx.gather(call, gated, broken)])
 
     outside.trouble("ask", TransportError("away"))
     outside.trouble("read_file", KeyError("a bug"))

@@ -176,7 +176,7 @@ def test_lost_commit_is_there_once(stage: Stage, wire: LossyWire, write: str, nt
     wire.lose((nth, what))
     reply = stage.wait(WRITES[write](journal))
     assert wire.has_lost and reply.is_done
-    assert rung == [reply.seq] == [head(run).seq], "whoever watches is told of what was written"
+    assert rung == [reply.seq] == [head(run).seq], "watchers are told of the written event"
     written = {"intend": "ToolInvoked", "record": "ValueRead", "end": "RunCompleted", "release": "RunReleased"}[write]
     assert kinds(run).count(written) == 1
     assert LedgerEntry.objects.filter(run_id=run.id).count() == (write in ("intend", "record"))
@@ -200,7 +200,7 @@ def test_a_loss_while_finding_out_is_found_out_too(stage: Stage, wire: LossyWire
     assert verify(run.id, using=()).problems == []  # handwritten steps have no matching rows in other tables
 
 
-def test_whoever_lost_the_run_meanwhile_is_told_so_and_writes_nothing(stage: Stage, wire: LossyWire) -> None:
+def test_a_worker_that_lost_the_run_is_refused_and_writes_nothing(stage: Stage, wire: LossyWire) -> None:
     run = stage.start(agent_of(ends_with(1)))
     journal = stage.take(run)
     Run.objects.filter(pk=run.pk).update(owner=stage.hire().id)
@@ -245,9 +245,9 @@ def test_a_refusal_is_still_a_refusal_after_its_answer_was_lost(stage: Stage, wi
     """Nothing was written, so it is repeated and refused again: a cancelled run gets no intent by accident."""
     run = stage.start(agent_of(ends_with(1)))
     journal = stage.take(run)
-    asked = head(run)
-    asked.is_cancel_requested = True
-    asked.save(update_fields=["is_cancel_requested"])
+    question = head(run)
+    question.is_cancel_requested = True
+    question.save(update_fields=["is_cancel_requested"])
     wire.lose((2, "answer"))
     reply = stage.wait(intend(journal, [invoked()], entry=ENTRY))
     assert not reply.is_done and reply.stop == "cancel" and "ToolInvoked" not in kinds(run)

@@ -26,7 +26,7 @@ from runs.journal.postgres import PgJournal
 from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, reconciling
 from runs.services.fleet import requeue
-from runs.services.late_results import hand_in, lost_worker
+from runs.services.late_results import lost_worker, record_late_result
 from runs.workers import failover, timers
 from tests.contrib.releases.moving_model import beside
 from tests.integration.runs.aging import runs_out
@@ -123,8 +123,8 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
     @rule(tool=st.sampled_from(sorted(CLASSES)), is_granted=st.booleans())
     def intend(self, tool: str, is_granted: bool) -> None:
         slot, model = self.next_slot(), self.model
-        model.tool, told = tool, invoked(slot, tool)
-        entry, wait, events = Entry(slot, 0, "pending", tool, CLASSES[tool], key=slot), None, [told]
+        model.tool, found = tool, invoked(slot, tool)
+        entry, wait, events = Entry(slot, 0, "pending", tool, CLASSES[tool], key=slot), None, [found]
         if tool == "ask":
             self.token = uuid4().hex
             wait = self.spec("webhook", slot, token_hash=hashlib.sha256(self.token.encode()).digest())
@@ -154,14 +154,16 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
     def answer(self) -> None:
         tool, slot = self.model.tool, self.slot
         if tool == "ask":
-            told: e.Event = e.ToolAccepted(slot=slot, tool=tool, payload={"receipt": {}})
-            self.write(record(self.journal, [told]))
+            tool_accepted: e.Event = e.ToolAccepted(slot=slot, tool=tool, payload={"receipt": {}})
+            self.write(record(self.journal, [tool_accepted]))
         else:
-            told = e.ToolReturned(slot=slot, tool=tool, payload={"result": {}})
-            self.write(record(self.journal, [told], entries=[Entry(slot, 0, "committed", tool, CLASSES[tool])]))
+            tool_accepted = e.ToolReturned(slot=slot, tool=tool, payload={"result": {}})
+            self.write(
+                record(self.journal, [tool_accepted], entries=[Entry(slot, 0, "committed", tool, CLASSES[tool])])
+            )
             self.became(slot, 0, "committed")
         self.model.call = "accepted" if tool == "ask" else ""
-        self.model.tells(told.KIND)
+        self.model.tells(tool_accepted.KIND)
 
     @precondition(
         lambda self: (
@@ -205,10 +207,10 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
     @rule()
     def attempt_again(self) -> None:
         (slot, tool), model = self.denied, self.model
-        told = invoked(slot, tool, attempt=1)
+        found = invoked(slot, tool, attempt=1)
         entry = Entry(slot, 1, "pending", tool, CLASSES[tool], key=f"{slot} again")
         try:
-            reply = self.write(intend(self.journal, [told], entry=entry))
+            reply = self.write(intend(self.journal, [found], entry=entry))
         except BudgetShort:
             assert model.is_broke and model.may_be_attempted_again
             return
@@ -234,10 +236,10 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
     def testify(self) -> None:
         """Let the worker that sent the call report that it happened."""
         (slot, tool), model = self.denied, self.model
-        asked = Wait.objects.filter(run=self.run, kind="reconcile", slot=slot, resolved_at=None).exists()
-        settles = asked and (not model.is_owned or tool == "mail")
+        exists = Wait.objects.filter(run=self.run, kind="reconcile", slot=slot, resolved_at=None).exists()
+        settles = exists and (not model.is_owned or tool == "mail")
         answer = LateAnswer(str(self.run.id), slot, 0, tool, result={"ref": "x"})
-        assert hand_in(answer, lost_worker(uuid4())) is settles
+        assert record_late_result(answer, lost_worker(uuid4())) is settles
         self.became(slot, 0, "committed" if settles else "open")
         if settles:
             model.is_denied = model.is_belied = False
@@ -251,7 +253,7 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
     def ask_people(self) -> None:
         slot, plan = self.next_slot(), {"run": str(self.run.id), "n": self.n}
         self.plan_hash, self.gate = hasher()(plan), self.spec("approval", slot)
-        asked = e.ApprovalRequested(
+        approval_requested = e.ApprovalRequested(
             slot=slot,
             payload=plan,
             approval_id=str(uuid4()),
@@ -263,7 +265,7 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
             deadline=self.gate.deadline.isoformat(),
         )
         gate = GateOpening(
-            UUID(asked.approval_id),
+            UUID(approval_requested.approval_id),
             "finance_po",
             "pay",
             "Pay",
@@ -275,7 +277,7 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
             "",
             "key:shop",
         )
-        self.write(record(self.journal, [asked], wait=self.gate, gate=gate))
+        self.write(record(self.journal, [approval_requested], wait=self.gate, gate=gate))
         self.model.grants = 0
         self.model.waits.append("approval")
         self.model.tells("ApprovalRequested")
@@ -307,15 +309,15 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
     def end(self, state: str) -> None:
         if not self.may_end(state):
             return
-        told = {
+        entry = {
             "completed": e.RunCompleted(),
             "failed": e.RunFailed(code="x", payload=self.said),
             "cancelled": e.RunCancelled(by="x", in_flight=[], payload=self.said),
         }[state]
-        reply = self.write(self.journal.leave("end", [told], state=state))
+        reply = self.write(self.journal.leave("end", [entry], state=state))
         assert reply.is_done is (state == "cancelled" or not self.model.wants_cancel)
         if reply.is_done:
-            self.model.end(state, told.KIND)
+            self.model.end(state, entry.KIND)
 
     @precondition(lambda self: owned(self) and (self.model.wants_pause or now_and_then(self)))
     @rule()
@@ -350,11 +352,11 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
     @precondition(lambda self: self.stale)
     @rule(which=st.sampled_from(["record", "intend", "leave"]), data=st.data())
     def come_back_from_the_dead(self, which: str, data: st.DataObject) -> None:
-        zombie, told = data.draw(st.sampled_from(self.stale)), e.RunReleased(reason="late")
+        zombie, run_released = data.draw(st.sampled_from(self.stale)), e.RunReleased(reason="late")
         late = {
-            "record": partial(record, zombie, [told]),
-            "intend": partial(intend, zombie, [told]),
-            "leave": partial(zombie.leave, "release", [told], state="running"),
+            "record": partial(record, zombie, [run_released]),
+            "intend": partial(intend, zombie, [run_released]),
+            "leave": partial(zombie.leave, "release", [run_released], state="running"),
         }
         with pytest.raises(StaleLease):
             self.write(late[which]())
@@ -394,8 +396,8 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
     def reconcile(self, verdict: str) -> None:
         receipt = {"ref": "x"} if verdict == "happened" else None
         (wait,) = Wait.objects.filter(run=self.run, kind="reconcile", resolved_at=None)
-        said = {"verdict": verdict, "receipt": receipt, "justification": WHY, "wait_id": wait.id}
-        settling = partial(reconciling.reconcile, self.run.id, **said, by=OLGA)
+        fields = {"verdict": verdict, "receipt": receipt, "justification": WHY, "wait_id": wait.id}
+        settling = partial(reconciling.reconcile, self.run.id, **fields, by=OLGA)
         is_again = self.model.is_denied and wait.slot == self.denied[0]
         is_legal = not self.model.is_owned and not (verdict == "fail" and self.model.is_undoing)
         self.is_done(settling, is_legal)
@@ -448,8 +450,8 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
             model.is_ready,
             model.is_woken,
         )
-        asked = top.is_pause_requested, top.is_cancel_requested, top.epoch
-        assert asked == (model.wants_pause, model.wants_cancel, model.epoch)
+        values = top.is_pause_requested, top.is_cancel_requested, top.epoch
+        assert values == (model.wants_pause, model.wants_cancel, model.epoch)
         waiting = Wait.objects.filter(run=self.run, resolved_at=None).values_list("kind", flat=True)
         assert Counter(waiting) == Counter(model.waits)
         assert (top.lease is not None) is model.is_owned
@@ -459,10 +461,10 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
         rows = list(Event.objects.filter(run_id=self.run.id).order_by("seq").values_list("seq", "kind"))
         assert [seq for seq, _ in rows] == list(range(1, len(rows) + 1))
         assert verify(self.run.id, using=()).problems == []  # handwritten steps have no matching rows in other tables
-        told = [kind for _, kind in rows]
-        if "CancelRequested" in told:
-            begun = told.index("UndoBegun") if "UndoBegun" in told else None  # undo was requested
-            assert "ToolInvoked" not in told[told.index("CancelRequested") : begun]
+        matching = [kind for _, kind in rows]
+        if "CancelRequested" in matching:
+            begun = matching.index("UndoBegun") if "UndoBegun" in matching else None  # undo was requested
+            assert "ToolInvoked" not in matching[matching.index("CancelRequested") : begun]
 
     @invariant()
     def it_is_one_thing_at_a_time(self) -> None:

@@ -55,8 +55,8 @@ def test_of_several_calls_it_says_what_a_retry_does_about_each(stage: Stage, too
     page = read_by_an_operator(run)
     assert "on record: no answer , and upstream has since answered the call" in page
     assert "on record: it was refused with code no_credit , and upstream has since answered the call" in page
-    kept, asked = said_of(run).partition("; ")[2].split("; ")
-    assert kept.startswith("ask: a retry keeps to what is on record") and asked.startswith("ring: after a retry the")
+    kept, question = said_of(run).partition("; ")[2].split("; ")
+    assert kept.startswith("ask: a retry keeps to what is on record") and question.startswith("ring: after a retry the")
     act("retry", run)
     assert stage.drive() == "parked" and [(w.kind, w.slot) for w in waiting(run)] == [("reconcile", "0.2/1")]
     check_against_journal(run)

@@ -41,7 +41,7 @@ def counted(run: Run) -> list[bool]:
 
 
 @pytest.mark.parametrize("point", ["CP2", "CP4"])
-def test_a_request_whose_answer_kills_whoever_reads_it_is_not_paid_for_without_end(stage: Stage, point: str) -> None:
+def test_a_request_whose_answer_kills_anyone_who_reads_it_is_not_paid_for_without_end(stage: Stage, point: str) -> None:
     """Each claim gives the lost request up, recorded with its price, and sends another."""
     run = stage.start(thinking())
     for _ in range(MAX_DEATHS + 1):
@@ -52,8 +52,8 @@ def test_a_request_whose_answer_kills_whoever_reads_it_is_not_paid_for_without_e
 
 def test_what_policies_say_of_a_call_that_is_sent_again_is_no_progress(stage: Stage, tools: Toolbox) -> None:
     agent = buying(tools, "order")
-    said = {"name": "none", "effect": "deny", "rule": "never", "tool": "pay", "justification": "agreed"}
-    policies.create(NewPolicyBody(**said), by=Actor("os", "root", auth="shell"))
+    fields = {"name": "none", "effect": "deny", "rule": "never", "tool": "pay", "justification": "agreed"}
+    policies.create(NewPolicyBody(**fields), by=Actor("os", "root", auth="shell"))
     run = stage.start(agent)
     for _ in range(MAX_DEATHS + 1):
         dies(stage, run, "CP4", "order")

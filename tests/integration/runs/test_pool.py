@@ -19,7 +19,7 @@ from tests.integration.runs.wire import LossyWire
 
 QUEUE_SECONDS = 60.0  # far longer than any statement in the queue should wait
 SOON_SECONDS = QUEUE_SECONDS / 2
-MOST = 8
+MAX_CONNECTIONS = 8
 
 
 def test_waiters_connect_after_outage(postgres: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -42,7 +42,7 @@ def test_waiters_connect_after_outage(postgres: Mapping[str, str], tmp_path_fact
         pool: Pool = AsyncConnectionPool(
             wire.dsn,
             min_size=2,
-            max_size=MOST,
+            max_size=MAX_CONNECTIONS,
             open=False,
             timeout=QUEUE_SECONDS,
             kwargs={"autocommit": True},
@@ -50,13 +50,13 @@ def test_waiters_connect_after_outage(postgres: Mapping[str, str], tmp_path_fact
         )
         await pool.open(wait=True)
         # Nobody queries while it is away: all queries are already queued.
-        held = [await pool.getconn() for _ in range(MOST)]
+        held = [await pool.getconn() for _ in range(MAX_CONNECTIONS)]
         (folder / "way").rename(folder / "gone")
         for link in held:
             await link.close()
             await pool.putconn(link)
-        waiting = [asyncio.create_task(told(pool)) for _ in range(MOST)]
-        for _ in range(MOST):  # each lost connection reconnects by itself
+        waiting = [asyncio.create_task(told(pool)) for _ in range(MAX_CONNECTIONS)]
+        for _ in range(MAX_CONNECTIONS):  # each lost connection reconnects by itself
             await given_up.acquire()
         assert not any(one.done() for one in waiting)
         back = time.monotonic()

@@ -58,7 +58,7 @@ def cut(name: str) -> int:
         return int(cursor.fetchone()[0])
 
 
-def test_whoever_announces_itself_is_seen_to_hold_its_place(presence: Presence) -> None:
+def test_a_process_that_announces_itself_holds_its_registration(presence: Presence) -> None:
     assert not presence.is_held
     assert presence.announce() and presence.is_held and is_anchored()
     assert Process.objects.get(pk=ME).slots_used == 1
@@ -87,7 +87,7 @@ def test_unconfirmed_place_counts_as_lost(presence: Presence, monkeypatch: pytes
     assert not presence.is_held
 
 
-def test_whoever_is_on_record_as_ended_is_told_so_and_gets_no_place(presence: Presence) -> None:
+def test_a_process_recorded_as_ended_gets_no_registration(presence: Presence) -> None:
     presence.announce()
     members.bury(ME, cause="suspicion", proof="a test says so")
     assert not presence.announce() and presence.is_buried and not presence.is_held
@@ -151,7 +151,9 @@ def test_a_run_that_somebody_else_holds_is_passed_over_and_freed_later(stage: St
     assert {i.proof for i in Incident.objects.filter(run_id__in=[one.id, other.id])} == {"reaped"}
 
 
-def test_the_watch_takes_a_lost_hosts_runs_once_whoever_watches(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_watch_takes_a_lost_hosts_runs_once_no_matter_who_watches(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = stage.start(agent_of(ends_with(1)))
     worker = stage.hire()
     journal = stage.take(run, worker)

@@ -64,9 +64,9 @@ def answer(run: Run, given: Any = GOOD, by: Actor = LENA, why: str = "") -> Run:
 def test_an_answer_is_recorded_with_who_gave_it_and_the_run_goes_on(stage: Stage, run: Run) -> None:
     answer(run, why="they called")
     check_against_journal(run)
-    (told,) = events(run, e.InputAnswered)
-    assert (told.by, told.role) == (LENA.ref, "approver_legal")
-    assert told.payload == {"answer": GOOD, "justification": "they called"}
+    (found,) = events(run, e.InputAnswered)
+    assert (found.by, found.role) == (LENA.ref, "approver_legal")
+    assert found.payload == {"answer": GOOD, "justification": "they called"}
     assert stage.drive() == "completed" and output(run)["where"] == {"street": "Quay 1", "floor": None}
 
 
@@ -104,10 +104,10 @@ def test_a_question_to_nobody_stops_for_an_operator_and_an_older_one_is_an_opera
         and "approver_legal" in found.payload["known"]
         and "legal" in found.payload["known"]
     )
-    wait, asked = Wait.objects.get(run=run, kind="input"), Event.objects.get(run_id=run.pk, kind="WaitOpened")
+    wait, row = Wait.objects.get(run=run, kind="input"), Event.objects.get(run_id=run.pk, kind="WaitOpened")
     of = {"of": "nobody in particular"}  # asked before any check
-    (told,) = events(run, e.WaitOpened)
-    written_as(asked, replace(told, payload=told.payload | of))
+    (result,) = events(run, e.WaitOpened)
+    written_as(row, replace(result, payload=result.payload | of))
     Wait.objects.filter(pk=wait.pk).update(**as_stored(Wait, detail=wait.detail | of))
     with pytest.raises(Forbidden):
         answer(run, by=LENA)
@@ -142,12 +142,12 @@ def test_of_twenty_answers_at_once_the_first_stands_and_the_others_are_told_whos
     answers = at_once(*acts)
     lost = [x for x in answers if isinstance(x, QuestionClosed)]
     assert len(lost) == 19 and len([x for x in answers if isinstance(x, Run)]) == 1
-    (told,) = events(run, e.InputAnswered)
+    (found,) = events(run, e.InputAnswered)
     (wait,) = Wait.objects.filter(run=run, kind="input")
-    assert wait.resolved_by == told.by
-    assert all(x.extra["answered_by"] == told.by and f"by {told.by} at" in x.detail for x in lost)
+    assert wait.resolved_by == found.by
+    assert all(x.extra["answered_by"] == found.by and f"by {found.by} at" in x.detail for x in lost)
     check_against_journal(run)
-    assert stage.drive() == "completed" and output(run)["people"] == told.payload["answer"]["people"]
+    assert stage.drive() == "completed" and output(run)["people"] == found.payload["answer"]["people"]
 
 
 def test_answers_and_the_deadline_at_once_have_one_winner(stage: Stage) -> None:
@@ -214,7 +214,7 @@ def test_retry_asks_an_unanswered_question_again(stage: Stage, tools: Toolbox, o
 # --- answered too late ---
 
 
-def test_a_retry_asks_the_question_anew_with_all_its_time(stage: Stage) -> None:
+def test_a_retry_asks_the_question_again_with_all_its_time(stage: Stage) -> None:
     run = asking(stage, "legal")
     for attempt in range(2):
         Wait.objects.filter(run=run, resolved_at__isnull=True).update(deadline=now())
@@ -223,8 +223,8 @@ def test_a_retry_asks_the_question_anew_with_all_its_time(stage: Stage) -> None:
         lifecycle.retry(run.id, by=OLGA, justification="they are back")
         check_against_journal(run)
         assert stage.drive() == "parked" and str(fresh(run).state) == "waiting_human"
-        (asked,) = waiting(run)
-        assert (asked.kind, asked.attempt, asked.n) == ("input", attempt + 1, 0) and asked.deadline > now()
-    questions.answer(run.id, asked.id, GOOD, by=LENA)
+        (question,) = waiting(run)
+        assert (question.kind, question.attempt, question.n) == ("input", attempt + 1, 0) and question.deadline > now()
+    questions.answer(run.id, question.id, GOOD, by=LENA)
     check_against_journal(run)
     assert stage.drive() == "completed" and output(run)["day"] == "friday" and problems(run) == []

@@ -63,10 +63,10 @@ def test_of_many_decisions_at_once_the_first_stands(situations: Situations, stag
     acts = [deciding(approval, verdicts[i % len(verdicts)], (FIONA, FRANK)[i % 2]) for i in range(MANY)]
     (won,) = winners(at_once(*acts), AlreadyDecided)
     (decision,) = Decision.objects.filter(approval=approval)
-    (told,) = events(run, e.ApprovalDecided)
+    (found,) = events(run, e.ApprovalDecided)
     state = {"approve": "approved", "reject": "rejected"}[decision.verdict]
-    assert state == won.state == told.verdict == Approval.objects.get(pk=approval.pk).state
-    assert decision.by == told.by and Wait.objects.get(pk=approval.wait_id).resolution == state
+    assert state == won.state == found.verdict == Approval.objects.get(pk=approval.pk).state
+    assert decision.by == found.by and Wait.objects.get(pk=approval.wait_id).resolution == state
     check(run)
     assert stage.drive() == ("completed" if state == "approved" else "failed") and stage.drive() == "idle"
 
@@ -89,8 +89,8 @@ def test_one_of_many_concurrent_acts_wins(situations: Situations, stage: Stage, 
     winners(answers, (AlreadyDecided, IllegalTransition))  # type: ignore[arg-type]
     approval = Approval.objects.get(pk=approval.pk)
     wait = Wait.objects.get(pk=approval.wait_id)
-    told = events(run, e.ApprovalDecided)
-    assert len(told) == (approval.state != "withdrawn") and wait.resolution == str(approval.state)
+    found = events(run, e.ApprovalDecided)
+    assert len(found) == (approval.state != "withdrawn") and wait.resolution == str(approval.state)
     assert Decision.objects.filter(approval=approval).count() == (approval.state in ("approved", "rejected"))
     for loser in losers:
         if isinstance(loser, AlreadyDecided):
@@ -248,9 +248,9 @@ def test_a_reconcile_waits_for_the_worker_to_let_go(situations: Situations, stag
     refused: list[str] = []
 
     def too_early() -> None:
-        with pytest.raises(IllegalTransition) as told:
+        with pytest.raises(IllegalTransition) as caught:
             act("happened", run)
-        refused.append(told.value.detail)
+        refused.append(caught.value.detail)
 
     meanwhile(stage, "CP8", too_early)
     assert stage.drive() == "parked" and "parking the run" in refused[0]

@@ -31,8 +31,8 @@ def test_too_little_is_on_record_and_keeps_the_question_open(stage: Stage, tools
     (before,) = asked(run)
     for most in (0, 1):
         raised(run, tool_calls=most)
-        told = still_asks(run, stage)
-        assert (told["most"], told["used"], told["wanted"], told["enough"]) == (most, 1, 1, {"tool_calls": 2})
+        found = still_asks(run, stage)
+        assert (found["most"], found["used"], found["wanted"], found["enough"]) == (most, 1, 1, {"tool_calls": 2})
     assert [record.action for record in overrides(run)] == ["budget"] * 2 and len(outside.requests) == 1
     (after,) = asked(run)
     assert (after.pk, after.deadline) == (before.pk, before.deadline), "no fresh week"
@@ -46,8 +46,8 @@ def test_another_cap_is_no_answer(stage: Stage, tools: Toolbox) -> None:
     raised(run, steps=100)
     assert still_asks(run, stage)["resource"] == "tool_calls" and head(run).cap_steps == 100
     raised(run, steps=1)
-    told = still_asks(run, stage)
-    assert told["resource"] == "steps" and told["enough"] == {"steps": 2, "tool_calls": 2}
+    found = still_asks(run, stage)
+    assert found["resource"] == "steps" and found["enough"] == {"steps": 2, "tool_calls": 2}
     raised(run, tool_calls=9)
     assert still_asks(run, stage)["enough"] == {"steps": 2}
     raised(run, steps=2)
@@ -55,10 +55,10 @@ def test_another_cap_is_no_answer(stage: Stage, tools: Toolbox) -> None:
     is_sound(run)
 
 
-def test_what_is_set_aside_for_calls_in_doubt_counts(stage: Stage, tools: Toolbox) -> None:
+def test_what_is_set_aside_for_unknown_outcomes_counts(stage: Stage, tools: Toolbox) -> None:
     run = in_doubt(stage, tools)
-    told = asked(run)[0].detail
-    assert (told["used"], told["reserved"], told["enough"]) == (0, 1, {"tool_calls": 2})
+    detail = asked(run)[0].detail
+    assert (detail["used"], detail["reserved"], detail["enough"]) == (0, 1, {"tool_calls": 2})
     raised(run, tool_calls=1)
     assert still_asks(run, stage)["enough"] == {"tool_calls": 2}
     raised(run, tool_calls=2)

@@ -191,8 +191,8 @@ def test_nobody_deciding_means_no(situations: Situations, stage: Stage, outside:
     due(run)
     timers.sweep()
     approval = run.approvals.get()
-    (told,) = events(run, e.ApprovalDecided)
-    assert (approval.state, told.verdict, told.by) == ("expired", "expired", "system:sweeper")
+    (found,) = events(run, e.ApprovalDecided)
+    assert (approval.state, found.verdict, found.by) == ("expired", "expired", "system:sweeper")
     assert approval.decisions.count() == 0, "nobody decided"
     assert stage.drive() == "failed" and fresh(run).error_code == "rejected" and outside.requests == []
 

@@ -13,7 +13,7 @@ from ledger.verification.runs import verify
 from runs.journal.database_errors import MAX_REFUSALS, StatementRefused
 from runs.services import lifecycle
 from runs.services.late_results import lost_worker
-from runs.workers.housekeeping import House
+from runs.workers.housekeeping import Housekeeping
 from tests.integration.runs.hosts import working
 from tests.integration.runs.stage import Stage, calling, events, fresh, head, kinds, output, waiting
 from tests.integration.runs.stories import rows_refused
@@ -56,8 +56,8 @@ def test_permanent_refusal_stops_for_an_operator(stage: Stage, tools: Toolbox, o
     (needed,) = events(run, e.OperatorNeeded)
     assert needed.reason == "engine_failed"
     if code != "22000":
-        told = needed.payload["problem"]
-        assert code in told and "ToolReturned of slot" in told and str(run.id) in told
+        problem = needed.payload["problem"]
+        assert code in problem and "ToolReturned of slot" in problem and str(run.id) in problem
         assert kinds(run).count("RunClaimed") == 1
     lifecycle.retry(run.id, by=OLGA, justification="made room")
     assert stage.drive() == "completed" and output(run) == "order:a"
@@ -103,7 +103,7 @@ def test_late_answer_is_given_up(stage: Stage, tools: Toolbox, is_told: bool, ca
     run = stage.start(calling(tools, "mail"))
     worker = comes_back(stage, run, "mail")
     (late,) = stage.late
-    house = House(worker.id)
+    house = Housekeeping(worker.id)
 
     async def hand_over() -> None:
         house.take_late(late)
@@ -113,8 +113,8 @@ def test_late_answer_is_given_up(stage: Stage, tools: Toolbox, is_told: bool, ca
     with refusing("22000", "ToolReconciled", *([] if is_told else ["ToolAnsweredLate"])):
         stage.wait(hand_over())
     house.close()
-    told = events(run, e.ToolAnsweredLate)
-    assert [(x.by, x.outcome, x.contradicts) for x in told] == [(lost_worker(worker.id).ref, "happened", "")] * is_told
+    found = events(run, e.ToolAnsweredLate)
+    assert [(x.by, x.outcome, x.contradicts) for x in found] == [(lost_worker(worker.id).ref, "happened", "")] * is_told
     assert f"the late answer {late.slot} of mail can't be recorded (no" in caplog.text
     assert ("not even that a late answer came can be recorded" in caplog.text) is not is_told
     assert "mail:a" not in caplog.text, "what a tool answered is nobody's business in a log"

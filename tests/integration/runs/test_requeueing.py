@@ -43,8 +43,8 @@ def test_its_worker_writes_no_more_and_the_next_one_goes_on(stage: Stage, tools:
     before = head(run)
     given(run)
     assert kinds(run)[-2:] == ["RunRequeued", "WorkerLost"]
-    (told,), (lost,) = events(run, e.RunRequeued), events(run, e.WorkerLost)
-    assert (told.by, told.role, told.worker) == ("user:olga", "operator", str(stage.worker.id))
+    (found,), (lost,) = events(run, e.RunRequeued), events(run, e.WorkerLost)
+    assert (found.by, found.role, found.worker) == ("user:olga", "operator", str(stage.worker.id))
     assert (lost.cause, lost.is_counted, lost.epoch, lost.deaths) == ("requeued", False, before.epoch, 0)
     assert (fresh(run).owner, head(run).lease) == (None, None) and fresh(run).ready_at is not None
     with pytest.raises(StaleLease):
@@ -141,7 +141,7 @@ def test_of_several_at_once_one_takes_it(stage: Stage, tools: Toolbox) -> None:
     check_against_journal(run)
 
 
-def test_a_pause_that_was_asked_for_holds_with_whoever_takes_it(stage: Stage, tools: Toolbox) -> None:
+def test_a_pause_that_was_asked_for_holds_with_anyone_who_takes_it(stage: Stage, tools: Toolbox) -> None:
     run = stage.start(buys(tools))
     stage.take(run)
     lifecycle.pause(run.id, by=OLGA, justification=WHY)

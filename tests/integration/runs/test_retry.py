@@ -80,13 +80,13 @@ def test_retry_repeats_only_failures(stage: Stage, tools: Toolbox, outside: Outs
     mood.is_bad = False
     assert retried(stage, run) == "completed" and output(run) == "well"
     assert len(outside.seen("order")) == 1 == len(outside.seen("look")), "what was done is answered from the journal"
-    (told,) = events(run, e.RunRetried)
+    (found,) = events(run, e.RunRetried)
     attempts = [x.attempt for x in events(run, e.ToolInvoked) if x.slot == "0.1/3"]
     if "refusal" in kind:
-        assert told.reopened == ["0.1/3"]
+        assert found.reopened == ["0.1/3"]
         assert attempts == ([] if tool == "read_file" else [0, 1]), "a further attempt, with a key of its own"
     else:
-        assert told.reopened == [] and len(attempts) <= 1
+        assert found.reopened == [] and len(attempts) <= 1
         assert len({r.key for r in outside.seen("hooked")}) <= 1, "the same attempt, with the same key"
 
 
@@ -224,9 +224,9 @@ def test_people_are_reminded_after_a_retry_as_late_as_they_were_asked(stage: Sta
     assert stage.drive() == "parked"
     Approval.objects.update(look_at=now())
     timers.sweep()
-    asked = Approval.objects.get()
-    assert asked.reminded == 0 and asked.look_at is not None and about_time(run) == []
-    assert abs(asked.look_at - now() - timedelta(hours=12)) < timedelta(minutes=1)
+    row = Approval.objects.get()
+    assert row.reminded == 0 and row.look_at is not None and about_time(run) == []
+    assert abs(row.look_at - now() - timedelta(hours=12)) < timedelta(minutes=1)
     assert not [problem for problem in problems(run) if "looked at" in problem]
     addressing.address_all()
     Notice.objects.filter(kind="due_soon", state="new").update(due_at=now())
@@ -240,18 +240,18 @@ def test_a_retry_gives_nobody_more_time_than_the_run_had_ended(stage: Stage, too
     run = stage.start(paying(tools, mood))
     assert stage.drive() == "parked"
     all_earlier(run.id, timedelta(days=2))
-    (asked,) = waiting(run)
+    (question,) = waiting(run)
     breaks(stage, run, mood)
     Run.objects.filter(pk=run.pk).update(ended_at=fresh(run).ended_at - timedelta(days=1))
     mood.is_bad = False
     act("retry", run)
     (wait,) = waiting(run)
-    assert abs(wait.deadline - asked.deadline) < timedelta(seconds=30)
+    assert abs(wait.deadline - question.deadline) < timedelta(seconds=30)
     row = Event.objects.get(run_id=run.id, kind="RunRetried")
-    told = decode(bytes(row.clear), unpack(row.sealed))
-    since, until = map(datetime.fromisoformat, told.payload["over"])
+    text = decode(bytes(row.clear), unpack(row.sealed))
+    since, until = map(datetime.fromisoformat, text.payload["over"])
     longer = [(since - timedelta(days=1)).isoformat(), until.isoformat()]
-    written_as(row, replace(told, payload={**told.payload, "over": longer}))
+    written_as(row, replace(text, payload={**text.payload, "over": longer}))
     assert any("the run had not ended from" in problem for problem in problems(run))
 
 

@@ -69,8 +69,8 @@ def test_smuggled_sql_asks_nobody_else_for_a_budget(stage: Stage, tools: Toolbox
     run = at_cap(stage, tools, tool_calls=1)
     with acting_as(role):
         Wait.objects.filter(run=run).update(lacking={"queue": "legal", "resource": "<b>", "most": "x", "enough": [1]})
-    told = spending.exceeded(waiting(run))
-    assert told is not None and (told.queue, told.at_most, told.enough) == ("", None, {})
+    exceeded = spending.exceeded(waiting(run))
+    assert exceeded is not None and (exceeded.queue, exceeded.at_most, exceeded.enough) == ("", None, {})
     raised(run, tool_calls=9)
     assert stage.drive() == "completed"
 
@@ -116,5 +116,5 @@ def test_smuggled_sql_changes_no_question_and_no_addressee(stage: Stage, tools: 
     assert [item.title for item in inbox(held, Tally(held)).items] == []
     stage.decide(run)
     stage.drive()
-    (asked,) = waiting(run)
-    assert questions.roles_for(asked)[0] == "approver_finance"
+    (question,) = waiting(run)
+    assert questions.roles_for(question)[0] == "approver_finance"

@@ -118,11 +118,11 @@ FORGED: dict[str, tuple[list[e.Event], str]] = {
 @pytest.mark.parametrize("what", FORGED)
 def test_verdicts_that_do_not_hang_together_are_found(stage: Stage, tools: Toolbox, what: str) -> None:
     """Written with the installation's key, so only their content gives them away."""
-    said, problem = FORGED[what]
+    answer, problem = FORGED[what]
     run = stage.start(acting(tools, "look a"))
     journal = stage.take(run)
     stage.wait(journal.load())
-    stage.wait(journal.commit(Batch(said)))
+    stage.wait(journal.commit(Batch(answer)))
     assert any(problem in found for found in verify(run.id).problems), verify(run.id).problems
 
 

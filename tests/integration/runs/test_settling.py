@@ -22,7 +22,7 @@ from runs.models import Run, Wait
 from runs.queries.run_facts import read_facts
 from runs.queries.status import status_of
 from runs.services import lifecycle, reconciling
-from runs.services.late_results import hand_in, lost_worker
+from runs.services.late_results import lost_worker, record_late_result
 from runs.services.settling import agreeing
 from runs.services.settling.agreeing import AlreadySaid, NothingProposed, Proposal, newest
 from tests.integration.approvals.setup import WHY, boss, somebody
@@ -68,8 +68,8 @@ def two(ann: Actor, ben: Actor) -> None:
 
 def guarded(*families: str) -> None:
     by = User.objects.get(username="boss")
-    said = GuardsBody(families=list(families), justification=WHY)
-    guards.require(said, by=Actor("os", "root", role="admin", auth="shell", person=by.pk))
+    guards_body = GuardsBody(families=list(families), justification=WHY)
+    guards.require(guards_body, by=Actor("os", "root", role="admin", auth="shell", person=by.pk))
 
 
 @pytest.fixture
@@ -121,8 +121,8 @@ def test_two_denials_send_it_again_once(run: Run, stage: Stage, outside: Outside
 
 def test_another_word_takes_the_place_of_the_first(run: Run, stage: Stage, ann: Actor, ben: Actor) -> None:
     says(run, ann)
-    for said in (DID_NOT, {"verdict": "happened", "receipt": {"ref": "another"}}):
-        found = says(run, ben, said)
+    for value in (DID_NOT, {"verdict": "happened", "receipt": {"ref": "another"}}):
+        found = says(run, ben, value)
         assert found is not None and found.by == "user:ben" and waiting(run) != []
     assert [x.n for x in events(run, e.OutcomeProposed)] == [0, 1, 2]
     assert says(run, ann, {"verdict": "happened", "receipt": {"ref": "another"}}) is None
@@ -167,7 +167,7 @@ def test_retry_discards_the_first_word(run: Run, stage: Stage, ann: Actor, ben: 
 # --- events in between ------------------------------------------------------------------------------------------------
 
 
-def test_whoever_has_lost_the_role_says_nothing(run: Run, ann: Actor) -> None:
+def test_someone_who_has_lost_the_role_says_nothing(run: Run, ann: Actor) -> None:
     rewrite(User.objects.filter(pk=ann.person), is_active=False)
     with pytest.raises(Forbidden, match="an operator with an active account"):
         says(run, ann)
@@ -177,8 +177,8 @@ def test_whoever_has_lost_the_role_says_nothing(run: Run, ann: Actor) -> None:
 def refused_late(stage: Stage, run: Run) -> None:
     """Let the sending worker report a refusal, which settles nothing but is news."""
     intent = events(run, e.ToolInvoked)[-1]
-    told = LateAnswer(str(run.id), intent.slot, intent.attempt, "mail", failure={"code": "no", "message": "refused"})
-    assert hand_in(told, lost_worker(stage.hire().id)) is False
+    late = LateAnswer(str(run.id), intent.slot, intent.attempt, "mail", failure={"code": "no", "message": "refused"})
+    assert record_late_result(late, lost_worker(stage.hire().id)) is False
 
 
 def test_what_was_told_of_the_call_since_is_looked_at_first(run: Run, stage: Stage, ann: Actor, ben: Actor) -> None:
@@ -197,8 +197,8 @@ def test_what_comes_from_the_outside_settles_it_and_the_second_is_told(
     run = situations.make("unknown")
     says(run, ann)
     intent = events(run, e.ToolInvoked)[-1]
-    told = LateAnswer(str(run.id), intent.slot, intent.attempt, "mail", {"ref": "mail:late", "amount": 1}, "mail:late")
-    assert hand_in(told, lost_worker(stage.hire().id)) is True
+    late = LateAnswer(str(run.id), intent.slot, intent.attempt, "mail", {"ref": "mail:late", "amount": 1}, "mail:late")
+    assert record_late_result(late, lost_worker(stage.hire().id)) is True
     with pytest.raises(IllegalTransition):
         says(run, ben)
     with pytest.raises(NothingProposed):
@@ -238,7 +238,7 @@ def taken_back(run: Run, by: Actor, why: str = "I looked at another one") -> Non
     agreeing.take_back(run.id, Wait.objects.get(run=run, resolved_at__isnull=True).pk, justification=why, by=by)
 
 
-def test_what_was_said_can_be_taken_back_by_whoever_said_it(run: Run, ann: Actor, ben: Actor) -> None:
+def test_what_was_said_can_be_taken_back_by_anyone_who_said_it(run: Run, ann: Actor, ben: Actor) -> None:
     with pytest.raises(NothingProposed):
         taken_back(run, ann)
     says(run, ann)

@@ -38,7 +38,7 @@ from tests.tampering import tamper
 __all__ = ["ann", "ben", "run", "two"]  # fixtures
 
 
-def test_whoever_said_the_first_word_had_a_hand_in_the_run(run: Run, ann: Actor, ben: Actor) -> None:
+def test_someone_who_said_the_first_word_took_part_in_the_run(run: Run, ann: Actor, ben: Actor) -> None:
     says(run, ann)
     says(run, ben)
     assert "settled the outcome of a call" in str(authority.own_act(fresh(run), ann.person, "ann"))
@@ -91,7 +91,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 @pytest.mark.parametrize("how", WRONG)
 def test_an_agreement_that_is_none_is_found(situations: Situations, ann: Actor, ben: Actor, how: str) -> None:
     run = situations.make("unknown")
-    first, second, told = WRONG[how]
+    first, second, result = WRONG[how]
     intent = events(run, e.ToolInvoked)[0]
     place: dict[str, Any] = {"slot": intent.slot, "attempt": 0, "tool": "mail"}
     proposed: dict[str, Any] = {
@@ -109,7 +109,7 @@ def test_an_agreement_that_is_none_is_found(situations: Situations, ann: Actor, 
     append(run.id, e.OutcomeProposed(**place, **proposed), by=ann)
     by = second.get("by", ben.ref)
     append(run.id, e.ToolReconciled(**place, verdict="happened", by=by, payload=settled), by=ben)
-    assert any(told in found for found in problems(run))
+    assert any(result in found for found in problems(run))
 
 
 def test_agreement_with_a_withdrawn_word_is_found(run: Run, stage: Stage, ann: Actor, ben: Actor) -> None:

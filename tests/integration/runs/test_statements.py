@@ -82,8 +82,8 @@ def test_a_statement_that_is_cut_off_leaves_the_connection_as_good_as_before(sta
             cut.cancel()
             await asyncio.gather(cut, return_exceptions=True)
             return [
-                await libpq.one_row(link, libpq.as_sent(f"SELECT %s::text || '{said}'", ["x"]))
-                for said in ("cut", "other")
+                await libpq.one_row(link, libpq.as_sent(f"SELECT %s::text || '{value}'", ["x"]))
+                for value in ("cut", "other")
             ]
 
     assert stage.wait(ask()) == [[b"xcut"], [b"xother"]]
@@ -91,12 +91,12 @@ def test_a_statement_that_is_cut_off_leaves_the_connection_as_good_as_before(sta
 
 @pytest.mark.parametrize("count", [0, 1, 2, 8, 9, 40])
 def test_any_number_of_events_arrives_in_order(stage: Stage, count: int) -> None:
-    told, values = lines(
+    found, values = lines(
         [e.ValueRead(slot=f"0.1/{i}", what="now", payload={"é": [i]}) for i in range(count)], uuid4(), 0
     )
     query = (
         f"SELECT array_to_string(ARRAY(SELECT slot || fact || length(clear) || length(sealed) || "
-        f"length(body) FROM unnest({told})), ' ')"
+        f"length(body) FROM unnest({found})), ' ')"
     )
     (answer,) = asked(stage, query, values)
     clear = len(e.encode_clear(e.ValueRead(slot="0.1/1", what="now")))

@@ -135,8 +135,8 @@ def test_legal_act_leaves_one_record_and_the_run_goes_on(
     assert record.justification == "because I say so"
     assert (record.seq, bytes(record.chain)) == (before.seq, bytes(before.chain)), "on exactly the state they saw"
     assert (record.before["state"], record.after["state"]) == (old_state, state)
-    told = [x for x in events(run)[len(old_kinds) :] if x.KIND != "RunFailed"]
-    assert all((x.payload or {}).get("justification") == "because I say so" for x in told)
+    items = [x for x in events(run)[len(old_kinds) :] if x.KIND != "RunFailed"]
+    assert all((x.payload or {}).get("justification") == "because I say so" for x in items)
     assert problems(run) == []
     is_sound(run)
     sent, how = len(outside.requests), stage.drive()
@@ -147,7 +147,7 @@ def test_legal_act_leaves_one_record_and_the_run_goes_on(
     is_sound(run)
     if str(fresh(run).state) == "cancelled":
         why = present.load_run_row(run.id).cancelled
-        assert why is not None and why.by == "user:olga", "whoever ended it"
+        assert why is not None and why.by == "user:olga", "the person who ended it"
         assert why.why == ("stop" if situation == "doomed_unknown" else "because I say so")
 
 
@@ -249,11 +249,11 @@ def test_a_receipt_needs_a_field_of_the_result_unless_the_tool_reads_receipts_it
         outside.trouble("mail", TransportError("cut"), when="after")
         run = stage.start(agent_of(node, tools=[given]))
         assert stage.drive() == "parked"
-        said: dict[str, Any] = {"verdict": "happened", "justification": "as seen", "by": OLGA}
+        fields: dict[str, Any] = {"verdict": "happened", "justification": "as seen", "by": OLGA}
         with pytest.raises(InvalidInput) as refused:
-            reconciling.reconcile(run.id, receipt={"foo": 1}, **said)
+            reconciling.reconcile(run.id, receipt={"foo": 1}, **fields)
         assert refused.value.extra["errors"][0]["fix"] == "give Loose as an object: ref"
-        reconciling.reconcile(run.id, receipt=receipt, **said)
+        reconciling.reconcile(run.id, receipt=receipt, **fields)
         assert stage.drive() == "completed"
         return str(output(run))
 

@@ -10,7 +10,7 @@ from durableagents import Context, End
 from ledger import events as e
 from runs.models import Incident, Run, Wait
 from runs.services import lifecycle
-from runs.services.late_results import hand_in, lost_worker
+from runs.services.late_results import lost_worker, record_late_result
 from runs.services.signals import signal
 from runs.workers import failover, timers
 from tests.integration.runs.stage import Stage, calling, events, fresh, head, now, output, waiting
@@ -73,13 +73,13 @@ def test_a_late_answer_does_not_let_a_poison_run_go_on(stage: Stage, tools: Tool
     stage.claim()
     assert failover.engine_failed(run.id, stage.worker.id, "it broke")
     (late,) = stage.late
-    assert hand_in(late, lost_worker(worker.id)) is True
+    assert record_late_result(late, lost_worker(worker.id)) is True
     assert [w.kind for w in waiting(run)] == ["operator"] and stage.drive() == "idle"
     lifecycle.retry(run.id, by=OLGA, justification="looked at it")
     assert stage.drive() == "completed" and output(run) == "mail:a"
 
 
-def test_a_stopped_run_with_a_call_in_doubt_can_still_be_cancelled(stage: Stage, tools: Toolbox) -> None:
+def test_a_stopped_run_with_a_call_of_unknown_outcome_can_still_be_cancelled(stage: Stage, tools: Toolbox) -> None:
     run = stage.start(calling(tools, "mail"))
     stage.kill_at = [("CP4", "mail")]
     assert stage.drive() == "killed"

@@ -52,7 +52,7 @@ def whole(run: Run) -> None:
         check_against_journal(each)
 
 
-def test_a_renewed_run_and_its_heir_are_one_commit(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_a_renewed_run_and_its_continuation_are_one_commit(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = stage.start(counting(tools, 3), text="ours")
     everything(stage)
     second, third = successors(run)
@@ -94,7 +94,7 @@ def test_death_around_the_commit_leaves_one_run(stage: Stage, tools: Toolbox, ou
     whole(run)
 
 
-def test_a_second_heir_is_refused_by_the_database(stage: Stage, tools: Toolbox) -> None:
+def test_a_second_continuation_is_refused_by_the_database(stage: Stage, tools: Toolbox) -> None:
     run = stage.start(counting(tools, 2))
     everything(stage)
     other = stage.start(counting(tools, 1))
@@ -269,7 +269,7 @@ def test_a_message_of_the_last_moment_is_answered_first(stage: Stage) -> None:
     whole(run)
 
 
-def test_a_worker_that_has_lost_its_run_makes_no_heir(stage: Stage, tools: Toolbox) -> None:
+def test_a_worker_that_has_lost_its_run_makes_no_continuation(stage: Stage, tools: Toolbox) -> None:
     run = stage.start(counting(tools, 2))
     worker = stage.hire(is_dead=True)
     zombie = stage.take(run, worker)

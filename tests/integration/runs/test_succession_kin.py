@@ -62,7 +62,9 @@ def test_debounce_does_not_replace_a_renewed_run(stage: Stage, tools: Toolbox) -
     assert str(fresh(second).state) == "pending" and fresh(other).is_queued
 
 
-def test_replacing_a_renewed_run_cancels_heir(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacing_a_renewed_run_cancels_continuation(
+    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agent = counting(tools, 3)
     run = begin(agent)
     looked = keys.living
@@ -92,9 +94,9 @@ def test_a_parent_hears_of_the_end_of_all_and_pays_for_all(stage: Stage, tools: 
     assert fresh(child).is_told and second.parent == run.pk and second.depth == 1
     everything(stage)
     assert output(run) == ["order:t0,order:t1,order:t2"]
-    (told,) = events(run, e.ChildEnded)
-    assert told.child == str(child.pk) and told.payload["run"] == str(children(run)[-1].pk)
-    assert (told.tool_calls, head(run).tool_calls) == (3, 3)
+    (found,) = events(run, e.ChildEnded)
+    assert found.child == str(child.pk) and found.payload["run"] == str(children(run)[-1].pk)
+    assert (found.tool_calls, head(run).tool_calls) == (3, 3)
     check_against_journal(run)
     for each in children(run):
         check_against_journal(each)
@@ -145,7 +147,7 @@ def test_an_output_of_the_other_agent_that_does_not_fit_is_told_with_its_name(st
 # --- people -----------------------------------------------------------------------------------------------------------
 
 
-def test_who_had_a_hand_in_one_of_them_had_it_in_all(stage: Stage, tools: Toolbox) -> None:
+def test_who_took_part_in_one_of_them_did_in_all(stage: Stage, tools: Toolbox) -> None:
     run = stage.start(counting(tools, 3), text="wait")
     stage.drive()
     signals.signal(run.pk, "go", "a", by=FIONA)
@@ -209,4 +211,4 @@ def test_one_whose_origin_was_forgotten_goes_on_and_says_so(stage: Stage, tools:
     assert output(run) == ["order:t0,order:t1,order:t2"]
     assert any(f"that it continues, {second.pk}, is missing" in one for one in problems(third))
     assert any(f"that continues it, {second.pk}, is missing" in one for one in problems(child))
-    assert continuation.newest(child.pk).pk == third.pk, "whoever knows the first finds the newest"
+    assert continuation.newest(child.pk).pk == third.pk, "the first leads to the newest"

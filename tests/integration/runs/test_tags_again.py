@@ -48,7 +48,9 @@ def test_a_row_too_few_and_one_too_many_are_named(stage: Stage) -> None:
     assert "'rival'" in more and "neither it nor a run it came from has" in more
 
 
-def test_whoever_has_the_applications_rights_shows_a_run_to_nobody(stage: Stage, postgres: Mapping[str, str]) -> None:
+def test_someone_who_has_the_applications_rights_shows_a_run_to_nobody(
+    stage: Stage, postgres: Mapping[str, str]
+) -> None:
     top, _, _ = line_of_runs(stage)
     with psycopg.connect(database_urls(postgres)["runtime"]) as link:
         role = str(link.info.user)

@@ -9,7 +9,7 @@ from durableagents import Context, End
 from ledger.actors import Lease
 from ledger.models import Event, Head
 from ledger.verification.runs import verify
-from runs.engine.steps.telling import LONGEST, ProgressMessage
+from runs.engine.steps.telling import MAX_LINE_LENGTH, ProgressMessage
 from runs.journal.telling import MAX_LINES
 from runs.models import LogLine, Run, Telling
 from runs.services import signals
@@ -91,7 +91,7 @@ def test_the_newest_stay_and_the_others_are_counted(stage: Stage) -> None:
     assert stage.drive() == "completed"
     stage.send_told()
     kept = lines(run)
-    assert len(kept) == told(run).lines == MAX_LINES and max(map(len, kept)) == LONGEST
+    assert len(kept) == told(run).lines == MAX_LINES and max(map(len, kept)) == MAX_LINE_LENGTH
     assert told(run).lost == MAX_LINES + 20 and kept[-1].startswith(f"b {MAX_LINES + 29} ")
 
 
@@ -129,6 +129,6 @@ def test_hostile_and_huge_text_is_text(stage: Stage, caplog: pytest.LogCaptureFi
     assert stage.drive() == "completed"
     stage.send_told()
     assert lines(run) == ["a\\x00b\\ud800 \u202e\n<script> name='); DROP TABLE runs_run; --"]
-    assert len(told(run).note) == LONGEST and verify(run.id).problems == []
+    assert len(told(run).note) == MAX_LINE_LENGTH and verify(run.id).problems == []
     (logged,) = [record for record in caplog.records if "DROP TABLE" in record.getMessage()]
     assert logged.levelname == "ERROR" and logged.getMessage().isprintable()

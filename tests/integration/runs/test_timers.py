@@ -17,7 +17,7 @@ from runs.fleet import members
 from runs.journal.claims import CLAIM
 from runs.models import Run, Sweep, Wait
 from runs.workers import housekeeping, timers
-from runs.workers.housekeeping import House
+from runs.workers.housekeeping import Housekeeping
 from tests.integration.runs.stage import Stage, at_once, events, fresh, in_thread, kinds, now, problems
 from tests.integration.runs.test_time import rows_read
 from tests.tampering import tamper
@@ -129,7 +129,7 @@ def test_idle_sweeper_only_shows_that_it_lives(stage: Stage, monkeypatch: pytest
     swept: list[int] = []
     plain = timers.sweep
     monkeypatch.setattr(timers, "sweep", lambda: swept.append(1) or plain())
-    hand = House(stage.worker.id)
+    hand = Housekeeping(stage.worker.id)
     hand.keep()
     assert len(swept) == 1, "nobody ever has"
     monkeypatch.setattr(housekeeping, "SHOWN_SECONDS", 0.0)
@@ -147,7 +147,7 @@ def test_what_comes_due_before_the_next_look_is_waited_for(stage: Stage, monkeyp
     monkeypatch.setattr(housekeeping, "SWEPT_SECONDS", 60.0)
     (run,) = asleep(stage, 1)
     Wait.objects.filter(run=run).update(deadline=now() + timedelta(hours=1))
-    one, other = House(stage.worker.id), House(stage.hire().id)
+    one, other = Housekeeping(stage.worker.id), Housekeeping(stage.hire().id)
     assert one.keep() >= timers.IDLE_SECONDS
     Sweep.objects.update(at=now() - timedelta(seconds=61))
     monkeypatch.setattr(timers, "IDLE_SECONDS", 30.0)

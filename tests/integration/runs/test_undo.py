@@ -87,8 +87,8 @@ def test_cancel_asks_only_if_something_can_be_undone(stage: Stage, waits: Agent,
 def test_a_cancel_undoes_and_the_run_ends_as_cancelled(stage: Stage, waits: Agent, outside: Outside) -> None:
     run = stage.start(waits)
     stage.settle(run)
-    shown = preview(run.id, run.graph_id)
-    assert [(x.what, x.tool, x.by, x.arguments) for x in shown.effects] == [
+    visible = preview(run.id, run.graph_id)
+    assert [(x.what, x.tool, x.by, x.arguments) for x in visible.effects] == [
         ("stays", "order", "", None),
         ("undo", "book", "unbook", {"name": "book:a", "amount": 1}),
     ]

@@ -252,17 +252,17 @@ def test_late_end_is_undone(stage: Stage, tools: Reversible, outside: Outside, m
         assert stage.drive() != "idle"
     assert not events(run, e.ChildEnded)
     lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="undo")
-    read, told = Lookups.effects, []
+    read, items = Lookups.effects, []
 
     async def and_then_it_is_told(lookups: Lookups) -> Effects:
         effects = await read(lookups)
-        if not told:
-            told.append(await asyncio.to_thread(tell_elsewhere))
+        if not items:
+            items.append(await asyncio.to_thread(tell_elsewhere))
         return effects
 
     monkeypatch.setattr(Lookups, "effects", and_then_it_is_told)
     everything(stage)
-    assert told == [1] and kinds(run).index("ChildEnded") < kinds(run).index("UndoBegun")
+    assert items == [1] and kinds(run).index("ChildEnded") < kinds(run).index("UndoBegun")
     assert (fresh(run).state, child_of(run).state) == ("cancelled", "cancelled")
     assert names(outside) == ["post", "book", "unbook", "unpost"]
     assert "OperatorNeeded" not in kinds(run)
@@ -321,8 +321,8 @@ def test_a_callback_after_fail_the_run_is_put_to_a_person(stage: Stage, tools: R
     callbacks.receive_callback(url.rpartition("/")[2], {"ref": "hire:b"})
     stage.decide(run)
     assert stage.settle(run) == "parked"
-    (asked,) = waiting(run)
-    assert asked.detail["title"].startswith("hire (0.1/2) is not undone: an answer that came late")
+    (question,) = waiting(run)
+    assert question.detail["title"].startswith("hire (0.1/2) is not undone: an answer that came late")
     all_sound()
     answer(run, "leave")
     assert stage.settle(run) == "failed" and names(outside)[-1] == "refund"

@@ -133,9 +133,9 @@ def test_a_moved_state_is_brought_up_step_by_step(stage: Stage, of: str, to: str
     assert seen(run, nodes=ONE, of=of, to=to).how == "replayed" and dump() == before
     assert moved(run, nodes=ONE, of=of, to=to).how == "replayed"
     (event,) = events(run, e.RunMigrated)
-    told = event.payload.get("state_upgraded_by", [])
-    assert [each["name"].rpartition(".")[2] for each in told] == [f"to_{word}" for word in made]
-    assert all(len(each["source"]) == 64 for each in told) and event.payload["state"]["seen"] == made
+    state_upgraded_by = event.payload.get("state_upgraded_by", [])
+    assert [each["name"].rpartition(".")[2] for each in state_upgraded_by] == [f"to_{word}" for word in made]
+    assert all(len(each["source"]) == 64 for each in state_upgraded_by) and event.payload["state"]["seen"] == made
     sound(run)
     go(run)
     assert stage.settle(run) == "completed" and output(run) == made

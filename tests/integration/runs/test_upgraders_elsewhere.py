@@ -71,7 +71,7 @@ def test_unreadable_run_can_end(stage: Stage, outside: Outside, upgraders: Any, 
     sound(run)
 
 
-def test_unreadable_run_settles_its_call_in_doubt_first(stage: Stage, tools: Toolbox) -> None:
+def test_unreadable_run_settles_its_call_of_unknown_outcome_first(stage: Stage, tools: Toolbox) -> None:
     def of(upgraders: Any) -> None:
         async def node(state: Notes, ctx: Context) -> End:
             await ctx.call(tools.fax, Item(name="a"))

@@ -254,7 +254,7 @@ def does_not_hold(run_id: UUID) -> bool:
 
 def attempt(dice: random.Random, act: Act, table: str) -> tuple[str, bool] | None:
     """Make one change, verify, roll back. Return None if the database refused it or nothing changed."""
-    told: tuple[str, bool] | None = None
+    items: tuple[str, bool] | None = None
     try:
         with without_triggers():
             before, rows = whole(table), [row[0] for row in run_sql(f"SELECT ctid::text FROM {table} ORDER BY 1")]
@@ -262,13 +262,13 @@ def attempt(dice: random.Random, act: Act, table: str) -> tuple[str, bool] | Non
                 what = act(dice, table, rows)
                 after = whole(table)
                 if after != before:
-                    told = (
+                    items = (
                         f"{table}: {what}",
                         bool(problems_of_lists()) or (table not in OF_NO_RUN and is_found(before, after)),
                     )
             raise _Undo
     except _Undo:
-        return told
+        return items
     except Error:
         return None
 
@@ -406,7 +406,7 @@ def test_rewriting_an_approvers_name_with_chain_and_head_recomputed_is_found(rec
     assert any(problem.startswith("decision ") for problem in found)
 
 
-def test_whoever_withdrew_a_wait_had_a_hand_in_the_run(record: list[Run]) -> None:
+def test_someone_who_withdrew_a_wait_took_part_in_the_run(record: list[Run]) -> None:
     withdrawn = Wait.objects.filter(run__in=record, resolution="withdrawn")
     runs = {wait.run_id for wait in withdrawn}
     assert runs, "some run ended while something was waited for"
@@ -441,8 +441,8 @@ def test_taking_an_event_away_and_closing_the_gap_with_everything_recomputed_is_
 
 def test_the_command_says_that_all_holds(record: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     call_command("ledger", "verify", "--all")
-    said = capsys.readouterr().out
-    assert "\n8 run(s), " in said and said.endswith(" 0 problem(s)\n")
+    out = capsys.readouterr().out
+    assert "\n8 run(s), " in out and out.endswith(" 0 problem(s)\n")
 
 
 def test_command_prints_each_problem_and_fails(record: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
@@ -461,8 +461,8 @@ def test_the_command_refuses_what_it_can_not_check(
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         call_command("ledger", "verify", run)
-    said = capsys.readouterr().err
-    assert ended.value.code == 2 and said.count("\n") == 1 and run[:8] in said
+    err = capsys.readouterr().err
+    assert ended.value.code == 2 and err.count("\n") == 1 and run[:8] in err
 
 
 def test_every_decision_and_head_of_the_stories_was_looked_at(record: list[Run]) -> None:
@@ -479,10 +479,10 @@ def test_random_changes_are_all_found(record: list[Run], seed: int) -> None:
     dice, found, missed = random.Random(seed), 0, []
     acts: list[Act] = [change, change, change, change, delete, double, swap, move]
     while found + len(missed) < MUTATIONS:
-        told = attempt(dice, dice.choice(acts), dice.choice(ALL_TABLES))
-        if told is not None:
-            found += told[1]
-            missed += [] if told[1] else [told[0]]
+        result = attempt(dice, dice.choice(acts), dice.choice(ALL_TABLES))
+        if result is not None:
+            found += result[1]
+            missed += [] if result[1] else [result[0]]
     assert missed == []
     assert [problem for each in verify_all() for problem in each.problems] == [] == problems_of_lists(), (
         "and all were taken back"

@@ -81,8 +81,8 @@ def test_missing_version_is_named_everywhere(stage: Stage, operator: Client, cap
     assert sentence in operator.get(f"/runs/{run.id}").content.decode()
     assert sentence not in operator.get(f"/runs/{other.id}").content.decode()
     for page in ("/agents", "/fleet"):
-        told = operator.get(page).content.decode()
-        assert "No running worker has" in told and "vendor-like@2.0.0" in told, page
+        text = operator.get(page).content.decode()
+        assert "No running worker has" in text and "vendor-like@2.0.0" in text, page
     watch = Watch()
     with caplog.at_level(logging.INFO, "runs.fleet.agent_versions"):
         for _ in range(3):

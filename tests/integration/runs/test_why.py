@@ -195,8 +195,8 @@ def test_every_situation_has_one_status_with_evidence_and_the_same_everywhere(li
     for one in found.evidence:
         assert one.seq is None or Event.objects.filter(run_id=run.pk, seq=one.seq).exists()
     for wait in Wait.objects.filter(run=run, resolved_at__isnull=True):
-        (told,) = [one for one in found.evidence if one.wait == wait.pk]
-        assert told.seq is not None and told.until == wait.deadline, "by the event that opened it"
+        (text,) = [one for one in found.evidence if one.wait == wait.pk]
+        assert text.seq is not None and text.until == wait.deadline, "by the event that opened it"
     if fresh(run).state in ("completed", "cancelled"):
         assert found.status.who == NOBODY
     if found.status.reason == "approval":
@@ -210,8 +210,8 @@ def test_every_situation_has_one_status_with_evidence_and_the_same_everywhere(li
     (listed,) = [one["status"] for one in api.get("runs").json()["results"] if one["id"] == str(run.pk)]
     (card,) = [card for card in run_list.page(run_list.Filters())[0] if card.run.pk == run.pk]
     assert status == listed == api.get(f"runs/{run.pk}/why").json()["status"]
-    told = "\n".join(lines(run.pk, {}))
-    assert status["reason"] == card.reason == gather(run.pk).reason and f"reason    {card.reason}\n" in told
+    text = "\n".join(lines(run.pk, {}))
+    assert status["reason"] == card.reason == gather(run.pk).reason and f"reason    {card.reason}\n" in text
     assert status["sentence"] == found.status.sentence
 
 
@@ -252,8 +252,8 @@ def bodies(run: Run, offer: dict[str, Any]) -> dict[str, Any]:
         case "message":
             return {"body": {"name": "a contract"}}
         case "decide":
-            asked = Approval.objects.get(pk=offer["subject"])
-            body |= {"verdict": "approve", "plan_hash": asked.plan_hash}
+            row = Approval.objects.get(pk=offer["subject"])
+            body |= {"verdict": "approve", "plan_hash": row.plan_hash}
     return body
 
 
@@ -284,18 +284,18 @@ def test_offered_acts_work_and_others_are_refused(lives: Lives, monkeypatch: pyt
         for offer in answer.json()["acts"]:
             with undone():
                 done = api.post(offer["path"], bodies(run, offer))
-            told = done.json()
+            body = done.json()
             if offer["allowed"]:
                 is_so = done.status_code in (200, 201, 202)
             elif offer["code"] == "forbidden":
-                is_so = done.status_code == 403 and told["code"] == "forbidden"
+                is_so = done.status_code == 403 and body["code"] == "forbidden"
             elif offer["act"] in ("pause", "cancel") and done.status_code == 200:
-                is_so = told["state"] == run.state  # a repeat changes nothing
+                is_so = body["state"] == run.state  # a repeat changes nothing
             else:
-                is_so = (told.get("code"), told.get("detail")) == (offer["code"], offer["why_not"])
+                is_so = (body.get("code"), body.get("detail")) == (offer["code"], offer["why_not"])
             tried.add((offer["act"], offer["allowed"]))
             if not is_so:
-                wrong.append((who, offer["act"], offer["allowed"], offer["why_not"], done.status_code, told))
+                wrong.append((who, offer["act"], offer["allowed"], offer["why_not"], done.status_code, body))
     assert wrong == []
     assert {act for act, _ in tried} >= set(STEERED) and ("pause", False) in tried, "an auditor may nothing"
 

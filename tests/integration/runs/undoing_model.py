@@ -20,8 +20,8 @@ class Undoer(Spender):
     def begin_to_undo(self) -> None:
         self.left: dict[str, e.EffectUndone | e.EffectLeft] = {}
         reason = "cancelled" if self.model.wants_cancel else "failed"
-        asked = Effect("ask", self.next_slot(), 0, "order", why="nobody knows")
-        self.plan = Plan(reason=reason, code="x", effects=[asked.as_json()])  # type: ignore[arg-type]
+        effect = Effect("ask", self.next_slot(), 0, "order", why="nobody knows")
+        self.plan = Plan(reason=reason, code="x", effects=[effect.as_json()])  # type: ignore[arg-type]
         stored, visit = self.plan.model_dump(mode="json"), self.model.visit + 1
         events = [
             e.UndoBegun(reason=reason, code="x", effects=1, payload=stored),

@@ -48,9 +48,9 @@ def set_to(run_id: UUID, state: str) -> None:
 def bad_plans(act: Any) -> list[str]:
     with CaptureQueriesContext(connection) as found:
         act()
-    asked = [query["sql"] for query in found.captured_queries if query["sql"].lstrip(" (").startswith("SELECT")]
-    assert asked
-    return [f"{what}: {statement[:300]}" for statement in asked for what in explained(statement, SLACK)]
+    items = [query["sql"] for query in found.captured_queries if query["sql"].lstrip(" (").startswith("SELECT")]
+    assert items
+    return [f"{what}: {statement[:300]}" for statement in items for what in explained(statement, SLACK)]
 
 
 @pytest.mark.long

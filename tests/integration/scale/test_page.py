@@ -95,14 +95,14 @@ def test_a_live_refresh_reads_what_is_new_and_what_is_shown(operator: Reader) ->
         with CaptureQueriesContext(connection) as found:
             page = operator.get(f"/runs/{run.id}", tab=tab, fragment="live")
         assert f'data-seq="{LONG + n + 1}"' in page.content.decode()
-        asked = [
+        items = [
             query["sql"]
             for query in found.captured_queries
             if "ledger_event" in query["sql"] and not query["sql"].startswith("EXPLAIN")
         ]
-        folds = [statement for statement in asked if "xmin" in statement]
+        folds = [statement for statement in items if "xmin" in statement]
         assert len(folds) == 1 and scanned(folds[0]) == 2, tab  # the last one folded, and the new one
-        assert sum(map(scanned, asked)) <= MAX_READ, tab
+        assert sum(map(scanned, items)) <= MAX_READ, tab
 
 
 @pytest.mark.timeout(300)
@@ -136,11 +136,11 @@ def check_every_prefix(lines: list[EventLine]) -> None:
         fold.take(line)
         so_far[line.seq] = line
         now = line.at + timedelta(seconds=3)
-        anew = tell(lines[:n], now)
-        anew.talks = []
+        renewed = tell(lines[:n], now)
+        renewed.talks = []
         story = fold.story(now).open(lambda seqs: {seq: so_far[seq] for seq in seqs if seq in so_far})
         story.talks = []
-        assert plain(story) == plain(anew), line
+        assert plain(story) == plain(renewed), line
 
 
 def taped(events: list[e.Event]) -> list[EventLine]:
@@ -246,10 +246,10 @@ def test_damage_shows_when_the_page_opens(
     run = long_run(40)
     sound = operator.get(f"/runs/{run.id}", tab=tab)
     tamper(DAMAGE[what], run.id)
-    shown = operator.get(f"/runs/{run.id}", tab=tab)
+    value = operator.get(f"/runs/{run.id}", tab=tab)
     folded.forget_all()
-    assert still(shown) == still(operator.get(f"/runs/{run.id}", tab=tab)) != still(sound)
-    assert shown.status_code == 200 and ("is damaged" in shown.content.decode() or "something else" not in what)
+    assert still(value) == still(operator.get(f"/runs/{run.id}", tab=tab)) != still(sound)
+    assert value.status_code == 200 and ("is damaged" in value.content.decode() or "something else" not in what)
 
 
 def test_damage_to_an_old_event_shows_in_a_page_that_is_only_brought_up_to_date_within_seconds(
@@ -262,9 +262,9 @@ def test_damage_to_an_old_event_shows_in_a_page_that_is_only_brought_up_to_date_
     assert "is damaged" in operator.read(f"/runs/{run.id}", fragment="live")
 
 
-def test_an_event_that_does_not_link_to_what_is_kept_has_the_run_read_anew(operator: Reader) -> None:
+def test_an_event_that_does_not_link_to_what_is_kept_has_the_run_read_again(operator: Reader) -> None:
     run = long_run(40)
-    with folded.folded(run.id) as kept:
+    with folded.locked_story(run.id) as kept:
         before = kept.fold
     Event.objects.create(
         run_id=run.id,
@@ -276,7 +276,7 @@ def test_an_event_that_does_not_link_to_what_is_kept_has_the_run_read_anew(opera
         prev_hash=bytes(32),
         hash=bytes(32),
     )
-    with folded.folded(run.id, is_opened=False) as kept:
+    with folded.locked_story(run.id, is_opened=False) as kept:
         assert kept.fold is not before and kept.fold.length == 41
 
 
@@ -297,7 +297,7 @@ def test_readers_at_once_see_whole_stories_while_the_run_goes_on() -> None:
     def look() -> None:
         try:
             while not is_over.is_set():
-                with folded.folded(run.id, is_opened=False) as kept:
+                with folded.locked_story(run.id, is_opened=False) as kept:
                     story = kept.fold.story(NOON)
                 opened = story.open(folded.Opened(run.id))
                 seqs = [row.seq for row in opened.timeline.rows[1:]]
@@ -317,27 +317,27 @@ def test_readers_at_once_see_whole_stories_while_the_run_goes_on() -> None:
     for one in readers:
         one.join()
     assert wrong == []
-    with folded.folded(run.id, is_opened=False) as kept:
+    with folded.locked_story(run.id, is_opened=False) as kept:
         story = kept.fold.story(NOON).open(folded.Opened(run.id))
-    anew = tell(read(Event.objects.filter(run_id=run.id).order_by("seq")), NOON)
-    story.talks = anew.talks = []
-    assert plain(story) == plain(anew)
+    renewed = tell(read(Event.objects.filter(run_id=run.id).order_by("seq")), NOON)
+    story.talks = renewed.talks = []
+    assert plain(story) == plain(renewed)
 
 
 def test_what_is_kept_is_bounded_and_the_longest_unseen_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [long_run(60) for _ in range(4)]
     for run in runs[:3]:
-        with folded.folded(run.id):
+        with folded.locked_story(run.id):
             pass
     room = sum(folded.cached_stories().values())
     monkeypatch.setattr(folded, "MAX_BYTES", room)
     for run in (runs[0], runs[3]):
-        with folded.folded(run.id):
+        with folded.locked_story(run.id):
             pass
     assert runs[1].id not in folded.cached_stories() and {runs[0].id, runs[3].id} <= set(folded.cached_stories())
     assert sum(folded.cached_stories().values()) <= room
     monkeypatch.setattr(folded, "MAX_RUNS", 2)
-    with folded.folded(runs[2].id):
+    with folded.locked_story(runs[2].id):
         pass
     assert len(folded.cached_stories()) == 2
 
@@ -361,11 +361,11 @@ def test_a_change_during_a_fold_shows_next_time(operator: Reader, monkeypatch: p
     run = long_run(40)
     between(monkeypatch, lambda: tamper(DAMAGE[what], run.id))
     operator.get(f"/runs/{run.id}")
-    with folded.folded(run.id) as kept:
+    with folded.locked_story(run.id) as kept:
         before = kept.fold
-    shown = operator.get(f"/runs/{run.id}")
+    value = operator.get(f"/runs/{run.id}")
     folded.forget_all()
-    assert still(shown) == still(operator.get(f"/runs/{run.id}")), what
+    assert still(value) == still(operator.get(f"/runs/{run.id}")), what
     assert before.length == len(_rows_of(run))
 
 
@@ -379,10 +379,10 @@ def test_events_during_a_fold_are_read_at_the_next_look(operator: Reader, monkey
     run = long_run(40)
     between(monkeypatch, lambda: append(run.id, e.VisitEntered(node="nowhere", visit=1), by=OLGA))
     assert "nowhere" not in operator.read(f"/runs/{run.id}")
-    with folded.folded(run.id) as kept:
+    with folded.locked_story(run.id) as kept:
         assert kept.fold.length == 41 and kept.fold.path[-1] == "nowhere"
         before = kept.fold
-    with folded.folded(run.id) as kept:
+    with folded.locked_story(run.id) as kept:
         assert kept.fold is before
 
 
@@ -392,8 +392,8 @@ def heard(made: list[e.Event], ask_after: Callable[[int], bool]) -> Any:
         fold.take(line)
         if ask_after(n):
             fold.transcript.shown()
-    told: Transcript = fold.transcript
-    return plain(told.talks), told.events, told.owners
+    transcript: Transcript = fold.transcript
+    return plain(transcript.talks), transcript.events, transcript.owners
 
 
 def check_asking(made: list[e.Event]) -> None:
@@ -436,5 +436,5 @@ def test_a_page_of_a_transcript_reads_what_it_shows() -> None:
     for place in ((0, 0), (2_500, 0)):
         with CaptureQueriesContext(connection) as found:
             rows = transcript(run.id, most=10, since=place)
-        asked = [query["sql"] for query in found.captured_queries if "xmin" not in query["sql"]]
-        assert len(rows) == 10 and sum(map(scanned, asked)) <= 100, place
+        items = [query["sql"] for query in found.captured_queries if "xmin" not in query["sql"]]
+        assert len(rows) == 10 and sum(map(scanned, items)) <= 100, place

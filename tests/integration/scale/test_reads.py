@@ -89,12 +89,12 @@ def troubles(person: Reader, slack: int = SLACK) -> dict[str, list[str]]:
             status = person.client.get(path).status_code
         # A search reads a bounded number of runs, more of them if few match the other filters.
         room = (words.MAX_OF_OTHERS if "&agent=" in path else words.MAX_FOUND) + slack if "q=" in path else slack
-        asked = [
+        items = [
             query["sql"]
             for query in found.captured_queries
             if query["sql"].lstrip(" (").upper().startswith(("SELECT", "WITH"))
         ]
-        bad = [f"{what}: {statement[:300]}" for statement in asked for what in explained(statement, room)]
+        bad = [f"{what}: {statement[:300]}" for statement in items for what in explained(statement, room)]
         if status not in (200, 403):
             bad.append(f"answered {status}")
         if len(found) > MAX_STATEMENTS:

@@ -212,8 +212,8 @@ def samples(name: str) -> list[Any]:
             return [channels.add(room, by=Actor("os", "root", auth="shell")).pk]
         case "webhook_id":
             found = Webhook.objects.first()
-            told = WebhookBody(name="one", url="https://1.1.1.1/", events=["run.failed"], justification="ok")
-            return [(found or webhooks.create(told, by=Actor("os", "root", auth="shell"))[0]).pk]
+            webhook_body = WebhookBody(name="one", url="https://1.1.1.1/", events=["run.failed"], justification="ok")
+            return [(found or webhooks.create(webhook_body, by=Actor("os", "root", auth="shell"))[0]).pk]
         case "grant_id":
             return [standing_grant().pk]
         case "report":
@@ -280,18 +280,18 @@ def timed() -> None:
 
 def policy() -> None:
     if not Policy.objects.exists():
-        said = {"name": "dear", "effect": "deny", "rule": "too dear", "agent": "buyer", "justification": "agreed"}
-        policies.create(NewPolicyBody(**said), by=Actor("os", "root", auth="shell"))
+        fields = {"name": "dear", "effect": "deny", "rule": "too dear", "agent": "buyer", "justification": "agreed"}
+        policies.create(NewPolicyBody(**fields), by=Actor("os", "root", auth="shell"))
 
 
 def rule_change() -> RuleChange:
-    told = {"action": "policy", "subject": "policy dear", "queue": "", "before": {}, "after": {"rule": "no"}}
+    fields = {"action": "policy", "subject": "policy dear", "queue": "", "before": {}, "after": {"rule": "no"}}
     change = RuleChange(
         id=uuid4(),
         family="policies",
         act="durableagents.contrib.policies.services.create",
         given={},
-        told=[told],
+        told=[fields],
         why="so",
         by="user:olga",
         person=1,
@@ -327,10 +327,10 @@ def addresses() -> Iterator[str]:
 def counted(client: Client, path: str, **more: Any) -> tuple[int, list[str]]:
     with CaptureQueriesContext(connection) as found:
         status = client.get(path, follow=True, **more).status_code
-    asked = [query["sql"][:160] for query in found.captured_queries]
-    if any(said.startswith(OF_QUEUES) for said in asked):  # now cached for some seconds
+    items = [query["sql"][:160] for query in found.captured_queries]
+    if any(entry.startswith(OF_QUEUES) for entry in items):  # now cached for some seconds
         return counted(client, path, **more)
-    return status, asked
+    return status, items
 
 
 @pytest.fixture
@@ -348,13 +348,13 @@ def test_every_page_and_list_costs_at_most_eight_statements(filled: list[str], r
         person = reader(role)
         person.client.get("/agents")  # from here on this process knows the session
         for path in sample(filled[nth:] + filled[:nth], 7):  # for each others
-            status, asked = counted(person.client, path)
+            status, value = counted(person.client, path)
             is_others = status == 404 and ("/bulk/" in path or "/grants/" in path)
             assert status in (200, 403) or is_others, f"{role} {path}"
-            if len(asked) > MAX_STATEMENTS + (READY + FIRST + POOLED if path.startswith("/runs/018f") else 0) + (
+            if len(value) > MAX_STATEMENTS + (READY + FIRST + POOLED if path.startswith("/runs/018f") else 0) + (
                 UNCODED if path.startswith(("/audit?by=", "/inbox/")) else GATED if path.endswith("/why") else 0
             ):
-                too_many[f"{role} {path}"] = asked
+                too_many[f"{role} {path}"] = value
     assert too_many == {}
 
     # The same with a key.
@@ -363,7 +363,7 @@ def test_every_page_and_list_costs_at_most_eight_statements(filled: list[str], r
     found = {path: counted(Client(), path, headers=headers) for path in sample(filled, 3) if path.startswith("/api/")}
     assert {status for status, _ in found.values()} == {200}
     more = {path: GATED if path.endswith("/why") else 0 for path in found}
-    assert {path: asked for path, (_, asked) in found.items() if len(asked) > MAX_STATEMENTS + more[path]} == {}
+    assert {path: value for path, (_, value) in found.items() if len(value) > MAX_STATEMENTS + more[path]} == {}
 
 
 def test_an_integrators_own_pages_cost_two_more_at_most(filled: list[str], reader: Callable[..., Reader]) -> None:
@@ -376,12 +376,12 @@ def test_an_integrators_own_pages_cost_two_more_at_most(filled: list[str], reade
     person.client.get("/agents")
     too_many: dict[str, list[str]] = {}
     for path in sample(filled, 7):
-        status, asked = counted(person.client, path)
+        status, question = counted(person.client, path)
         is_of_all = path.startswith(OF_ALL) or path == "/api/v1/runs/bulk"
         assert status in (200, 403) or (is_of_all and status == 404), path
         more = READY + FIRST + POOLED if path.startswith("/runs/018f") else GATED if path.endswith("/why") else 0
-        if len(asked) > MAX_STATEMENTS + OWN + more:
-            too_many[path] = asked
+        if len(question) > MAX_STATEMENTS + OWN + more:
+            too_many[path] = question
     assert too_many == {}
 
 

@@ -78,12 +78,12 @@ def test_a_live_refresh_of_a_run_with_undos_reads_what_is_new_and_what_is_shown(
     append(run.pk, e.ValueRead(slot="new/1", what="now", payload="x"), by=HANDS)
     with CaptureQueriesContext(connection) as found:
         assert olga.get(f"/runs/{run.id}", fragment="live").status_code == 200
-    asked = [
+    items = [
         query["sql"]
         for query in found.captured_queries
         if "ledger_event" in query["sql"] and not query["sql"].startswith("EXPLAIN")
     ]
-    assert sum(map(scanned, asked)) <= MAX_READ
+    assert sum(map(scanned, items)) <= MAX_READ
     assert len(found) <= 14
 
 

@@ -48,8 +48,8 @@ def test_what_would_be_undone_is_shown_and_a_cancel_says_what_becomes_of_it(
     )
     assert is_problem(operator.post(f"runs/{run.id}/cancel", {"justification": "x", "effects": "some"}), 422)
     assert is_problem(operator.post(f"runs/{run.id}/pause", {"justification": "x", "effects": "undo"}), 422)
-    told = operator.post(f"runs/{run.id}/cancel", {"justification": "no more", "effects": "undo"})
-    assert told.status_code == 200 and told.json()["cancel_requested"] is True
+    response = operator.post(f"runs/{run.id}/cancel", {"justification": "no more", "effects": "undo"})
+    assert response.status_code == 200 and response.json()["cancel_requested"] is True
     assert stage.settle(run) == "cancelled"
     seen = operator.get(f"runs/{run.id}/undo").json()
     assert (seen["state"], seen["is_needed"]) == ("done", False)

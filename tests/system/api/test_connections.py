@@ -137,9 +137,9 @@ def test_slow_clients_are_sent_away_and_the_door_is_free_again(door: Door) -> No
         for link, half in zip(links, halves, strict=True):
             link.sendall(half)
         assert door.is_alive(), "they wait, nobody else does"
-        assert drips(stack.enter_context(closing(door.knock()))) < 4 * HEAD_SECONDS, "it may go on for ever"
+        assert drips(stack.enter_context(closing(door.knock()))) < 4 * HEAD_SECONDS, "it may go on forever"
         answers = [rest_of(link) for link in links]
-    assert time.monotonic() - began < 55, "not for ever"
+    assert time.monotonic() - began < 55, "not forever"
     assert [status(answer) for answer in answers] == [408] * 4
 
 

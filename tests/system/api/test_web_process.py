@@ -111,8 +111,8 @@ def test_a_database_that_stands_still_makes_it_not_ready_and_keeps_nobody_waitin
     threads = psutil.Process(web.process.pid).num_threads()
     for _ in range(4):
         answer = web.client.get("/readyz", timeout=60)
-        told = answer.json()["checks"]["database"]
-        assert (answer.status_code, told["ok"]) == (503, False) and told["age_seconds"] > 0
+        database = answer.json()["checks"]["database"]
+        assert (answer.status_code, database["ok"]) == (503, False) and database["age_seconds"] > 0
     assert psutil.Process(web.process.pid).num_threads() <= threads + 3
     began = time.monotonic()
     with ThreadPoolExecutor(6) as several:

@@ -93,15 +93,15 @@ class Bench:
         from tests.system.bench import across, beside, fairness, families
         from tests.system.bench.crew import Ears, crew, web
 
-        ears = Ears(self.folder)
-        with crew(self.folder, ears, workers=2, slots=512) as found:
+        subscriptions = Ears(self.folder)
+        with crew(self.folder, subscriptions, workers=2, slots=512) as found:
             parts: dict[str, Callable[[], Any]] = {
-                "W3": lambda: [across.starts(ears, self.size(200, 3))],
-                "W4": lambda: [across.decisions(ears, self.size(200, 3))],
+                "W3": lambda: [across.starts(subscriptions, self.size(200, 3))],
+                "W4": lambda: [across.decisions(subscriptions, self.size(200, 3))],
                 "models": lambda: [across.model_calls(found, self.size(1000, 10))],
                 "families": lambda: families.families(self.size(100, 3), self.size(1000, 6)),
-                "beside": lambda: beside.parts(ears, found, self.size),
-                "W5": lambda: across.kills(ears, found, self.size(30, 1)),
+                "beside": lambda: beside.parts(subscriptions, found, self.size),
+                "W5": lambda: across.kills(subscriptions, found, self.size(30, 1)),
             }
             for part, measure in parts.items():
                 if part in self.parts:
@@ -110,9 +110,9 @@ class Bench:
                 with web(self.folder) as port:
                     self.told(across.sockets(port, self.size(20, 2), self.size(40, 3)))
         if "beside" in self.parts:
-            self.told(beside.after_restart(self.folder, ears, self.size(5), self.size(40, 2)))
+            self.told(beside.after_restart(self.folder, subscriptions, self.size(5), self.size(40, 2)))
         if "fairness" in self.parts:
-            self.told(fairness.fairness(self.folder, ears, self.size(10_000, 20), self.size(20, 2)))
+            self.told(fairness.fairness(self.folder, subscriptions, self.size(10_000, 20), self.size(20, 2)))
 
 
 @contextmanager
@@ -157,8 +157,8 @@ def main() -> None:
     print(table(rows))
     print(f"\n{time.monotonic() - began:.0f} s; {conditions}")
     if given.json:
-        told = {"conditions": conditions, "figures": rows}
-        Path(given.json).write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+        fields = {"conditions": conditions, "figures": rows}
+        Path(given.json).write_text(json.dumps(fields, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

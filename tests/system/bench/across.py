@@ -91,7 +91,7 @@ def _effects(ears: Ears, run_ids: list[UUID]) -> Figure:
     """Count the requests by key, of which the ledger has the beginning; a second key for one call would be a second
     effect."""
     ours = {str(run_id) for run_id in run_ids}
-    requests = [masked_key(told.key) for told in ears.heard if told.run_id in ours and told.what == "effect"]
+    requests = [masked_key(entry.key) for entry in ears.heard if entry.run_id in ours and entry.what == "effect"]
     calls = LedgerEntry.objects.filter(run_id__in=run_ids, fact="committed")
     done = set(calls.values_list("key", flat=True))
     twice = len(set(requests) - done) + (calls.count() - len(done))
@@ -143,14 +143,14 @@ def sockets(port: int, runs: int, steps: int) -> Figure:
         by_run.setdefault(run_id, []).append((at, seq))
     found = []
     for run_id, seq, at in Event.objects.filter(run_id__in=run_ids, seq__gt=2).values_list("run_id", "seq", "at"):
-        found.append(next(t for t, told in by_run[str(run_id)] if told >= seq) - at.timestamp())
+        found.append(next(t for t, result in by_run[str(run_id)] if result >= seq) - at.timestamp())
     return latency("event committed → on the socket", found, goal="p95 ≤ 300")
 
 
 def _hear(link: Any, heard: list[tuple[float, str, int]]) -> None:
     for text in link:
-        told = json.loads(text)
-        heard.append((time.time(), str(told["run"]), told["seq"]))
+        data = json.loads(text)
+        heard.append((time.time(), str(data["run"]), data["seq"]))
 
 
 def _cookie() -> str:

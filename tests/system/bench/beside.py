@@ -50,8 +50,8 @@ def timers(ears: Ears, count: int) -> Figure:
     began, done = time.monotonic(), _count()
     last = ears.wait(lambda told: told.run_id in ids, count=count)
     eventually(lambda: not Run.objects.filter(id__in=ids, ended_at=None).exists(), "the runs' ends")
-    asked = _count(settled=True) - done
-    note = f"the last after {last.at - began:.1f} s; {asked / count:.1f} transactions each"
+    question = _count(settled=True) - done
+    note = f"the last after {last.at - began:.1f} s; {question / count:.1f} transactions each"
     return Figure(
         "timers due at one moment",
         per_second=round(count / (last.at - began)),
@@ -68,8 +68,8 @@ def statements(count: int) -> Figure:
     for _ in range(count):
         (run_id,) = start("bench-mark", 1, steps=1)
         eventually(lambda run=run_id: not Run.objects.filter(pk=run, ended_at=None).exists(), "the run's end")  # type: ignore[misc]
-    asked = _count(settled=True) - done - idle * (time.monotonic() - began)
-    return Figure("transactions a run", count=count, note=f"{asked / count:.1f} with the bench's own looks")
+    question = _count(settled=True) - done - idle * (time.monotonic() - began)
+    return Figure("transactions a run", count=count, note=f"{question / count:.1f} with the bench's own looks")
 
 
 def at_rest(crew: Crew, seconds: float) -> list[Figure]:
@@ -101,12 +101,12 @@ def _key() -> str:
 
 
 def _post(port: int, token: str) -> str:
-    asked = urllib.request.Request(
+    request = urllib.request.Request(
         f"http://127.0.0.1:{port}/api/v1/runs",
         json.dumps({"agent": "bench-mark", "input": {"steps": 1}}).encode(),
         {"Authorization": f"Bearer {token}", "Content-Type": "application/json", "Idempotency-Key": str(uuid4())},
     )
-    with urllib.request.urlopen(asked) as answer:
+    with urllib.request.urlopen(request) as answer:
         return str(json.load(answer)["id"])
 
 

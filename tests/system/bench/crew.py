@@ -51,19 +51,19 @@ class Ears:
 
     def _listen(self) -> None:
         while True:
-            told = Told(*json.loads(self._link.recv(4096)))
+            found = Told(*json.loads(self._link.recv(4096)))
             with self._news:
-                self.heard.append(told)
+                self.heard.append(found)
                 self._news.notify_all()
 
     def wait(self, wanted: Callable[[Told], bool], *, count: int = 1) -> Told:
         seen, left = 0, count
         with self._news:
             while True:
-                for told in self.heard[seen:]:
-                    left -= wanted(told)
+                for entry in self.heard[seen:]:
+                    left -= wanted(entry)
                     if not left:
-                        return told
+                        return entry
                 seen = len(self.heard)
                 if not self._news.wait(PATIENCE_SECONDS):
                     raise TimeoutError("no tool told what was waited for")

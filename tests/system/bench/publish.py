@@ -48,7 +48,7 @@ def headline(rows: list[dict[str, Any]]) -> str:
         ("decision committed → next step begins, across processes", _p(of("W4"), "p50", "p99")),
         ("`kill -9` of a worker → next step begins", f"{_p(of('W5 kill'), 'p50', 'p99')}; {of('W5 effects')['note']}"),
     ]
-    return "\n".join(["| | |", "|---|---|", *(f"| {what} | {said} |" for what, said in lines)])
+    return "\n".join(["| | |", "|---|---|", *(f"| {what} | {answer} |" for what, answer in lines)])
 
 
 def _p(row: dict[str, Any], *names: str) -> str:
@@ -59,10 +59,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("figures", type=Path, help="what the bench wrote with --json")
     given = parser.parse_args()
-    told = json.loads(given.figures.read_text())
-    rows, brief = told["figures"], headline(told["figures"])
-    put(PAGE, "figures", f"Measured on {told['conditions']}.\n\n{tables(rows)}")
-    put(README, "figures", f"{brief}\n\n({told['conditions']})")
+    data = json.loads(given.figures.read_text())
+    rows, detail = data["figures"], headline(data["figures"])
+    put(PAGE, "figures", f"Measured on {data['conditions']}.\n\n{tables(rows)}")
+    put(README, "figures", f"{detail}\n\n({data['conditions']})")
 
 
 if __name__ == "__main__":

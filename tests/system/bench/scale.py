@@ -58,8 +58,8 @@ class Cost:
 
     @property
     def missed(self) -> str:
-        told = [f"{self.statements} statements"] if self.statements > MAX_STATEMENTS else []
-        return ", ".join([*told, *([f"{self.cpu_ms:.0f} ms"] if self.cpu_ms > MAX_MS else [])])
+        items = [f"{self.statements} statements"] if self.statements > MAX_STATEMENTS else []
+        return ", ".join([*items, *([f"{self.cpu_ms:.0f} ms"] if self.cpu_ms > MAX_MS else [])])
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), **({"missed": self.missed} if self.missed else {})}
@@ -130,8 +130,8 @@ def _cost(client: Any, served: psutil.Process, path: str) -> Cost:
     for _ in range(2):  # once a minute a session's note is written, which is not the page's cost
         with CaptureQueriesContext(connection) as found:
             client.get(path)
-        asked = [query["sql"] for query in found.captured_queries]
-        statements = min(statements or asked, asked, key=len)
+        items = [query["sql"] for query in found.captured_queries]
+        statements = min(statements or items, items, key=len)
     walls, ours, theirs = [], time.process_time(), seconds_of(served)
     for _ in range(TIMES):
         began = time.perf_counter()

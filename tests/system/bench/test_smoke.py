@@ -21,12 +21,12 @@ def test_the_page_shows_figures_of_every_part() -> None:
 
 
 def test_every_part_of_the_bench_gives_its_figures(tmp_path: Path) -> None:
-    told = tmp_path / "figures.json"
+    text = tmp_path / "figures.json"
     parts = "W1,W3,W4,W5,W7,slots,storage,talk,socket,families,page"  # without the model calls of two seconds
-    command = [sys.executable, "-m", "tests.system.bench", "--scale", "0.002", "--only", parts, "--json", str(told)]
+    command = [sys.executable, "-m", "tests.system.bench", "--scale", "0.002", "--only", parts, "--json", str(text)]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=460)
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = {row["name"]: row for row in json.loads(told.read_text())["figures"]}
+    rows = {row["name"]: row for row in json.loads(text.read_text())["figures"]}
     for part in PARTS:
         assert any(name.startswith(part) for name in rows), f"no figure of {part}"
     assert any(name.startswith("run page") and name.endswith("live refresh") for name in rows)
@@ -38,10 +38,10 @@ def test_every_part_of_the_bench_gives_its_figures(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(420)  # the server's counts settle slowly, several times
-def test_what_runs_beside_the_work_is_measured_too(tmp_path: Path) -> None:
-    told = tmp_path / "figures.json"
-    command = [sys.executable, "-m", "tests.system.bench", "--scale", "0.002", "--only", "beside", "--json", str(told)]
+def test_what_runs_alongside_the_work_is_measured_too(tmp_path: Path) -> None:
+    text = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "tests.system.bench", "--scale", "0.002", "--only", "beside", "--json", str(text)]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
-    names = " ".join(row["name"] for row in json.loads(told.read_text())["figures"])
+    names = " ".join(row["name"] for row in json.loads(text.read_text())["figures"])
     assert all(part in names for part in ("at rest", "a run", "timers", "after a restart"))

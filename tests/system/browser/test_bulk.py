@@ -83,8 +83,8 @@ def test_an_operator_pauses_all_that_fit_and_a_run_says_why_it_stands_still(
         assert are(site, "waiting_human") == MANY, "each asks again"
     finally:
         cancelled(site)
-    asked = {each["run_id"] for each in rows(site, "/approvals?state=open")}
-    assert not asked & {*runs}, "the inbox is as it was"
+    items = {each["run_id"] for each in rows(site, "/approvals?state=open")}
+    assert not items & {*runs}, "the inbox is as it was"
     assert complaints == []
 
 

@@ -55,11 +55,11 @@ def test_half_of_it_will_do(person: Person, site: Site, complaints: Complaints) 
 
 def decided_meanwhile(page: Page, site: Site) -> None:
     """Check that the form is disabled when someone else decides meanwhile."""
-    asked = site.asked("zz-buyer", {"item": "lamps for the new floor", "amount_usd": 61_000})
-    page.goto(f"/inbox/{asked['id']}")
+    question = site.asked("zz-buyer", {"item": "lamps for the new floor", "amount_usd": 61_000})
+    page.goto(f"/inbox/{question['id']}")
     page.fill("#justification", "Let me see,")
     expect(page.locator("#change-it")).to_be_enabled()
-    site.decide(asked, "reject")
+    site.decide(question, "reject")
     expect(page.locator("#change-it")).to_be_disabled()
     expect(page.locator("#change-it[href]")).to_have_count(0)
     expect(page.locator("#justification")).to_have_value("Let me see,")

@@ -19,7 +19,7 @@ def set_reasons(page: Page) -> None:
     page.goto("/queues/of/finance_po")
     page.locator("summary", has_text="Edit reasons").click()
     page.fill("#r-reasons", f"{REASON}\nhidden \u200b in it")
-    page.fill("#r-why", "So that nobody types it anew.")
+    page.fill("#r-why", "So that nobody types it renewed.")
     page.click("#reasons-form button")
     expect(page.locator("#r-reasons_error")).to_contain_text("invisible characters")
     expect(page.locator("#r-reasons")).to_have_value(f"{REASON}\nhidden \u200b in it")
@@ -35,8 +35,8 @@ def test_two_people_and_one_case(admin: Page, person: Person, site: Site, compla
     set_reasons(admin)
     finance, other = person("approver_finance"), person("auditor")
     until = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-    stands = {"deputy": "legal", "queue": "finance_po", "ends_at": until, "justification": "For this case."}
-    deputy = site.api("/deputies", "approver_finance", stands)["id"]
+    fields = {"deputy": "legal", "queue": "finance_po", "ends_at": until, "justification": "For this case."}
+    deputy = site.api("/deputies", "approver_finance", fields)["id"]
     try:
         one_case(finance, other, person("approver_legal"), site)
         decided_by_who_is_on_it(finance, site)
@@ -98,11 +98,11 @@ def one_case(finance: Page, other: Page, legal: Page, site: Site) -> None:
 
 def decided_by_who_is_on_it(finance: Page, site: Site) -> None:
     """Check that a decided case no longer shows who claims it."""
-    asked = site.asked("vendor-onboard", ACME | {"legal_name": "Decided Pallets Ltd"})
-    finance.goto(f"/inbox/{asked['id']}")
+    question = site.asked("vendor-onboard", ACME | {"legal_name": "Decided Pallets Ltd"})
+    finance.goto(f"/inbox/{question['id']}")
     finance.fill("#justification", "My careful reasons.")
-    site.api(f"/approvals/{asked['id']}/claim", "approver_legal", {"minutes": 5})
+    site.api(f"/approvals/{question['id']}/claim", "approver_legal", {"minutes": 5})
     expect(finance.locator("#decide #on-it")).to_be_visible()
-    site.decide(asked, "reject", role="approver_legal")
+    site.decide(question, "reject", role="approver_legal")
     expect(finance.locator("#decide [role=alert]")).to_contain_text("Your text is kept.")
     expect(finance.locator("#decide #on-it")).to_be_hidden()

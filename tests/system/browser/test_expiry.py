@@ -1,4 +1,4 @@
-"""A question that nobody answers expires, or reminds people for ever."""
+"""A question that nobody answers expires, or reminds people forever."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def reminded_here(page: Page) -> Iterator[None]:
 
 
 def reminders(site: Site, case: str) -> list[str]:
-    told = site.api("/notifications/deliveries?by=browser&limit=1000")["results"]
-    return [row["state"] for row in told if row["kind"] == "reminder" and row["approval_id"] == case]
+    results = site.api("/notifications/deliveries?by=browser&limit=1000")["results"]
+    return [row["state"] for row in results if row["kind"] == "reminder" and row["approval_id"] == case]
 
 
 def test_nobody_answered_is_no_rejection(person: Person, site: Site, complaints: Complaints) -> None:
@@ -68,7 +68,7 @@ def test_nobody_answered_is_no_rejection(person: Person, site: Site, complaints:
     expect(finance.locator(f"#item-{no}")).to_contain_text("rejected")
     holds_up(finance)
     # the agent got two results, and its runs show them
-    for run_id, heard, told in (
+    for run_id, heard, found in (
         (left, "nobody answered, expired, by system:sweeper", "nobody answered: No decision"),
         (refused, "no, rejected, by user:finance: They called already.", "rejected: They called already."),
     ):
@@ -76,14 +76,14 @@ def test_nobody_answered_is_no_rejection(person: Person, site: Site, complaints:
         olga.goto(f"/runs/{run_id}")
         holds_up(olga)
         assert site.run(run_id)["output"] == {"heard": heard}
-        expect(olga.locator(".tl")).to_contain_text(told)
+        expect(olga.locator(".tl")).to_contain_text(found)
         expect(olga.locator(".e")).to_have_count(0)
     states = {a["run_id"]: a["state"] for a in site.api("/approvals?limit=1000")["results"]}
     assert (states[left], states[refused]) == ("expired", "rejected")
     assert complaints == []
 
 
-def test_one_that_waits_for_ever_reminds(person: Person, site: Site, complaints: Complaints) -> None:
+def test_one_that_waits_forever_reminds(person: Person, site: Site, complaints: Complaints) -> None:
     finance = person("approver_finance", permissions=["notifications"])
     with reminded_here(finance):
         ever, case = asked(site, "a guarantee", seconds=3, then="remind")

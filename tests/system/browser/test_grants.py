@@ -83,11 +83,11 @@ def allowed(finance: Page, case: str) -> None:
 
 def used_up(finance: Page, olga: Page, site: Site) -> None:
     """Check that two calls go through under the grant, and that people are asked about the third."""
-    for n, told in ((1, "1 of 2, $4,000 of $9,000"), (2, "2 of 2, $8,000 of $9,000")):
+    for n, found in ((1, "1 of 2, $4,000 of $9,000"), (2, "2 of 2, $8,000 of $9,000")):
         run_id = site.start("zz-buyer", SAME)
         site.reaches(run_id, "completed")
         finance.goto("/queues/grants")
-        expect(finance.locator("table tbody tr").first).to_contain_text(told)
+        expect(finance.locator("table tbody tr").first).to_contain_text(found)
         holds_up(finance)
         finance.locator("table a", has_text="buy_it").first.click()
         expect(finance.locator("h1")).to_contain_text("Standing approval")

@@ -44,8 +44,8 @@ def open_yard() -> Iterator[Yard]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            yard.take(told["name"], told.get("key", ""))
+            data = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            yard.take(data["name"], data.get("key", ""))
             self.send_response(200)
             self.end_headers()
 
@@ -192,9 +192,9 @@ def decided_meanwhile(finance: Page, operator: Page, site: Site, case: str, thir
 
 def in_stages(page: Page, site: Site, yard: Yard, case: str, runs: dict[str, str]) -> None:
     goes_on(page, agents="vendor-onboard", why="Its prices are mended.")
-    told = page.locator("section[id^=halt-]", has_text="the whole installation")
-    expect(told.locator("header")).to_contain_text("partly lifted")
-    expect(told).to_contain_text("agent vendor-onboard")
+    panel = page.locator("section[id^=halt-]", has_text="the whole installation")
+    expect(panel.locator("header")).to_contain_text("partly lifted")
+    expect(panel).to_contain_text("agent vendor-onboard")
     holds_up(page)
     site.reaches(case, "completed")
     assert yard.parcels == ["first"] and {site.run(each)["halted"]["scope"] for each in runs.values()} == {"all"}
@@ -206,10 +206,10 @@ def in_stages(page: Page, site: Site, yard: Yard, case: str, runs: dict[str, str
     halt = next(each for each in site.api("/halts")["results"] if each["state"] != "lifted")
     body = {"agents": ["vendor-onboard", "zz-buyer"], "justification": "These too."}
     site.api(f"/halts/{halt['id']}/stage", body=body)
-    expect(told).to_contain_text("zz-buyer")
+    expect(panel).to_contain_text("zz-buyer")
     lift.locator("button").click()
     expect(page.locator("#refused")).to_contain_text("Failed.")
-    expect(told).to_contain_text("zz-buyer")
+    expect(panel).to_contain_text("zz-buyer")
     expect(page.locator("form[id^=stage-] [name=agents]")).to_have_value("vendor-onboard, zz-buyer")
     expect(lift.locator("[name=justification]")).to_have_value("All of it is mended.")
     holds_up(page)

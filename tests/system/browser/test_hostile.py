@@ -32,11 +32,11 @@ def test_no_page_runs_what_it_shows(person: Person, site: Site, complaints: Comp
     site.reaches(waiting, "waiting_human")
     site.reaches(failed, "failed")
     page = person("approver_finance")
-    asked = site.question(waiting)
+    question = site.question(waiting)
     paths = [
         "/",
         "/inbox",
-        f"/inbox/{asked['id']}",
+        f"/inbox/{question['id']}",
         "/runs",
         "/reconcile",
         "/audit",
@@ -49,7 +49,7 @@ def test_no_page_runs_what_it_shows(person: Person, site: Site, complaints: Comp
         for width in (390, 1280):
             page.set_viewport_size({"width": width, "height": 844})
             is_inert(page, f"{path} at {width}")
-    page.goto(f"/inbox/{asked['id']}")
+    page.goto(f"/inbox/{question['id']}")
     unfold(page)
     for mark in ("U+202E", "U+200B", "U+043E", "U+E0041"):
         expect(page.locator("article .u", has_text=mark).first).to_be_visible()

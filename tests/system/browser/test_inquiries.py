@@ -30,7 +30,7 @@ def test_somebody_is_asked_and_answers_and_somebody_else_decides(
     expect(finance.locator("#ask-form [data-alert]")).to_be_visible()
     expect(finance.locator("#ask-what")).to_have_value("Is it the price that you agreed?")
     expect(finance.locator("#live-state")).to_contain_text("live")
-    site.start("zz-buyer", {"item": "news, by which the page is drawn anew", "amount_usd": 1})
+    site.start("zz-buyer", {"item": "news, by which the page is drawn again", "amount_usd": 1})
     expect(finance.locator(".split > .list")).to_contain_text("$1.00")
     note, field = finance.locator("#ask-form .note.bad").bounding_box(), finance.locator("#ask-to").bounding_box()
     assert note is not None and field is not None and note["y"] < field["y"], "what is wrong stands above its field"
@@ -43,8 +43,8 @@ def test_somebody_is_asked_and_answers_and_somebody_else_decides(
     legal.click(f"#item-{case['id']}")
     expect(legal.locator("#talk")).to_contain_text("Is it the price that you agreed?")
     expect(legal.locator("#payloads-hidden")).to_be_visible()
-    shown = legal.locator("#case").inner_text()
-    assert "84,000" not in shown and "84000" not in shown, "who is asked reads no arguments by that"
+    inner_text = legal.locator("#case").inner_text()
+    assert "84,000" not in inner_text and "84000" not in inner_text, "who is asked reads no arguments by that"
     holds_up(legal)
     legal.locator("#talk textarea").fill("It is, until June.")
     legal.click("button:has-text('Answer')")
@@ -65,7 +65,7 @@ def test_somebody_is_asked_and_answers_and_somebody_else_decides(
     site.reaches(run_id, "completed")
 
 
-def test_whoever_is_asked_hears_of_it_on_the_page_that_is_open_and_of_its_end(
+def test_someone_who_is_asked_hears_of_it_on_the_page_that_is_open_and_of_its_end(
     person: Person, site: Site, complaints: Complaints
 ) -> None:
     """An integrator who may not see the run is told nothing else of it."""
@@ -74,28 +74,28 @@ def test_whoever_is_asked_hears_of_it_on_the_page_that_is_open_and_of_its_end(
     )
     site.reaches(run_id, "waiting_human")
     case = site.question(run_id)
-    asked = person("integrator")
-    assert asked.goto(f"/runs/{run_id}").status == 404
+    question = person("integrator")
+    assert question.goto(f"/runs/{run_id}").status == 404
     complaints.clear()  # the browser's own message about that answer
-    asked.goto("/inbox")
-    expect(asked.locator(f"#item-{case['id']}")).to_have_count(0)
-    assert not asked.title().startswith("(")
+    question.goto("/inbox")
+    expect(question.locator(f"#item-{case['id']}")).to_have_count(0)
+    assert not question.title().startswith("(")
     body = {"to": "integrator", "question": "Do you know them?"}
     site.api(f"/approvals/{case['id']}/inquiries", "approver_finance", body)
-    expect(asked.locator(f"#item-{case['id']}")).to_contain_text("asked you")
-    expect(asked).to_have_title("(1) Inbox · Durable Agents")
-    expect(asked.locator("#count-inbox-wide .count")).to_contain_text("1")
-    holds_up(asked)
+    expect(question.locator(f"#item-{case['id']}")).to_contain_text("asked you")
+    expect(question).to_have_title("(1) Inbox · Durable Agents")
+    expect(question.locator("#count-inbox-wide .count")).to_contain_text("1")
+    holds_up(question)
     why = {"justification": "We know by now."}
     site.api(f"/approvals/{case['id']}/inquiries/0/withdraw", "approver_finance", why)
-    expect(asked.locator(f"#item-{case['id']}")).to_have_count(0)
-    expect(asked.locator("#count-inbox-wide .count")).to_have_count(0)
+    expect(question.locator(f"#item-{case['id']}")).to_have_count(0)
+    expect(question.locator("#count-inbox-wide .count")).to_have_count(0)
     handed = {"to": "integrator", **why}
     site.api(f"/approvals/{case['id']}/delegations", "approver_finance", handed)
-    expect(asked.locator(f"#item-{case['id']}")).to_contain_text("delegated to you")
-    asked.click(f"#item-{case['id']}")
-    expect(asked.locator("#in-place-of")).to_contain_text("finance")
-    asked.goto("/inbox")
+    expect(question.locator(f"#item-{case['id']}")).to_contain_text("delegated to you")
+    question.click(f"#item-{case['id']}")
+    expect(question.locator("#in-place-of")).to_contain_text("finance")
+    question.goto("/inbox")
     site.approve(run_id)
-    expect(asked.locator(f"#item-{case['id']}")).to_have_count(0)
+    expect(question.locator(f"#item-{case['id']}")).to_have_count(0)
     assert complaints == []

@@ -9,14 +9,14 @@ from tests.system.browser.steps import ACME
 
 
 def test_every_page_holds_up(person: Person, site: Site, complaints: Complaints) -> None:
-    asked = site.asked("vendor-onboard", {**ACME, "legal_name": LONG_NAME})
-    run_id = asked["run_id"]
+    question = site.asked("vendor-onboard", {**ACME, "legal_name": LONG_NAME})
+    run_id = question["run_id"]
     site.waiting("zz-clerk", {"ending": "unknown", "legal_name": LONG_NAME})
     problems: list[str] = []
     pages = [
         "/",
         "/inbox",
-        f"/inbox/{asked['id']}",
+        f"/inbox/{question['id']}",
         "/inbox?show=decided",
         "/runs",
         "/runs/new",
@@ -28,7 +28,7 @@ def test_every_page_holds_up(person: Person, site: Site, complaints: Complaints)
     pages += ["/agents/vendor-onboard@1.0.0", f"/runs/{run_id}/verification", "/runs?q=nothing-like-it"]
     pages += [f"/runs/{run_id}?tab={tab}" for tab in ("timeline", "transcript", "checkpoints", "decisions", "journal")]
     of_auditors = ["/audit?action=accounts", f"/runs/{run_id}/verification", "/audit/verification"]
-    of_finance = ["/inbox", f"/inbox/{asked['id']}"]
+    of_finance = ["/inbox", f"/inbox/{question['id']}"]
     for role, paths in (("operator", pages), ("auditor", of_auditors), ("approver_finance", of_finance)):
         page = person(role)
         for path in paths:

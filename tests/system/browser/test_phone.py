@@ -117,9 +117,9 @@ def test_the_page_can_be_installed_and_keeps_nothing_but_that_there_is_no_connec
     session = phone.new_cdp_session(page)
     manifest = session.send("Page.getAppManifest")
     assert manifest["errors"] == [] and manifest["url"].endswith("manifest.webmanifest")
-    told = json.loads(manifest["data"])
-    assert told["start_url"] == "/inbox" and {icon["purpose"] for icon in told["icons"]} == {"any", "maskable"}
-    for icon in told["icons"]:
+    data = json.loads(manifest["data"])
+    assert data["start_url"] == "/inbox" and {icon["purpose"] for icon in data["icons"]} == {"any", "maskable"}
+    for icon in data["icons"]:
         size = page.evaluate(
             "async (src) => { const i = new Image(); i.src = src; await i.decode(); return [i.width, i.height]; }",
             icon["src"],
@@ -161,17 +161,17 @@ def test_a_page_that_loses_its_network_says_so_and_goes_on_when_it_is_back(
     page = phone.new_page()
     sign_in_as_finance(page, site)
     page.goto("/inbox")
-    said = page.locator("#live-state")
-    expect(said).to_have_attribute("data-state", "live")
+    panel = page.locator("#live-state")
+    expect(panel).to_have_attribute("data-state", "live")
     page.click("#live-pause")
     run_id = site.start("vendor-onboard", ACME | {"legal_name": "Out Of Reach Ltd"})
-    expect(said).to_have_attribute("title", "paused · updates available", timeout=60_000)
+    expect(panel).to_have_attribute("title", "paused · updates available", timeout=60_000)
     phone.set_offline(True)
     page.click("#live-pause")
-    expect(said).to_have_attribute("title", "no connection · retrying")
+    expect(panel).to_have_attribute("title", "no connection · retrying")
     holds_up(page)
     phone.set_offline(False)
-    expect(said).to_have_attribute("data-state", "live", timeout=60_000)
+    expect(panel).to_have_attribute("data-state", "live", timeout=60_000)
     site.reaches(run_id, "waiting_human")
     expect(page.locator("#live")).to_contain_text("Out Of Reach Ltd", timeout=60_000)
     site.approve(run_id)
@@ -195,13 +195,13 @@ def test_a_push_is_shown_as_it_is_told_and_as_something_where_it_can_t_be_read(
     page.evaluate("navigator.serviceWorker.ready.then(() => true)")
     eventually(lambda: page.evaluate("true") and versions, "a service worker")
     registration = versions[-1]["registrationId"]
-    shown = (
+    text = (
         "navigator.serviceWorker.ready.then((r) => r.getNotifications())"
         ".then((all) => all.map((n) => [n.title, n.body, n.data.path]))"
     )
-    told = {"title": "To decide: Pay <b>x</b>", "body": "Queue: finance_po", "url": "/inbox/1", "tag": "a"}
+    fields = {"title": "To decide: Pay <b>x</b>", "body": "Queue: finance_po", "url": "/inbox/1", "tag": "a"}
     wanted = {
-        json.dumps(told): ["To decide: Pay <b>x</b>", "Queue: finance_po", "/inbox/1"],
+        json.dumps(fields): ["To decide: Pay <b>x</b>", "Queue: finance_po", "/inbox/1"],
         "rubbish": ["A case is waiting for you", "", "/inbox"],
         json.dumps({"url": "//evil.example", "title": "x", "tag": "b"}): ["x", "", "/inbox"],
     }
@@ -211,11 +211,11 @@ def test_a_push_is_shown_as_it_is_told_and_as_something_where_it_can_t_be_read(
         session.send(
             "ServiceWorker.deliverPushMessage", {"origin": home(site), "registrationId": registration, "data": data}
         )
-        return wanted[data] in page.evaluate(shown)
+        return wanted[data] in page.evaluate(text)
 
     for data in wanted:
         eventually(lambda data=data: is_shown(data), f"shown: {wanted[data]}")
-    assert all(each in wanted.values() for each in page.evaluate(shown))
+    assert all(each in wanted.values() for each in page.evaluate(text))
 
 
 def test_a_device_is_put_on_record_tried_and_taken_away(phone: BrowserContext, site: Site) -> None:

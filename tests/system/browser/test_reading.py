@@ -142,8 +142,8 @@ def test_a_read_on_its_way_changes_nothing_once_the_page_is_paused(person: Perso
     case = site.asked("vendor-onboard", ACME)
     page = person("auditor")
     page.goto(f"/runs/{case['run_id']}")
-    said = page.locator("#live-state")
-    expect(said).to_contain_text("live")
+    panel = page.locator("#live-state")
+    expect(panel).to_contain_text("live")
     held: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -160,7 +160,7 @@ def test_a_read_on_its_way_changes_nothing_once_the_page_is_paused(person: Perso
     with page.expect_event("requestfinished", lambda asked: "fragment=live" in asked.url):
         held[0].continue_()
     page.evaluate("new Promise((done) => setTimeout(done, 200))")
-    expect(said).to_have_attribute("title", "paused · updates available")
+    expect(panel).to_have_attribute("title", "paused · updates available")
     expect(page.locator("h1 ~ .chip")).to_have_text("waiting for approval")
     page.click("#live-pause")
     expect(page.locator("h1 ~ .chip")).to_have_text("completed")
@@ -178,8 +178,8 @@ def test_a_change_of_state_is_said_once_and_aloud(person: Person, site: Site) ->
     )
     site.approve(case["run_id"])
     expect(page.locator("#said")).to_contain_text("The run: completed")
-    said = page.evaluate("said")
-    assert len(said) == len(set(said)) and page.locator("[aria-live=polite]").count() == 1
+    evaluate = page.evaluate("said")
+    assert len(evaluate) == len(set(evaluate)) and page.locator("[aria-live=polite]").count() == 1
 
 
 def test_nothing_focused_is_under_a_sticky_bar(person: Person, site: Site) -> None:

@@ -23,7 +23,7 @@ def crashtest(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "input.json").write_text(json.dumps(given or {"folder": str(folder), "item": "chair {case}"}))
     env = {name: value for name, value in os.environ.items() if not name.startswith(("DURABLEAGENTS_", "DATABASE"))}
-    told = folder / "report.json"
+    text = folder / "report.json"
     done = subprocess.run(
         [
             sys.executable,
@@ -35,7 +35,7 @@ def crashtest(
             "--effects",
             str(folder / "effects.jsonl"),
             "--report",
-            str(told),
+            str(text),
             *consent,
             *words,
         ],
@@ -50,7 +50,7 @@ def crashtest(
             "DJANGO_SETTINGS_MODULE": "durableagents.settings",
         },
     )
-    return done.returncode, done.stdout + done.stderr, json.loads(told.read_text()) if told.exists() else {}
+    return done.returncode, done.stdout + done.stderr, json.loads(text.read_text()) if text.exists() else {}
 
 
 def cells(told: dict[str, Any]) -> dict[tuple[str, str], str]:
@@ -58,37 +58,37 @@ def cells(told: dict[str, Any]) -> dict[tuple[str, str], str]:
 
 
 def test_the_whole_matrix_of_an_agent_that_is_right(tmp_path: Path) -> None:
-    code, said, told = crashtest(tmp_path / "shop")
-    assert code == 0 and told["passed"], said
+    code, answer, found = crashtest(tmp_path / "shop")
+    assert code == 0 and found["passed"], answer
     keyed, unsafe = (
-        {p: v for (tool, p), v in cells(told).items() if tool == name} for name in ("place_order", "tell_colleague")
+        {p: v for (tool, p), v in cells(found).items() if tool == name} for name in ("place_order", "tell_colleague")
     )
     assert keyed == dict.fromkeys(("CP1", "CP2", "CP3", "CP4", "CP6"), "once")
     assert unsafe == {"CP1": "once", "CP2": "asked", "CP3": "asked", "CP4": "asked", "CP6": "once"}
-    assert cells(told)["", "CP0"] == cells(told)["", "CP5"] == "once" and cells(told)["", "CP8"] == "not reached"
-    sent = {case["point"]: case["sent"]["place_order"] for case in told["cases"] if case["tool"] == "place_order"}
+    assert cells(found)["", "CP0"] == cells(found)["", "CP5"] == "once" and cells(found)["", "CP8"] == "not reached"
+    sent = {case["point"]: case["sent"]["place_order"] for case in found["cases"] if case["tool"] == "place_order"}
     assert sent["CP3"] == sent["CP4"] == 2, "it really was killed in between, and sent again"
-    assert all(case["state"] == "completed" and not case["notes"] for case in told["cases"])
-    text = report.markdown(told)
+    assert all(case["state"] == "completed" and not case["notes"] for case in found["cases"])
+    text = report.markdown(found)
     assert "**Passed.**" in text and "Signature" in text and "| `tell_colleague` | once | asked a person |" in text
-    assert told["about"]["fingerprint"].startswith("3:") and len(told["record"]) >= 2 * (len(told["cases"]) + 1)
+    assert found["about"]["fingerprint"].startswith("3:") and len(found["record"]) >= 2 * (len(found["cases"]) + 1)
 
 
 def test_a_tool_whose_other_side_ignores_keys_is_found(tmp_path: Path) -> None:
-    code, said, told = crashtest(tmp_path / "forgets", "--tools", "place_order", "--points", "CP2,CP4")
-    assert code == 1 and not told["passed"] and "Not passed" in said
-    assert cells(told) == {("place_order", "CP2"): "once", ("place_order", "CP4"): "doubled"}
-    (bad,) = [case for case in told["cases"] if case["verdict"] == "doubled"]
+    code, answer, found = crashtest(tmp_path / "forgets", "--tools", "place_order", "--points", "CP2,CP4")
+    assert code == 1 and not found["passed"] and "Not passed" in answer
+    assert cells(found) == {("place_order", "CP2"): "once", ("place_order", "CP4"): "doubled"}
+    (bad,) = [case for case in found["cases"] if case["verdict"] == "doubled"]
     assert bad["effects"]["place_order"] == 2 and "had 2 effects" in bad["problems"][0]
-    assert "**DOUBLED**" in report.markdown(told) and "NOT PASSED" in report.markdown(told)
+    assert "**DOUBLED**" in report.markdown(found) and "NOT PASSED" in report.markdown(found)
 
 
 def test_tools_of_runs_that_it_starts_are_named_as_left_out(tmp_path: Path) -> None:
     """So that the exit code alone isn't taken for everything."""
-    code, said, told = crashtest(tmp_path / "shop", "--points", "CP2", agent="shop-buyer")
-    assert code == 3 and told["passed"] and "tell_colleague of shop@1.0.0" in said, said
-    assert told["uncovered"] == ["place_order of shop@1.0.0", "tell_colleague of shop@1.0.0"]
-    text = report.markdown(told)
+    code, answer, found = crashtest(tmp_path / "shop", "--points", "CP2", agent="shop-buyer")
+    assert code == 3 and found["passed"] and "tell_colleague of shop@1.0.0" in answer, answer
+    assert found["uncovered"] == ["place_order of shop@1.0.0", "tell_colleague of shop@1.0.0"]
+    text = report.markdown(found)
     assert "**Passed, but tools were left out.**" in text and "- tell_colleague of shop@1.0.0" in text
 
 
@@ -105,8 +105,8 @@ def test_tools_of_runs_that_it_starts_are_named_as_left_out(tmp_path: Path) -> N
 def test_nothing_is_killed_against_what_may_be_real_unless_somebody_says_that_it_is_not(
     tmp_path: Path, words: list[str]
 ) -> None:
-    code, said, told = crashtest(tmp_path / "shop", *words, consent=())
-    assert code == 2 and "shop@1.0.0 acts on" in said and "--yes-this-is-a-sandbox" in said and told == {}
+    code, answer, found = crashtest(tmp_path / "shop", *words, consent=())
+    assert code == 2 and "shop@1.0.0 acts on" in answer and "--yes-this-is-a-sandbox" in answer and found == {}
     assert not (tmp_path / "shop" / "effects.jsonl").exists()
 
 
@@ -120,5 +120,5 @@ def test_nothing_is_killed_against_what_may_be_real_unless_somebody_says_that_it
     ],
 )
 def test_what_makes_no_test_is_refused_before_anything_is_started(tmp_path: Path, words: list[str], says: str) -> None:
-    code, said, told = crashtest(tmp_path / "shop", *words)
-    assert code == 2 and says in said and told == {} and not (tmp_path / "shop" / "effects.jsonl").exists()
+    code, answer, found = crashtest(tmp_path / "shop", *words)
+    assert code == 2 and says in answer and found == {} and not (tmp_path / "shop" / "effects.jsonl").exists()

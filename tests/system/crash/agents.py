@@ -82,9 +82,9 @@ _ASIDE = "So that the window fills, a good deal is said beside it. " * 16
 
 def _ponder(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     """Read four companies, call the keyed tool and return its answer, from the conversation or its summary."""
-    told = " ".join(str(getattr(part, "content", None) or part) for message in messages for part in message.parts)
-    read = max((int(n) for n in re.findall(r"'n': (200[0-9])", told)), default=1999)
-    booked = re.findall(r"keyed answered: \{'id': '([^']+)'\}", told) + [
+    text = " ".join(str(getattr(part, "content", None) or part) for message in messages for part in message.parts)
+    read = max((int(n) for n in re.findall(r"'n': (200[0-9])", text)), default=1999)
+    booked = re.findall(r"keyed answered: \{'id': '([^']+)'\}", text) + [
         part.content["id"]
         for message in messages
         for part in message.parts
@@ -166,8 +166,8 @@ def _clerical(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
             sent = part.content.get("id") if isinstance(part.content, dict) else part.outcome
             return ModelResponse([TextPart(str(sent))])
     # A person's later message comes after that.
-    asked, *_ = (str(part.content) for part in messages[0].parts if isinstance(part, UserPromptPart))
-    return ModelResponse([ToolCallPart("clerk", {"n": int(asked)})])
+    question, *_ = (str(part.content) for part in messages[0].parts if isinstance(part, UserPromptPart))
+    return ModelResponse([ToolCallPart("clerk", {"n": int(question)})])
 
 
 clerk_agent = PydanticAgent(FunctionModel(_clerical), output_type=str, name="clerk")

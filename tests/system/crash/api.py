@@ -96,8 +96,8 @@ class Api:
             choices = wait["detail"].get("schema", {}).get("properties", {}).get("decision", {}).get("enum", ())
             # A fork takes recorded results over half of the times it can, and repeats the rest.
             is_taken = ON_RECORD in choices and uuid.UUID(wait["id"]).int % 2
-            said = {"decision": ON_RECORD if is_taken else AGAIN} if AGAIN in choices else {"id": "told"}
-            answer = wait["detail"]["prefilled"] or said
+            fields = {"decision": ON_RECORD if is_taken else AGAIN} if AGAIN in choices else {"id": "told"}
+            answer = wait["detail"]["prefilled"] or fields
             self._ask("operator", "POST", f"/runs/{run_id}/answers/{wait['id']}", json={"answer": answer})
 
     def set_budget(self, run_id: str, budget: Mapping[str, Any]) -> httpx.Response:

@@ -27,19 +27,19 @@ def judge_changed(facts: Facts) -> Iterable[tuple[Kind, str]]:
 
 
 def judge_call(told: Sequence[Event]) -> Iterable[tuple[Kind, str]]:
-    asked = {x["data"]["approval_id"]: x for x in told if x["kind"] == "ApprovalRequested"}
+    fields = {x["data"]["approval_id"]: x for x in told if x["kind"] == "ApprovalRequested"}
     ended = Counter(x["data"]["approval_id"] for x in told if x["kind"] in ("ApprovalDecided", "PlanAmended"))
     what = f"the call {told[0]['slot']}"
     for approval_id, times in ended.items():
         if times > 1:
             yield "duplicate", f"{what}: question {approval_id} was ended {times} times"
     for change in (x for x in told if x["kind"] == "PlanAmended"):
-        after = asked.get(change["data"]["next"])
+        after = fields.get(change["data"]["next"])
         if after is None or after["seq"] != change["seq"] + 1:
             yield "lost", f"{what}: what it became at event {change['seq']} was not asked for with it"
     yield from _talked(what, told)
     for sent in (x for x in told if x["kind"] == "ToolInvoked"):
-        yield from _sent(what, sent, asked, told)
+        yield from _sent(what, sent, fields, told)
 
 
 def _sent(what: str, sent: Event, asked: dict[str, Event], told: Sequence[Event]) -> Iterable[tuple[Kind, str]]:
@@ -65,7 +65,7 @@ _TALK = ("InquiryMade", "InquiryEnded", "ApprovalDelegated", "DelegationEnded")
 
 def _talked(what: str, told: Sequence[Event]) -> Iterable[tuple[Kind, str]]:
     """Check that inquiries were answered once while open, and that delegates held the case when they decided."""
-    asked, held, over = set[int](), dict[int, str](), set[str]()
+    question, held, over = set[int](), dict[int, str](), set[str]()
     for event in told:
         data = event["data"]
         match event["kind"]:
@@ -77,11 +77,11 @@ def _talked(what: str, told: Sequence[Event]) -> Iterable[tuple[Kind, str]]:
             case "PlanAmended":
                 over.add(data["approval_id"])
             case "InquiryMade":
-                asked.add(data["n"])
-            case "InquiryEnded" if data["n"] not in asked:
+                question.add(data["n"])
+            case "InquiryEnded" if data["n"] not in question:
                 yield "duplicate", f"{what}: what was asked was answered or withdrawn twice, or never asked"
             case "InquiryEnded":
-                asked.discard(data["n"])
+                question.discard(data["n"])
             case "ApprovalDelegated":
                 held[data["n"]] = data["to"]
             case "DelegationEnded":

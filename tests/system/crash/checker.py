@@ -90,8 +90,8 @@ class Facts:
 
     def __post_init__(self) -> None:
         """Give effects the part of their keys that the ledger has."""
-        shown = [row | {"idempotency_key": key_on_record(row["idempotency_key"])} for row in self.effects]
-        object.__setattr__(self, "effects", shown)
+        items = [row | {"idempotency_key": key_on_record(row["idempotency_key"])} for row in self.effects]
+        object.__setattr__(self, "effects", items)
 
 
 def judge(facts: Facts, expected: Expected) -> list[Finding]:
@@ -243,7 +243,7 @@ def _people(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
     """Check that each gate asks once, decides once, and lets one call through."""
     by_rule = asked_by_rule(facts.events)  # apart from the agent's own gates
     own = [e for e in facts.events if e["data"].get("approval_id") not in by_rule]
-    asked = Counter(event["slot"] for event in own if event["kind"] == "ApprovalRequested")
+    counts = Counter(event["slot"] for event in own if event["kind"] == "ApprovalRequested")
     decided = Counter(event["slot"] for event in own if event["kind"] == "ApprovalDecided")
     used = Counter(
         event["data"]["grant"]
@@ -253,7 +253,7 @@ def _people(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
         and event["attempt"] == 0  # for further attempts see below
     )
     over = lapsed(facts.events)  # asked and decided once more
-    for slot, times in ((asked - amendments(facts.events) - over) | (decided - over) | used).items():
+    for slot, times in ((counts - amendments(facts.events) - over) | (decided - over) | used).items():
         if times > 1 and not (
             slot in staged_slots(facts) and used[slot] < 2
         ):  # each stage asks: judge_stages checks those
@@ -262,9 +262,9 @@ def _people(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
         yield "broken", f"{slot} was sent though its gate was denied"
     is_whole = facts.run["state"] == expected.state == "completed"
     if is_whole and not (
-        len(asked) == len(decided) == expected.gates and asked.total() == len(facts.approvals) - len(by_rule)
+        len(counts) == len(decided) == expected.gates and counts.total() == len(facts.approvals) - len(by_rule)
     ):
-        yield "broken", f"{len(asked)} gates, {len(decided)} decisions, {len(facts.approvals)} approvals"
+        yield "broken", f"{len(counts)} gates, {len(decided)} decisions, {len(facts.approvals)} approvals"
     unknown = {(e["slot"], e["attempt"]) for e in facts.ledger if e["fact"] == "unknown"}
     reconciled = Counter((e["slot"], e["attempt"]) for e in facts.ledger if e["fact"] == "reconciled")
     for call, times in reconciled.items():
@@ -296,14 +296,17 @@ def _witnesses(facts: Facts) -> Iterable[tuple[Kind, str]]:
     for begun in (event for event in facts.events if event["kind"] == "ToolInvoked"):
         for attempt in range(begun["attempt"]):
             call = begun["slot"], attempt
-            told = [event["seq"] for event in _told_late(facts, call) if event["seq"] < begun["seq"]]
+            items = [event["seq"] for event in _told_late(facts, call) if event["seq"] < begun["seq"]]
             denied = [
                 event["seq"]
                 for event in said_no
                 if (event["slot"], event["attempt"]) == call and event["seq"] < begun["seq"]
             ]
-            if told and max(told) > max(denied, default=0):
-                yield "broken", f"{call} was attempted anew though a witness says that it happened (event {max(told)})"
+            if items and max(items) > max(denied, default=0):
+                yield (
+                    "broken",
+                    f"{call} was attempted again though a witness says that it happened (event {max(items)})",
+                )
 
 
 def _committed(facts: Facts) -> set[tuple[str, int]]:
@@ -327,8 +330,8 @@ def _budget(facts: Facts) -> Iterable[tuple[Kind, str]]:
             kind: Kind = "lost" if facts.run["usage"][name] < listed else "duplicate"
             yield kind, f"{facts.run['usage'][name]} {name} used, and debits of {listed}"
     calls = sum(event["kind"] in _OUTCOMES for event in facts.events) + sum(data["tool_calls"] for data in childrens)
-    told = sum(event["kind"] == "ToolReconciled" and event["data"].get("by") == "hook" for event in facts.events)
-    if not calls <= facts.run["usage"]["tool_calls"] <= calls + told:
+    total = sum(event["kind"] == "ToolReconciled" and event["data"].get("by") == "hook" for event in facts.events)
+    if not calls <= facts.run["usage"]["tool_calls"] <= calls + total:
         yield "broken", f"{facts.run['usage']['tool_calls']} tool calls used, and {calls} outcomes"
     debited = Counter(_request(event) for event in debits)
     routed = Counter(_request(event) for event in facts.events if event["kind"] == "ModelRouted")
@@ -423,9 +426,9 @@ def _journal(facts: Facts) -> Iterable[tuple[Kind, str]]:
         if event["kind"] in ("ToolInvoked", "ToolRedispatched", "ChildStarted"):
             yield "broken", f"{event['kind']} at event {event['seq']}, after the cancel at event {cancelled}"
     facts_said = Counter((e["slot"], e["attempt"], e["fact"]) for e in facts.events if e["fact"] is not None)
-    for said, times in facts_said.items():
+    for key, times in facts_said.items():
         if times > 1:
-            yield "broken", f"{said} is on record {times} times"
+            yield "broken", f"{key} is on record {times} times"
 
 
 def _undoing(facts: Facts) -> int:

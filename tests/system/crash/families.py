@@ -48,16 +48,16 @@ def between(parent: Facts, children: Sequence[Facts], expected: Expected) -> Ite
     for event in parent.events:
         if event["kind"] == "ChildEnded":
             ends.setdefault(event["data"]["child"], []).append(event["data"])
-    ended = {child: told[-1] for child, told in ends.items()}
+    ended = {child: value[-1] for child, value in ends.items()}
     for child, times in Counter(event["data"]["child"] for event in started).items():
         if times > 1:
             yield "duplicate", f"child {child} was started {times} times"
     known = {facts.run_id: facts for facts in children}
-    for child, told in ends.items():
+    for child, value in ends.items():
         # A reopened one has ended twice: completed, and then with all undone.
         before = ["completed"] if child in known and is_reopened(known[child]) else []
-        if [end["state"] for end in told[:-1]] not in ([], before):
-            yield "duplicate", f"the end of child {child} was told {len(told)} times"
+        if [end["state"] for end in value[:-1]] not in ([], before):
+            yield "duplicate", f"the end of child {child} was told {len(value)} times"
     named = {event["data"]["child"] for event in started}
     chains, wrong = chained(children)
     yield from wrong
@@ -66,11 +66,11 @@ def between(parent: Facts, children: Sequence[Facts], expected: Expected) -> Ite
     for child in named - known.keys():
         yield "lost", f"child {child} was started, and there is no such run"
     lost = {(event["slot"]) for event in started if ended.get(event["data"]["child"], {}).get("state") == "failed"}
-    anew = [event for event in started if event["attempt"] > 0]
-    if not {event["slot"] for event in anew} <= lost:
-        yield "broken", "a child was started anew in the place of one that had not failed"
-    if parent.run and parent.run["state"] == "completed" and len(started) - len(anew) != expected.children:
-        yield "broken", f"{len(started) - len(anew)} children instead of {expected.children}"
+    renewed = [event for event in started if event["attempt"] > 0]
+    if not {event["slot"] for event in renewed} <= lost:
+        yield "broken", "a child was started again in the place of one that had not failed"
+    if parent.run and parent.run["state"] == "completed" and len(started) - len(renewed) != expected.children:
+        yield "broken", f"{len(started) - len(renewed)} children instead of {expected.children}"
     for child in named & chains.keys():
         chain = chains[child]
         run, last = chain[-1].run, ended.get(child)
@@ -95,11 +95,11 @@ def chained(runs: Sequence[Facts]) -> tuple[dict[str, list[Facts]], list[tuple[K
     wrong: list[tuple[Kind, str]] = []
     come = {facts.run_id: _event(facts, "RunCarriedOn") for facts in runs}
     for facts in sorted(runs, key=lambda facts: (come[facts.run_id] or {}).get("turn", 0)):
-        told = come[facts.run_id]
-        chain = chains.setdefault(told["first"] if told else facts.run_id, [])
-        if told and (len(chain) != told["turn"] or chain[-1].run_id != told["origin"]):
+        entry = come[facts.run_id]
+        chain = chains.setdefault(entry["first"] if entry else facts.run_id, [])
+        if entry and (len(chain) != entry["turn"] or chain[-1].run_id != entry["origin"]):
             wrong.append(
-                ("duplicate", f"run {facts.run_id} goes on from {told['origin']}, and is not the one that does")
+                ("duplicate", f"run {facts.run_id} goes on from {entry['origin']}, and is not the one that does")
             )
         chain.append(facts)
     for chain in chains.values():

@@ -44,8 +44,8 @@ class _Words:
             payload = event.get("payload") or {}
             if event["kind"] == "WaitOpened" and event["data"]["wait"] == "input":
                 words.tools[event["slot"]] = payload.get("call") or ""
-            if event["kind"] == "InputAnswered" and isinstance(said := payload.get("answer"), dict):
-                known = {AGAIN: words.yes, NO: words.no}.get(said.get("decision", ""))
+            if event["kind"] == "InputAnswered" and isinstance(answer := payload.get("answer"), dict):
+                known = {AGAIN: words.yes, NO: words.no}.get(answer.get("decision", ""))
                 if known is not None:
                     known.setdefault(event["slot"], event["seq"])
         return words
@@ -159,8 +159,8 @@ def _leaves(event: dict[str, Any]) -> str:
 
 def _done(origin: Facts, after: int) -> dict[str, set[tuple[str, int]]]:
     """Return the confirmed effects of a run after an event, by tool."""
-    told = {(row["slot"], row["attempt"]) for row in origin.ledger if row["fact"] in ("committed", "reconciled")}
-    happened = told - refuted(origin.events)
+    items = {(row["slot"], row["attempt"]) for row in origin.ledger if row["fact"] in ("committed", "reconciled")}
+    happened = items - refuted(origin.events)
     found: dict[str, set[tuple[str, int]]] = {}
     for event in origin.events:
         tool, call = _leaves(event), (event["slot"], event["attempt"])

@@ -20,8 +20,8 @@ TIMES = 2
 
 
 def _standing(event: Event) -> dict[str, Any]:
-    told = event.get("payload", {}).get("standing") if event["kind"] == "ApprovalDecided" else None
-    return told if isinstance(told, dict) else {}
+    value = event.get("payload", {}).get("standing") if event["kind"] == "ApprovalDecided" else None
+    return value if isinstance(value, dict) else {}
 
 
 def lapsed(events: Iterable[Event]) -> Counter[str]:
@@ -42,13 +42,13 @@ def judge_again(facts: Facts) -> Iterable[tuple[Kind, str]]:
         yield from judge_call([event for event in facts.events if event["slot"] == slot])
     given, used = 0, Counter[tuple[int, int]]()
     for event in facts.events:
-        told = _standing(event)
-        if "again" in told:
-            given += told["again"]["times"]
-        if "grant" not in told:
+        found = _standing(event)
+        if "again" in found:
+            given += found["again"]["times"]
+        if "grant" not in found:
             continue
-        used[told["grant"], told["use"]] += 1
+        used[found["grant"], found["use"]] += 1
         if used.total() > given:
             yield "broken", f"event {event['seq']} is one yes more than was allowed"
-        if used[told["grant"], told["use"]] > 1 or not 1 <= told["use"] <= TIMES:
-            yield "duplicate", f"event {event['seq']}: use {told['use']} of standing grant {told['grant']}"
+        if used[found["grant"], found["use"]] > 1 or not 1 <= found["use"] <= TIMES:
+            yield "duplicate", f"event {event['seq']}: use {found['use']} of standing grant {found['grant']}"

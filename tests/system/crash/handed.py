@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 def judge_handed(facts: Facts) -> Iterable[tuple[Kind, str]]:
     """Check that each injection came with a resume, on the state seen, and that the last is in the output."""
     events = facts.events
-    told = [event for event in events if event["kind"] == "ContextInjected"]
+    matching = [event for event in events if event["kind"] == "ContextInjected"]
     by_seq = {event["seq"]: event for event in events}
-    for event in told:
+    for event in matching:
         after = by_seq.get(event["seq"] + 1)
         if after is None or after["kind"] not in ("RunResumed", "RunRetried", "WaitResolved"):
             yield "broken", f"something was handed over at event {event['seq']}, and nobody let the run go on with it"
@@ -23,8 +23,8 @@ def judge_handed(facts: Facts) -> Iterable[tuple[Kind, str]]:
             yield "broken", f"what was handed over at event {event['seq']} was for the run as of another event"
     output = facts.run.get("output")
     output = output if isinstance(output, dict) and facts.run["state"] == "completed" else {}
-    last = told[-1]["data"]["seen"] if told else None
-    if told and output.get("handed", last) != last:
+    last = matching[-1]["data"]["seen"] if matching else None
+    if matching and output.get("handed", last) != last:
         yield "lost", f"it ends with what was handed at event {output['handed']}, and not with {last}"
     for event in events:
         if event["kind"] == "RunRequeued" and event["data"]["worker"]:

@@ -18,29 +18,31 @@ MANNERS = ("early", "race", "after")
 
 
 def judge_late(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    for asked in facts.events:
-        if asked["kind"] == "ApprovalRequested" and asked["data"]["tool"] in WORDS:
-            yield from judge_question(asked, facts.events)
+    for event in facts.events:
+        if event["kind"] == "ApprovalRequested" and event["data"]["tool"] in WORDS:
+            yield from judge_question(event, facts.events)
 
 
 def judge_question(asked: Event, events: Sequence[Event]) -> Iterable[tuple[Kind, str]]:
     approval_id, what = asked["data"]["approval_id"], f"{asked['data']['tool']} at {asked['slot']}"
-    told = [x for x in events if x["data"].get("approval_id") == approval_id and x is not asked]
-    timed = [x for x in told if x["kind"] == "ApprovalTimed"]
+    matching = [x for x in events if x["data"].get("approval_id") == approval_id and x is not asked]
+    timed = [x for x in matching if x["kind"] == "ApprovalTimed"]
     word = timed[0]["data"]["on_timeout"] if timed else "reject"
     if len(timed) > 1 or any(x["seq"] != asked["seq"] + 1 for x in timed):
         yield "duplicate", f"{what}: its time was settled {len(timed)} times, or not when it was put"
     if timed and word != WORDS[asked["data"]["tool"]]:
         yield "broken", f"{what}: its gate says {WORDS[asked['data']['tool']]}, and its terms {word}"
-    went = [x for x in told if x["kind"] == "ApprovalEscalated"]
-    decided = [x for x in told if x["kind"] == "ApprovalDecided"]
+    went = [x for x in matching if x["kind"] == "ApprovalEscalated"]
+    decided = [x for x in matching if x["kind"] == "ApprovalDecided"]
     yield from _went(what, word, asked, went)
-    yield from _reminded(what, word, asked, [x for x in told if x["kind"] == "ApprovalReminded"])
+    yield from _reminded(what, word, asked, [x for x in matching if x["kind"] == "ApprovalReminded"])
     if len(decided) > 1:
         yield "duplicate", f"{what} was decided {len(decided)} times"
     for end in decided:
         yield from _decided(what, word, asked, went, end)
-        if late := [x["kind"] for x in (*went, *told) if x["seq"] > end["seq"] and x["kind"].startswith("Approval")]:
+        if late := [
+            x["kind"] for x in (*went, *matching) if x["seq"] > end["seq"] and x["kind"].startswith("Approval")
+        ]:
             yield "broken", f"{what}: {late[0]} after it was decided"
 
 

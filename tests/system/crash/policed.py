@@ -53,21 +53,25 @@ def judge_policed(
 ) -> Iterable[str]:
     """Check that no call was sent without the approval required then. `said_how`: manners of approvals, by question."""
     tools = {(e["slot"], e["attempt"]): e["data"]["tool"] for e in events if e["kind"] == "ToolInvoked"}
-    asked = {e["data"]["approval_id"]: e["data"]["queue"] for e in events if e["kind"] == "ApprovalRequested"}
+    fields = {e["data"]["approval_id"]: e["data"]["queue"] for e in events if e["kind"] == "ApprovalRequested"}
     yes: dict[str, list[str]] = defaultdict(list)
     for n, event in enumerate(events):
         data = event["data"]
-        if event["kind"] == "ApprovalDecided" and data["verdict"] == "approved" and asked[data["approval_id"]] == QUEUE:
+        if (
+            event["kind"] == "ApprovalDecided"
+            and data["verdict"] == "approved"
+            and fields[data["approval_id"]] == QUEUE
+        ):
             yes[event["slot"]].append(data["approval_id"])
         if event["kind"] not in _LEAVES:
             continue
         what = f"event {event['seq']}, {event['kind']} of {event['slot']}"
         then = _then(turns, datetime.fromisoformat(event["at"]))
         after = events[n + 1] if n + 1 < len(events) else {"kind": ""}
-        said = after["data"] if after["kind"] == "PolicyApplied" and after["slot"] == event["slot"] else None
-        if said is not None and said["effect"] == "deny":
+        answer = after["data"] if after["kind"] == "PolicyApplied" and after["slot"] == event["slot"] else None
+        if answer is not None and answer["effect"] == "deny":
             yield f"{what}: it left, and a rule forbade it"
-        if said is not None and said["effect"] == "require" and event["slot"] not in yes:
+        if answer is not None and answer["effect"] == "require" and event["slot"] not in yes:
             yield f"{what}: it left without the yes that it says was demanded"
         if then is None or not then.requires or then.tool not in ("", tools.get((event["slot"], event["attempt"]))):
             continue
@@ -75,7 +79,7 @@ def judge_policed(
             yield f"{what}: it left without the yes that was demanded since {then.done_at.isoformat()}"
         elif not any(_shows(then.proof, manner) for id in yes[event["slot"]] for manner in said_how.get(id, ())):
             yield f"{what}: nobody's yes showed what is wanted since {then.done_at.isoformat()}: {then.proof or 'yes'}"
-        if said is None or said["effect"] != "require":
+        if answer is None or answer["effect"] != "require":
             yield f"{what}: what the rules said of it is not on record"
 
 

@@ -37,9 +37,9 @@ def judge_released(released: Released, facts: Mapping[str, Facts], acknowledged:
     ramps = {ramp["id"]: ramp for ramp in released.ramps}
     rows = {row["run"]: row for row in released.rows}
     for start in released.starts:
-        told = [event["data"] for event in facts[start["run"]].events if event["kind"] == "VersionAssigned"]
+        items = [event["data"] for event in facts[start["run"]].events if event["kind"] == "VersionAssigned"]
         yield from _stayed(start, facts[start["run"]])
-        yield from _assigned(start, told, ramps, rows.pop(start["run"], None))
+        yield from _assigned(start, items, ramps, rows.pop(start["run"], None))
     for run in rows:
         yield Finding("broken", run, "a ramp counts a start of it, and there is no such run")
     yield from _sides(released.starts, facts)
@@ -61,24 +61,24 @@ def _assigned(start: Row, told: Sequence[Row], ramps: Mapping[int, Row], row: Ro
         yield Finding("broken", run, f"{len(told)} versions assigned, while {len(during)} ramps were under way")
     if (row is not None) != bool(told):
         yield Finding("lost" if told else "broken", run, "the journal and the ramp's rows don't both tell of its start")
-    for said in told:
-        ramp = ramps.get(said["ramp"])
+    for entry in told:
+        ramp = ramps.get(entry["ramp"])
         if ramp is None:
-            yield Finding("broken", run, f"it was assigned by a ramp {said['ramp']} that there isn't")
+            yield Finding("broken", run, f"it was assigned by a ramp {entry['ramp']} that there isn't")
             continue
         if ramp not in during:
             yield Finding("broken", run, f"ramp {ramp['id']} assigned it before its time or after its end")
-        side = ramp["to_version"] if said["is_new"] else ramp["from_version"]
-        if start["version"] != side or (said["from_version"], said["to_version"]) != _versions(ramp):
+        side = ramp["to_version"] if entry["is_new"] else ramp["from_version"]
+        if start["version"] != side or (entry["from_version"], entry["to_version"]) != _versions(ramp):
             yield Finding("broken", run, f"it was assigned {side}, and is {start['version']}")
-        if row is not None and any(row[name] != said[name] for name in ("ramp", "is_new", "why", "place")):
-            yield Finding("broken", run, f"its journal says {said}, and the ramp's row {row}")
-        if said["share"] not in ramp["shares"] or not 0 <= said["share"] <= PLACES:
-            yield Finding("broken", run, f"it was assigned by a share of {said['share']}, of {ramp['shares']}")
-        if not 0 <= said["place"] < PLACES or (said["is_new"] and said["place"] >= said["share"]):
-            yield Finding("broken", run, f"it went over at place {said['place']} of {said['share']}")
-        if said["why"] == "share" and said["is_new"] != (said["place"] < said["share"]):
-            yield Finding("broken", run, f"at place {said['place']} of {said['share']} it is on the wrong side")
+        if row is not None and any(row[name] != entry[name] for name in ("ramp", "is_new", "why", "place")):
+            yield Finding("broken", run, f"its journal says {entry}, and the ramp's row {row}")
+        if entry["share"] not in ramp["shares"] or not 0 <= entry["share"] <= PLACES:
+            yield Finding("broken", run, f"it was assigned by a share of {entry['share']}, of {ramp['shares']}")
+        if not 0 <= entry["place"] < PLACES or (entry["is_new"] and entry["place"] >= entry["share"]):
+            yield Finding("broken", run, f"it went over at place {entry['place']} of {entry['share']}")
+        if entry["why"] == "share" and entry["is_new"] != (entry["place"] < entry["share"]):
+            yield Finding("broken", run, f"at place {entry['place']} of {entry['share']} it is on the wrong side")
 
 
 def _versions(ramp: Row) -> tuple[str, str]:
@@ -91,13 +91,13 @@ def _sides(starts: Sequence[Row], facts: Mapping[str, Facts]) -> Iterator[Findin
     over: set[tuple[str, int]] = set()
     for start in sorted(starts, key=lambda start: moment(start["created_at"])):
         for event in facts[start["run"]].events:
-            said = event["data"]
-            if event["kind"] != "VersionAssigned" or said["key"] == "run":
+            data = event["data"]
+            if event["kind"] != "VersionAssigned" or data["key"] == "run":
                 continue
-            key = start["key"], said["ramp"]
-            if places.setdefault(key, said["place"]) != said["place"]:
+            key = start["key"], data["ramp"]
+            if places.setdefault(key, data["place"]) != data["place"]:
                 yield Finding("broken", start["run"], f"the key {key} stands at two places")
-            if said["why"] == "share" and not said["is_new"] and key in over:
+            if data["why"] == "share" and not data["is_new"] and key in over:
                 yield Finding("broken", start["run"], f"the key {key} came back to the older version")
-            if said["is_new"]:
+            if data["is_new"]:
                 over.add(key)

@@ -250,11 +250,11 @@ class Performance:
 
     def _judge_forks(self) -> Iterator[Finding]:
         jobs = dict(self._runs)
-        for fork, (origin, asked) in self._again.made.items():
+        for fork, (origin, value) in self._again.made.items():
             facts, of = self._stack.facts(fork), self._stack.facts(origin)
-            expected = expected_of_fork(facts, expected_of(left_of(jobs[origin].steps, asked.visit)))
+            expected = expected_of_fork(facts, expected_of(left_of(jobs[origin].steps, value.visit)))
             yield from judge_family(facts, self._stack.children(fork), expected)
-            wrong = (*judge_forked(facts, of, asked), *judge_origin(of))
+            wrong = (*judge_forked(facts, of, value), *judge_origin(of))
             yield from (Finding(kind, fork, what) for kind, what in wrong)
         for run_id, job in self._runs:
             if job.is_moved:

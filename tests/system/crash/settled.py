@@ -14,16 +14,16 @@ _NO_NEWS = ("OutcomeProposed", "OutcomeWithdrawn", "UpstreamAsked")
 
 def judge_settled(facts: Facts) -> Iterable[tuple[Kind, str]]:
     """Check that agreements match another's proposal without news in between, and askings have at most one answer."""
-    said: dict[tuple[Any, ...], Event] = {}
+    fields: dict[tuple[Any, ...], Event] = {}
     open_asks: dict[tuple[Any, ...], int] = {}
     news: dict[str | None, int] = {}
     for event in facts.events:
         place, data = (event["slot"], event["attempt"]), event["data"]
         match event["kind"]:
             case "OutcomeProposed":
-                said[*place, data["n"]] = event
+                fields[*place, data["n"]] = event
             case "OutcomeWithdrawn":
-                said.pop((*place, data["n"]), None)
+                fields.pop((*place, data["n"]), None)
             case "UpstreamAsked":
                 if place in open_asks:
                     yield "duplicate", f"event {event['seq']} asks for what is to be asked already"
@@ -33,7 +33,7 @@ def judge_settled(facts: Facts) -> Iterable[tuple[Kind, str]]:
                     yield "broken", f"event {event['seq']} answers what nobody asked"
             case "ToolReconciled":
                 if (n := event.get("payload", {}).get("proposal")) is not None:
-                    yield from _agreement(event, said.get((*place, n)), news.get(event["slot"], 0))
+                    yield from _agreement(event, fields.get((*place, n)), news.get(event["slot"], 0))
         if event["kind"] not in _NO_NEWS and data.get("answer") != "nothing":
             news[event["slot"]] = event["seq"]
     settled = {(e["slot"], e["attempt"]) for e in facts.events if e["kind"] in ("ToolReconciled", "CallbackReceived")}

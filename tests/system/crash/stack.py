@@ -79,13 +79,13 @@ class Stack(Installation):
 
     def up(self, **extra: str) -> subprocess.Popen[str]:
         """Start `up` with its output in a file: nobody reads a pipe for hours."""
-        with self._said.open("ab") as said:
+        with self._said.open("ab") as answer:
             self.process = subprocess.Popen(
                 [sys.executable, "manage.py", "up"],
                 cwd=CHECKOUT,
                 env=self.environment(**extra),
                 stdin=subprocess.DEVNULL,
-                stdout=said,
+                stdout=answer,
                 stderr=subprocess.STDOUT,
                 text=True,
                 start_new_session=True,
@@ -101,8 +101,8 @@ class Stack(Installation):
         self._api = Api(self.demo())
         self.all_workers()
         self.let_callbacks_go()
-        said = self.shell(_PREPARED.format(role=DECIDER, models=[(model, *PRICE) for model in MODELS]))
-        self._another = {f"{DECIDER}{ANOTHER}": said.split()[-1]}
+        shell = self.shell(_PREPARED.format(role=DECIDER, models=[(model, *PRICE) for model in MODELS]))
+        self._another = {f"{DECIDER}{ANOTHER}": shell.split()[-1]}
         return self
 
     def demo(self) -> dict[str, Any]:

@@ -15,17 +15,17 @@ Event = dict[str, Any]
 
 
 def judge_stages(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    asked: dict[str, list[Event]] = defaultdict(list)
+    groups: dict[str, list[Event]] = defaultdict(list)
     for event in facts.events:
         if event["kind"] == "ApprovalRequested" and event["data"]["tool"] == "staged":
-            asked[event["slot"]].append(event)
-    for slot, questions in asked.items():
+            groups[event["slot"]].append(event)
+    for slot, questions in groups.items():
         yield from _case(slot, questions, [event for event in facts.events if event["slot"] == slot])
 
 
 def staged_slots(facts: Facts) -> set[str]:
-    asked = [event for event in facts.events if event["kind"] == "ApprovalRequested"]
-    return {event["slot"] for event in asked if event["data"]["tool"] == "staged"}
+    items = [event for event in facts.events if event["kind"] == "ApprovalRequested"]
+    return {event["slot"] for event in items if event["data"]["tool"] == "staged"}
 
 
 def _case(slot: str, questions: list[Event], told: list[Event]) -> Iterable[tuple[Kind, str]]:
@@ -34,14 +34,14 @@ def _case(slot: str, questions: list[Event], told: list[Event]) -> Iterable[tupl
     cases = _cases(questions)
     for number, case in enumerate(cases):
         if number and (len(whole) < number or not _is_demanded(case[0], told)):
-            yield "broken", f"{slot} was put to all of them anew, which no policy demanded of a whole case"
+            yield "broken", f"{slot} was put to all of them again, which no policy demanded of a whole case"
         yield from _queues(slot, case)
         complete = yield from _yeses(slot, case, told)
         if complete == len(STAGES):
             whole.append(max(x["seq"] for x in told if x["kind"] == "ApprovalDecided" and _is_of(x, case[-1])))
     for sent in (x for x in told if x["kind"] == "ToolInvoked"):
-        asked = max(1, sum(case[0]["seq"] < sent["seq"] for case in cases))
-        if sum(at < sent["seq"] for at in whole) < asked:
+        highest = max(1, sum(case[0]["seq"] < sent["seq"] for case in cases))
+        if sum(at < sent["seq"] for at in whole) < highest:
             yield "broken", f"{slot} was sent before all {len(STAGES)} stages had said yes"
 
 

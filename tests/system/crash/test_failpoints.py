@@ -201,6 +201,6 @@ PAIRS = [
 @pytest.mark.parametrize(("kind", "first", "second"), PAIRS)
 def test_killed_again_while_recovering_the_promises_hold(stack: Stack, kind: str, first: str, second: str) -> None:
     run_id, verdicts = crash(stack, (kind,), f"{first}:kill:1", f"+{second}:kill:1", is_held=kind == "later")
-    asked = {"CP2@unsafe": ["did_not"], "CP4@unsafe": ["happened"]}
-    assert verdicts == asked.get(first, [])
+    fields = {"CP2@unsafe": ["did_not"], "CP4@unsafe": ["happened"]}
+    assert verdicts == fields.get(first, [])
     assert sum(sent(stack, run_id)) == (kind != "pure")

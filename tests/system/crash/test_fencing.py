@@ -112,10 +112,10 @@ def test_a_worker_that_comes_back_after_its_run_was_taken_over_writes_nothing(
     zombie.comes_back()
 
     # At its write or, where its connection was cut, when it claimed its run again.
-    said = stack.logged("postgres")
+    logged = stack.logged("postgres")
     assert (
-        f"run {run_id} is at epoch" in said
-        or f"run {run_id} is no longer driven by worker {zombie.incarnation}" in said
+        f"run {run_id} is at epoch" in logged
+        or f"run {run_id} is no longer driven by worker {zombie.incarnation}" in logged
     )
     # It may not write, but it may report: its answer settles what a person was asked, or is recorded without effect. It
     # has none if it saw before sending that it is no longer a worker.

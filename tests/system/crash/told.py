@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 def judge_attributes(facts: Facts) -> Iterable[tuple[Kind, str]]:
     """Check that the run's attributes are the last ones in its journal, set once per step."""
-    told: dict[str, list[str]] = {}
+    fields: dict[str, list[str]] = {}
     sets = [event for event in facts.events if event["kind"] == "AttributesSet"]
     for data in (event["data"] for event in sets):
-        told = {name: values for name, values in told.items() if name not in data["named"]}
+        fields = {name: values for name, values in fields.items() if name not in data["named"]}
         for name, value in zip(data["names"], data["values"], strict=True):
-            told.setdefault(name, []).append(value)
+            fields.setdefault(name, []).append(value)
     rows = {name: value if isinstance(value, list) else [value] for name, value in facts.run["attributes"].items()}
-    if {name: [str(value) for value in values] for name, values in rows.items()} != told:
-        yield "broken", f"it is found by {rows}, and its journal set {told}"
+    if {name: [str(value) for value in values] for name, values in rows.items()} != fields:
+        yield "broken", f"it is found by {rows}, and its journal set {fields}"
     slots = Counter((event["slot"], event["attempt"]) for event in sets if event["slot"])
-    yield from (("duplicate", f"the attributes at {slot} were set anew") for slot, times in slots.items() if times > 1)
+    yield from (("duplicate", f"the attributes at {slot} were set again") for slot, times in slots.items() if times > 1)
 
 
 def judge_messages(facts: Facts) -> Iterable[tuple[Kind, str]]:
@@ -42,8 +42,8 @@ def judge_messages(facts: Facts) -> Iterable[tuple[Kind, str]]:
 
 def reopenings(facts: Facts) -> int:
     """Return how often a completed run was told by its parent to undo."""
-    told = [event for event in facts.events if event["kind"] in ("RunCompleted", "UndoAsked")]
+    items = [event for event in facts.events if event["kind"] in ("RunCompleted", "UndoAsked")]
     return sum(
         end["kind"] == "RunCompleted" and then["kind"] == "UndoAsked" and then["data"]["by"].startswith("run:")
-        for end, then in itertools.pairwise(told)
+        for end, then in itertools.pairwise(items)
     )

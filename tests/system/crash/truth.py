@@ -29,6 +29,6 @@ def has_happened(slot: str, attempt: int, ledger: Iterable[Row], events: Iterabl
     done = [row for row in effects if row["executed"]]
     if call["key"] is not None:
         return any(key_on_record(row["idempotency_key"]) == call["key"] for row in done)
-    told = (e for e in entries if e["tool"] == call["tool"] and e["fact"] in ("committed", "reconciled"))
-    known = {(e["slot"], e["attempt"]) for e in told} - refuted(events)
+    matching = (e for e in entries if e["tool"] == call["tool"] and e["fact"] in ("committed", "reconciled"))
+    known = {(e["slot"], e["attempt"]) for e in matching} - refuted(events)
     return sum(row["operation"] == call["tool"] for row in done) > len(known)

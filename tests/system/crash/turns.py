@@ -29,8 +29,8 @@ def judge_schedule(schedule: Row, runs: Sequence[Row]) -> Iterator[Finding]:
     if not started:
         yield Finding("lost", "-", f"schedule {schedule['id']}: its time came, and it started nothing: {schedule}")
     if len(runs) != len(started) or len(started) > 1:
-        told = [row["planned_at"] for row in schedule["last"]]
-        yield Finding("duplicate", "-", f"schedule {schedule['id']}: {len(runs)} runs for {told}")
+        items = [row["planned_at"] for row in schedule["last"]]
+        yield Finding("duplicate", "-", f"schedule {schedule['id']}: {len(runs)} runs for {items}")
     for row in started:
         if row["run_id"] not in {run["id"] for run in runs}:
             yield Finding("broken", str(row["run_id"]), "a schedule names it, and it isn't of the schedule")

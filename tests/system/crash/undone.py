@@ -88,7 +88,7 @@ def judge_undone(facts: Facts, *, is_wanted: bool = False) -> Iterable[tuple[Kin
     if len(begun) > 1:
         yield "duplicate", f"undoing was begun {len(begun)} times"
     if _agent(facts) == GIVER and facts.run["state"] == "completed":
-        yield "lost", "whoever started it undid what it did, and it was not reopened"
+        yield "lost", "its parent undid its effects, and it was not reopened"
     if facts.run["state"] in _ENDED_BADLY and (begun or is_wanted or facts.run["state"] == "failed"):
         for call in registered:
             if call in _happened(facts) and call not in (*undone, *left):

@@ -183,9 +183,9 @@ class Composed:
         config = ["--config", str(DEPLOY / "caddy" / "Caddyfile"), "--adapter", "caddyfile"]
         for name in ("validate", "fmt"):
             arguments = config if name == "validate" else [config[1]]
-            said = subprocess.run([binary, name, *arguments], env=env, capture_output=True, text=True, timeout=60)
-            assert said.returncode == 0, said.stderr
-        assert said.stdout == (DEPLOY / "caddy" / "Caddyfile").read_text(), "caddy fmt would change it"
+            completed = subprocess.run([binary, name, *arguments], env=env, capture_output=True, text=True, timeout=60)
+            assert completed.returncode == 0, completed.stderr
+        assert completed.stdout == (DEPLOY / "caddy" / "Caddyfile").read_text(), "caddy fmt would change it"
         self._spawn("caddy", [binary, "run", *config], env)
 
     def start_nginx(self, binary: str) -> None:

@@ -43,8 +43,8 @@ def test_examples_do_what_the_page_says(page: Path, installation: Installation) 
     found = blocks(page)
     script = [block for block in found if block.language == "sh"]
     assert len(script) >= PASTED[page]
-    said = _paste(script, installation)
-    for block, output in zip(script, said, strict=True):
+    paste = _paste(script, installation)
+    for block, output in zip(script, paste, strict=True):
         following = found[found.index(block) + 1 :][:1]
         if following and following[0].language in ANSWERS:
             problem = _compare(following[0], output)
@@ -80,13 +80,13 @@ def _paste(script: list[Block], installation: Installation) -> list[str]:
         text=True,
         timeout=180,
     )
-    said = shell.stdout.split(_END)[:-1]
-    if len(said) < len(script):
+    parts = shell.stdout.split(_END)[:-1]
+    if len(parts) < len(script):
         pytest.fail(
-            f"the block at line {script[len(said)].line} failed "
+            f"the block at line {script[len(parts)].line} failed "
             f"({shell.returncode}):\n{shell.stdout[-1000:]}\n{shell.stderr[-2000:]}"
         )
-    return said
+    return parts
 
 
 def _compare(shown: Block, output: str) -> str | None:

@@ -125,8 +125,8 @@ def test_a_release_by_a_ramp_under_load(process_env: dict[str, str], tmp_path: P
         customers.seen(10)
         customers.is_over.set()
         eventually(lambda: standing(NEW).living == 0, what="the end of the newer version's last run")
-    told = Ramp.objects.get(pk=ramp.pk)
-    assert (told.state, told.halted_by) == ("done", None)
+    row = Ramp.objects.get(pk=ramp.pk)
+    assert (row.state, row.halted_by) == ("done", None)
     _check(customers, effects, ramp.pk)
 
 

@@ -48,7 +48,7 @@ class Wait:
         eventually(lambda: Run.objects.get(pk=self.id).state == State.COMPLETED, what="the run's completion")
 
 
-def test_a_run_goes_on_whoever_is_killed(crew: Crew, tmp_path: Path) -> None:
+def test_a_run_goes_on_no_matter_who_is_killed(crew: Crew, tmp_path: Path) -> None:
     crew.start(processes=1, wait=False)
     run = Wait(tmp_path)
     for role in ("worker", "sentinel"):

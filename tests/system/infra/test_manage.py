@@ -40,8 +40,8 @@ def test_a_name_that_nothing_reads_is_told_with_what_may_be_meant(monkeypatch: p
 def test_the_check_tells_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks.run_checks(tags=["environment"]) == []
     monkeypatch.setenv("DURABLEAGENTS_AGENST", "x")
-    (told,) = checks.run_checks(tags=["environment"])
-    assert "did you mean DURABLEAGENTS_AGENTS?" in told.msg and told.hint
+    (found,) = checks.run_checks(tags=["environment"])
+    assert "did you mean DURABLEAGENTS_AGENTS?" in found.msg and found.hint
 
 
 def test_the_name_is_told_once_and_the_command_goes_on(
@@ -58,7 +58,7 @@ def test_the_name_is_told_once_and_the_command_goes_on(
 
 def test_the_web_process_starts_without_a_warning(tmp_path: Path) -> None:
     """Also not about a folder that nobody makes."""
-    said: Any = subprocess.run(
+    completed: Any = subprocess.run(
         [
             sys.executable,
             "-W",
@@ -72,7 +72,7 @@ def test_the_web_process_starts_without_a_warning(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert "static" not in said.stderr and "No directory" not in said.stderr, said.stderr
+    assert "static" not in completed.stderr and "No directory" not in completed.stderr, completed.stderr
 
 
 def test_an_output_that_nobody_reads_further_is_no_error(tmp_path: Path) -> None:

@@ -38,12 +38,12 @@ def test_a_superuser_may_not(admin: psycopg.Connection[Any]) -> None:
 
 
 @pytest.mark.parametrize("how", ["as the owner", "as a member of the owner"])
-def test_whoever_may_become_the_owner_of_the_journal_may_not(admin: psycopg.Connection[Any], how: str) -> None:
+def test_someone_who_may_become_the_owner_of_the_journal_may_not(admin: psycopg.Connection[Any], how: str) -> None:
     admin.execute("CREATE ROLE landlord; CREATE ROLE lodger; GRANT landlord TO lodger")
     admin.execute("ALTER TABLE ledger_event OWNER TO landlord")
     admin.execute("SET LOCAL ROLE landlord" if how == "as the owner" else "SET LOCAL ROLE lodger")
-    told = str(asked(admin))
-    assert "owns ledger_event" in told and "docs/how-to/postgresql-and-pgbouncer.md" in told and "\n" not in told
+    text = str(asked(admin))
+    assert "owns ledger_event" in text and "docs/how-to/postgresql-and-pgbouncer.md" in text and "\n" not in text
 
 
 def production(env: Mapping[str, str], url: str) -> dict[str, str]:

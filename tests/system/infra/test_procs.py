@@ -40,13 +40,13 @@ def test_lines_of_a_child_are_read_whole_and_once_across_its_restarts(tmp_path: 
     lines.close()
 
 
-def test_a_report_never_waits_for_whoever_reads() -> None:
+def test_a_report_never_waits_for_anyone_who_reads() -> None:
     lines = child_processes.Lines()
     report = members.Report(os.dup(lines.theirs))
     for _ in range(2000):
         report.write(members.GIVEN_UP + "it\nbroke " + "x" * 1000)
-    told = lines.take()
-    assert told[0].startswith("given up: it broke x") and {len(line) for line in told} == {400}
+    take = lines.take()
+    assert take[0].startswith("given up: it broke x") and {len(line) for line in take} == {400}
     lines.close()
     report.write(members.DONE)
     members.Report(None).write(members.DONE)

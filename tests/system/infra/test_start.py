@@ -98,7 +98,7 @@ def test_what_is_wrong_with_an_agents_module_is_one_line(
     db: None, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
     """Checked at the load of agents; the tests below start processes."""
-    source, told = WRONG[wrong]
+    source, found = WRONG[wrong]
     (tmp_path / "agents_under_test.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "agents_under_test", None)  # removed again afterwards
@@ -106,8 +106,8 @@ def test_what_is_wrong_with_an_agents_module_is_one_line(
     settings.DURABLEAGENTS_AGENTS = ["agents_under_test"]
     with only_for_now(), pytest.raises(ImproperlyConfigured) as refused:
         load_and_check()
-    said = str(refused.value)
-    assert told in said and len(said.strip().splitlines()) == 1, said
+    text = str(refused.value)
+    assert found in text and len(text.strip().splitlines()) == 1, text
 
 
 def load_and_check() -> None:
@@ -117,8 +117,8 @@ def load_and_check() -> None:
 
 @pytest.mark.parametrize("wrong", ["it raises", "it exits"])
 def test_a_module_that_breaks_ends_the_check(with_agents: Manage, wrong: str) -> None:
-    source, told = WRONG[wrong]
-    assert_refused(with_agents(source, "check"), told)
+    source, found = WRONG[wrong]
+    assert_refused(with_agents(source, "check"), found)
 
 
 @pytest.mark.parametrize("command", ["worker", "up", "web"])
@@ -213,8 +213,8 @@ def test_a_model_with_its_key_passes(manage: Manage) -> None:
 
 
 def manage_there(env: Mapping[str, str], *command: str) -> subprocess.CompletedProcess[str]:
-    asked = [sys.executable, str(CHECKOUT / "manage.py"), *command]
-    return subprocess.run(asked, env=dict(env), cwd=CHECKOUT, capture_output=True, text=True, timeout=60)
+    items = [sys.executable, str(CHECKOUT / "manage.py"), *command]
+    return subprocess.run(items, env=dict(env), cwd=CHECKOUT, capture_output=True, text=True, timeout=60)
 
 
 def test_a_key_that_is_not_this_databases_is_refused(process_env: dict[str, str], tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_key_that_is_not_this_databases_is_refused(process_env: dict[str, str]
     assert manage_there(process_env, "check").returncode == 0
     assert MasterKey.objects.count() == 1
     right = key.read_bytes()
-    for wrong, told in (
+    for wrong, found in (
         (b"x" * 43, "is not the one that this database was used with"),
         (b"garbage\n", "contains no master key"),
         (None, "is not the one that this database was used with"),
@@ -230,8 +230,8 @@ def test_a_key_that_is_not_this_databases_is_refused(process_env: dict[str, str]
         key.unlink()
         if wrong is not None:
             key.write_bytes(wrong)
-        assert_refused(manage_there(process_env, "check"), told)
-        assert key.exists(), "lost, it was made anew: and doesn't fit"
+        assert_refused(manage_there(process_env, "check"), found)
+        assert key.exists(), "lost, it was made again: and doesn't fit"
     key.write_bytes(right)
     assert manage_there(process_env, "check").returncode == 0, "the second start with it, too"
 

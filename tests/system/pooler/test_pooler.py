@@ -107,7 +107,7 @@ class Story:
     def seen(self, run: str) -> list[dict[str, Any]]:
         place = self.folder / "seen.jsonl"
         lines = place.read_text().splitlines() if place.exists() else []
-        return [told for told in map(json.loads, lines) if told["run"] == run]
+        return [entry for entry in map(json.loads, lines) if entry["run"] == run]
 
 
 @pytest.fixture(scope="module")
@@ -156,8 +156,8 @@ def test_a_timer_rings(story: Story) -> None:
 
 def test_a_callback_wakes_its_run(story: Story) -> None:
     run = story.start("form")
-    (asked,) = eventually(lambda: story.seen(run), "the request")
-    assert story.client.post(asked["url"], json={"ref": "W-9"}).is_success
+    (question,) = eventually(lambda: story.seen(run), "the request")
+    assert story.client.post(question["url"], json={"ref": "W-9"}).is_success
     assert story.until(run, "completed")["output"] == {"ref": "W-9"}
 
 

@@ -49,12 +49,12 @@ class Restored(Installation):
     def start(self, name: str, pause_seconds: float, *tags: str) -> str:
         body = {"agent": "restore-charge", "input": {"name": name, "pause_seconds": pause_seconds}, "tags": [*tags]}
         key = self.demo()["api_keys"]["integrator"]
-        asked = urllib.request.Request(
+        request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/api/v1/runs",
             data=json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json", "Idempotency-Key": name},
         )
-        with urllib.request.urlopen(asked, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=20) as answer:
             return str(json.load(answer)["id"])
 
     def charges(self) -> list[str]:

@@ -45,8 +45,8 @@ def test_it_stops_cleanly_while_clients_hang_on(sandbox: Sandbox, number: signal
 
 def test_a_second_sandbox_on_the_same_data_is_refused(sandbox: Sandbox, ports: Callable[[int], list[int]]) -> None:
     web, smtp = ports(2)
-    said = refusal(sandbox, SANDBOX_PORT=str(web), SANDBOX_SMTP_PORT=str(smtp))
-    assert "another sandbox" in said
+    answer = refusal(sandbox, SANDBOX_PORT=str(web), SANDBOX_SMTP_PORT=str(smtp))
+    assert "another sandbox" in answer
 
 
 def test_its_code_uses_none_of_ours() -> None:

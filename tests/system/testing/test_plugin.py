@@ -30,7 +30,7 @@ def checkpoints(tmp_path: Path) -> Path:
 
 def pytest_in(folder: Path, *args: str) -> tuple[int, str]:
     """Run pytest as a project's own CI does: no Django, no settings, no server."""
-    told = subprocess.run(
+    completed = subprocess.run(
         [
             sys.executable,
             "-m",
@@ -54,12 +54,12 @@ def pytest_in(folder: Path, *args: str) -> tuple[int, str]:
         text=True,
         timeout=120,
     )
-    return told.returncode, told.stdout + told.stderr
+    return completed.returncode, completed.stdout + completed.stderr
 
 
 def test_each_file_is_a_test(tmp_path: Path, checkpoints: Path) -> None:
-    code, told = pytest_in(tmp_path, "--checkpoints", "checkpoints", "--checkpoints-agents", AGENTS)
-    assert code == 0 and "3 passed" in told, told
+    code, found = pytest_in(tmp_path, "--checkpoints", "checkpoints", "--checkpoints-agents", AGENTS)
+    assert code == 0 and "3 passed" in found, found
 
 
 def test_a_difference_is_told_in_words_and_kept(tmp_path: Path, checkpoints: Path) -> None:
@@ -68,9 +68,9 @@ def test_a_difference_is_told_in_words_and_kept(tmp_path: Path, checkpoints: Pat
     recorded["events"][0]["payload"]["arguments"]["order_id"] = "A-9"
     file.write_text(json.dumps(recorded))
     args = ("--checkpoints", "checkpoints", "--checkpoints-agents", AGENTS, "--checkpoints-dump", "kept")
-    code, told = pytest_in(tmp_path, *args)
-    assert code == 1 and "1 failed, 2 passed" in told, told
-    assert 'order_id is "A-9" on record, and "A-1" in what the code gives' in told and "Traceback" not in told
+    code, found = pytest_in(tmp_path, *args)
+    assert code == 1 and "1 failed, 2 passed" in found, found
+    assert 'order_id is "A-9" on record, and "A-1" in what the code gives' in found and "Traceback" not in found
     assert len(list((tmp_path / "kept").iterdir())) == 1
 
 
@@ -79,20 +79,20 @@ def test_a_test_of_ones_own_is_run_for_each(tmp_path: Path, checkpoints: Path) -
         "from durableagents.contrib.replay.checkpoints import replay_checkpoint\n"
         "def test_mine(checkpoint):\n    assert replay_checkpoint(checkpoint).answered >= 0\n"
     )
-    code, told = pytest_in(tmp_path, "--checkpoints", "checkpoints", "--checkpoints-agents", AGENTS)
-    assert code == 0 and "6 passed" in told, told
-    code, told = pytest_in(tmp_path, "--checkpoints", "checkpoints")
-    assert code == 1 and "installed are none: import their modules first (pytest: --checkpoints-agents" in told, told
-    code, told = pytest_in(tmp_path)
-    assert code != 0 and "give their folder with --checkpoints DIR" in told, told
+    code, found = pytest_in(tmp_path, "--checkpoints", "checkpoints", "--checkpoints-agents", AGENTS)
+    assert code == 0 and "6 passed" in found, found
+    code, found = pytest_in(tmp_path, "--checkpoints", "checkpoints")
+    assert code == 1 and "installed are none: import their modules first (pytest: --checkpoints-agents" in found, found
+    code, found = pytest_in(tmp_path)
+    assert code != 0 and "give their folder with --checkpoints DIR" in found, found
 
 
 def test_nothing_to_replay_is_no_success(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    code, told = pytest_in(tmp_path, "--checkpoints", "empty")
-    assert code == 4 and "there is no checkpoint in it" in told, told
-    code, told = pytest_in(tmp_path, "--checkpoints", "empty", "--checkpoints-agents", "no_such_module")
-    assert code == 4 and "no_such_module" in told, told
+    code, found = pytest_in(tmp_path, "--checkpoints", "empty")
+    assert code == 4 and "there is no checkpoint in it" in found, found
+    code, found = pytest_in(tmp_path, "--checkpoints", "empty", "--checkpoints-agents", "no_such_module")
+    assert code == 4 and "no_such_module" in found, found
 
 
 def test_it_ships_as_a_plugin() -> None:

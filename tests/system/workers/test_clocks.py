@@ -27,20 +27,20 @@ def begun(**plan: Any) -> Run:
 def test_a_worker_whose_clock_is_a_day_off_lets_nothing_expire_early_or_late(
     stage: Stage, worker: Start, off: int
 ) -> None:
-    later, asked, due = begun(sleep_seconds=7200), begun(is_gated=True), begun(sleep_seconds=1)
+    later, question, due = begun(sleep_seconds=7200), begun(is_gated=True), begun(sleep_seconds=1)
     worker(off)
     eventually(lambda: str(fresh(due).state) == "completed", what="what is due", seconds=60)
-    eventually(lambda: len(waiting(later)) == len(waiting(asked)) == 1, what="what isn't")
-    (sleeping,), (gate,) = waiting(later), waiting(asked)
+    eventually(lambda: len(waiting(later)) == len(waiting(question)) == 1, what="what isn't")
+    (sleeping,), (gate,) = waiting(later), waiting(question)
     assert timedelta(hours=1, minutes=50) < sleeping.deadline - now() < timedelta(hours=2), (
         "set by the database's clock"
     )
     assert timedelta(days=6) < gate.deadline - now() < timedelta(days=7)
     began = datetime.fromisoformat(events(due, e.RunCompleted)[0].payload["text"])
     assert abs(began - now()) < timedelta(minutes=10), "what a node takes for the time is the database's too"
-    stage.decide(asked)
+    stage.decide(question)
     eventually(
-        lambda: str(fresh(asked).state) == "completed", what="the decision being acted on: its grant hasn't expired"
+        lambda: str(fresh(question).state) == "completed", what="the decision being acted on: its grant hasn't expired"
     )
 
 

@@ -47,7 +47,7 @@ def test_worker_verifies_and_continues_after_a_kill(
 ) -> None:
     for _ in range(120):
         lifecycle.start(clockwork.agent.graph_id, {"sleep_seconds": 7200}, by=SHOP)
-    asked = jobs.ask(OLGA, only_changed=False)
+    ask = jobs.ask(OLGA, only_changed=False)
     worker()
     eventually(lambda: verifying(), what="the process", seconds=60)
     for pid in verifying():
@@ -56,7 +56,7 @@ def test_worker_verifies_and_continues_after_a_kill(
     VerificationJob.objects.filter(finished_at=None).update(alive_at=Now() - jobs.SILENCE - timedelta(seconds=1))
 
     def finished() -> Any:
-        return VerificationJob.objects.filter(pk=asked.pk, finished_at__isnull=False).first()
+        return VerificationJob.objects.filter(pk=ask.pk, finished_at__isnull=False).first()
 
     eventually(finished, what="the verification", seconds=60)
     job = finished()

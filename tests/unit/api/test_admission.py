@@ -61,11 +61,11 @@ async def settle() -> None:
 
 async def test_no_more_than_the_slots_are_worked_on_and_all_get_their_turn() -> None:
     hall = Hall()
-    asked = [hall.ask(f"/{n}") for n in range(100)]
+    items = [hall.ask(f"/{n}") for n in range(100)]
     await settle()
     assert len(hall.inside) == SLOTS - 1
     hall.let_go.set()
-    await asyncio.gather(*asked)
+    await asyncio.gather(*items)
     assert hall.most == SLOTS - 1 and hall.told.total() == 100 and hall.is_empty()
     assert {status for _, status in hall.told} == {200}
 
@@ -107,30 +107,30 @@ async def test_who_waits_too_long_is_told_that_it_is_busy_and_takes_no_place() -
 async def test_a_queue_that_is_too_long_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "MAX_WAITING", 3)
     hall = Hall()
-    asked = [hall.ask("/a") for _ in range(SLOTS - 1 + 3 + 4)]
+    items = [hall.ask("/a") for _ in range(SLOTS - 1 + 3 + 4)]
     await settle()
     assert hall.told == {("/a", 503): 4}
     hall.let_go.set()
-    await asyncio.gather(*asked)
+    await asyncio.gather(*items)
     assert hall.told["/a", 200] == SLOTS + 2 and hall.is_empty()
 
 
 @each_case("seed", range(20))
-async def test_whoever_goes_away_whenever_leaves_no_place_behind(seed: int) -> None:
+async def test_disconnects_release_the_connection_slot(seed: int) -> None:
     """Cancelled inside, in the queue, or while being admitted."""
     import random
 
     chance, hall = random.Random(seed), Hall()
     for lane in hall.admission.lanes.values():
         lane.patience_seconds = chance.choice([0.0, 0.001, 5.0])
-    asked = [hall.ask("/a", chance.choice([KEY, []])) for _ in range(60)]
+    items = [hall.ask("/a", chance.choice([KEY, []])) for _ in range(60)]
     for _ in range(60):
-        chance.choice(asked).cancel()
+        chance.choice(items).cancel()
         if chance.random() < 0.3:
             hall.let_go.set()
         await asyncio.sleep(0)
     hall.let_go.set()
-    await asyncio.gather(*asked, return_exceptions=True)
+    await asyncio.gather(*items, return_exceptions=True)
     assert hall.is_empty()
 
 

@@ -37,9 +37,9 @@ async def ask(path: str = "/api/v1/runs", *headers: tuple[bytes, bytes]) -> tupl
     scope = {"type": "http", "method": "POST", "path": path, "headers": list(headers)}
     await Requests(app)(scope, receive, send)
     assert context.request.get() is None
-    told = json.loads(sent[1]["body"])
-    assert dict(sent[0]["headers"])[b"x-request-id"].decode() == told["request_id"] == seen[0].id
-    return told, seen[0]
+    data = json.loads(sent[1]["body"])
+    assert dict(sent[0]["headers"])[b"x-request-id"].decode() == data["request_id"] == seen[0].id
+    return data, seen[0]
 
 
 async def test_a_well_formed_request_id_is_taken_over_and_any_other_replaced() -> None:

@@ -42,13 +42,13 @@ def count_no_stalls() -> None:
     """Limit each step of the loop's clock: client and server share the loop, so a stalled machine must not count."""
     loop = asyncio.get_running_loop()
     real = loop.time
-    seen = told = real()
+    seen = found = real()
 
     def time() -> float:
-        nonlocal seen, told
+        nonlocal seen, found
         before, seen = seen, real()
-        told += min(seen - before, 0.05)
-        return told
+        found += min(seen - before, 0.05)
+        return found
 
     loop.time = time  # type: ignore[method-assign]
 

@@ -137,7 +137,7 @@ def test_a_deputy_of_a_deputy_is_none_and_nobody_stands_in_for_themselves() -> N
     assert why_not(replace(ANN, roles=frozenset()), LEGAL, standing_in(ANN)) == "Nobody can be their own deputy."
 
 
-def test_what_a_deputy_had_a_hand_in_they_decide_for_nobody() -> None:
+def test_what_a_deputy_took_part_in_they_decide_for_nobody() -> None:
     assert "You retried this run" in why_not(replace(BOB, own_act="retried this run"), LEGAL, standing_in())
 
 

@@ -44,8 +44,8 @@ def test_what_is_public_tells_the_meaning_of_all_it_takes(name: str) -> None:
     doc = inspect.getdoc(thing)
     assert doc and unsaid(taken, doc) == []
     for member, function in members(thing).items() if inspect.isclass(thing) else ():
-        said = inspect.getdoc(function)
-        assert said and unsaid(parameters(function), said) == [], f"{name}.{member}"
+        answer = inspect.getdoc(function)
+        assert answer and unsaid(parameters(function), answer) == [], f"{name}.{member}"
 
 
 def test_a_parameter_that_is_not_told_of_is_found() -> None:

@@ -52,7 +52,7 @@ def test_news_that_belies_the_record_is_loud_on_lane_and_timeline_and_no_other_i
 
 
 @each_case(("verdict", "is_over"), [("happened", True), ("did_not", True), ("fail", False)])
-def test_once_a_person_has_said_anew_what_became_of_it_nobody_is_to_look_into_it(verdict: str, is_over: bool) -> None:
+def test_once_a_person_has_said_again_what_became_of_it_nobody_is_to_look_into_it(verdict: str, is_over: bool) -> None:
     tape = begun().invoked(replay_class="unsafe_on_replay").add(settled("did_not")).add(CALLED_BACK)
     tape.add(settled(verdict, 1))
     drawn = pieces.effect(only(tape.story()), {})

@@ -123,10 +123,10 @@ def test_what_is_typed_is_what_the_model_takes() -> None:
 
 def test_a_sample_survives_the_form() -> None:
     sample = document_of(TYPED)
-    shown = {field.html_name: field.value() for field in SchemaForm(SCHEMA, document=sample)}
+    fields = {field.html_name: field.value() for field in SchemaForm(SCHEMA, document=sample)}
     assert (
         document_of(
-            {name: text for name, text in shown.items() if text and not SchemaForm(SCHEMA).fields[name].children}
+            {name: text for name, text in fields.items() if text and not SchemaForm(SCHEMA).fields[name].children}
         )
         == sample
     )

@@ -124,20 +124,20 @@ def test_an_effect_names_the_approval_that_it_is_bound_to_only_where_there_can_b
 
 
 def test_an_event_holds_no_markup_but_ours() -> None:
-    for shown in (
+    for value in (
         line("RunCreated"),
         line(HOSTILE),
         line("ToolRead", damage=HOSTILE),
         line("ToolRead", sealed=b"\x01broken"),
         line("X", clear={}),
     ):
-        assert "event" not in whole(pieces.event(shown)).replace("<img", "")
+        assert "event" not in whole(pieces.event(value)).replace("<img", "")
     assert "<img src=x" in whole(pieces.event(line(HOSTILE)))
 
 
 def test_of_a_damaged_event_nothing_is_told_by_its_kind() -> None:
-    told = whole(pieces.event(line("ToolRead", damage="its content can't be read", clear={})))
-    assert "ToolRead damaged: its content can't be read" in told
+    found = whole(pieces.event(line("ToolRead", damage="its content can't be read", clear={})))
+    assert "ToolRead damaged: its content can't be read" in found
 
 
 @each_case("role", ["agent", "user", HOSTILE])

@@ -45,7 +45,7 @@ def test_a_held_call_becomes_the_call_that_its_approval_let_through() -> None:
     assert (effect.status, effect.approval_id, effect.plan_hash) == ("committed", "id-0.1/1", "p")
 
 
-def test_a_rejected_call_stays_beside_its_revision() -> None:
+def test_a_rejected_call_stays_alongside_its_revision() -> None:
     tape = begun().gate("0.1/1").decided("rejected", "0.1/1", "too dear").gate("0.1/2")
     assert [effect.status for effect in tape.story().effects.all()] == ["rejected", "held"]
     first, second = tape.story().gates
@@ -257,7 +257,7 @@ def test_a_conversation_is_told_in_order_with_its_observations() -> None:
         )
     )
     (found,) = tape.story().talks
-    assert [(said.role, said.text or said.data) for said in found.said] == [
+    assert [(entry.role, entry.text or entry.data) for entry in found.said] == [
         ("system", "Be good."),
         ("user", "Check it."),
         ("agent", "I look."),
@@ -271,8 +271,10 @@ def test_a_conversation_is_told_in_order_with_its_observations() -> None:
 def test_what_a_model_says_that_is_nearly_json_is_told_as_it_said_it(said: str) -> None:
     """As data it could not be sent to any provider, nor the conversation with it."""
     payload = {"model": "scripted", "response": {"parts": [{"part_kind": "text", "content": said}]}}
-    asked = e.ModelResponded(slot="0.1/1/0/0", conversation="0.1/1", turn=0, tokens_in=3, tokens_out=2, payload=payload)
-    (found,) = begun().add(asked).story().talks
+    model_responded = e.ModelResponded(
+        slot="0.1/1/0/0", conversation="0.1/1", turn=0, tokens_in=3, tokens_out=2, payload=payload
+    )
+    (found,) = begun().add(model_responded).story().talks
     assert [(one.text, one.data) for one in found.said] == [(said, None)]
 
 

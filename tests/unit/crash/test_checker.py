@@ -28,7 +28,7 @@ def at(seconds: float) -> str:
 
 def journal() -> list[dict[str, Any]]:
     """Return a run with a gated keyed call and a mail, as `/events` shows it."""
-    told: list[tuple[str, int, str | None, str | None, dict[str, Any]]] = [
+    items: list[tuple[str, int, str | None, str | None, dict[str, Any]]] = [
         ("RunCreated", 0, None, None, {}),
         ("RunClaimed", 1, None, None, {"pid": EARLIER}),
         ("VisitEntered", 1, None, None, {}),
@@ -42,7 +42,7 @@ def journal() -> list[dict[str, Any]]:
         ("RunCompleted", 2, None, None, {}),
     ]
     prev, events = hashlib.sha256(uuid.UUID(RUN).bytes).hexdigest(), []
-    for seq, (kind, epoch, slot, fact, data) in enumerate(told, start=1):
+    for seq, (kind, epoch, slot, fact, data) in enumerate(items, start=1):
         link = hashlib.sha256(f"{prev}{seq}".encode()).hexdigest()
         events.append(
             {
@@ -343,8 +343,8 @@ DONE = {"kind": "CallbackArrivedLate", "slot": "0.1/2", "fact": "late", "data": 
 @each_case(("told", "is_found"), [((NOT_DONE, DONE), True), ((DONE, NOT_DONE), False), ((DONE,), True)])
 def test_attempt_despite_a_late_result_is_found(told: tuple[dict[str, Any], ...], is_found: bool) -> None:
     facts = copy.deepcopy(good())
-    for event, said in zip(facts.events[2:4], told, strict=False):
-        event.update(said)
+    for event, answer in zip(facts.events[2:4], told, strict=False):
+        event.update(answer)
     facts.events[8]["attempt"] = 1
     assert any("witness" in finding.what for finding in judge(facts, EXPECTED)) is is_found
 
@@ -357,7 +357,7 @@ def spending() -> Facts:
     route = {"tokens_in": 10, "tokens_out": 5, "usd_micro": 7}
     debit = {"model_calls": 1, **route, "is_estimate": False}
     answer = debit | {"n": 1, "tokens_in": 9, "usd_micro": 6}
-    told: list[tuple[str, str | None, dict[str, Any]]] = [
+    items: list[tuple[str, str | None, dict[str, Any]]] = [
         ("BudgetSet", None, {"caps": {"usd_micro": 20, "model_calls": 2, "steps": 3, "tool_calls": 2}}),
         ("ModelRouted", "0.1/0", {"n": 0, **route}),
         ("BudgetDebited", "0.1/0", debit | {"n": 0, "is_estimate": True}),
@@ -370,7 +370,7 @@ def spending() -> Facts:
         ("ToolReturned", "0.1/1", {}),
     ]
     events = [
-        {"seq": n, "kind": kind, "slot": slot, "attempt": 0, "data": data} for n, (kind, slot, data) in enumerate(told)
+        {"seq": n, "kind": kind, "slot": slot, "attempt": 0, "data": data} for n, (kind, slot, data) in enumerate(items)
     ]
     run = {"state": "completed", "usage": used(tokens_in=19, tokens_out=10, usd_micro=13, model_calls=2)}
     return Facts(RUN, run, events, [], [], [])

@@ -82,7 +82,7 @@ WRONG: dict[str, tuple[str, Callable[[Facts, list[Facts]], Any]]] = {
     "a child is gone": ("lost", lambda parent, children: children.pop()),
     "nobody started a child": ("broken", lambda parent, children: parent.events.pop(0)),
     "a child is missing": ("broken", lambda parent, children: (parent.events.pop(0), parent.events.pop(1))),
-    "one was started anew without need": ("broken", lambda parent, children: parent.events[0].update(attempt=1)),
+    "one was started again without need": ("broken", lambda parent, children: parent.events[0].update(attempt=1)),
     "another end was told": ("broken", told(state="failed")),
     "the run that one went on as is gone": ("lost", going_on(lambda children: children.pop())),
     "one went on as two": ("duplicate", going_on(twice)),

@@ -179,12 +179,12 @@ def test_what_undoes_its_own_effects_needs_no_word_for_that() -> None:
 
 
 def test_a_new_start_is_asked_about_all_that_was_done() -> None:
-    asked = Asked(START_AGAIN, 0)
+    question = Asked(START_AGAIN, 0)
     made, of = facts_of("fork", [("RunCreated", None, {}), begun(START_AGAIN, 0, at_seq=0)]), origin()
     told(of, "ForkMade")["data"].update(how=START_AGAIN, visit=0)
-    assert list(judge_forked(made, of, asked)) == []
+    assert list(judge_forked(made, of, question)) == []
     add(invoked("0.1/1", "hooked"))(made, of)
-    assert [kind for kind, _ in judge_forked(made, of, asked)] == ["duplicate"]
+    assert [kind for kind, _ in judge_forked(made, of, question)] == ["duplicate"]
 
 
 def test_what_happens_to_a_run_after_it_had_ended_and_was_forked_is_found() -> None:
@@ -267,9 +267,9 @@ def test_what_a_fork_does_is_its_job_from_there_without_what_stands_for_calls_an
 def test_who_takes_what_is_on_record_after_a_gate_has_passed_that_gate() -> None:
     """It was changed at its gate, asked again whether it may be repeated, and took the old result."""
     took = ("AnswerTakenOver", ONE, {"tool": "changed", "of_slot": ONE})
-    asked = ("ApprovalRequested", ONE, {"approval_id": "a", "tool": "changed"})
+    values = ("ApprovalRequested", ONE, {"approval_id": "a", "tool": "changed"})
     rest = Expected({EFFECTS["changed"]: 1}, gates=1)
-    for told_, gates in (([begun(), took], 0), ([begun(), asked, took], 1)):
+    for told_, gates in (([begun(), took], 0), ([begun(), values, took], 1)):
         found = expected_of_fork(facts_of("fork", told_), rest)
         assert (found.gates, set(found.effects.values())) == (gates, {0})
 

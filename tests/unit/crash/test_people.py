@@ -89,13 +89,13 @@ def test_a_changed_call_that_may_not_be_is_found(events: list[Event], is_sound: 
 
 
 def again(slot: str, n: int = 0) -> Event:
-    said = {"approval_id": f"{slot}.{n}", "tool": "again", "queue": "finance_po", "requested_hash": "x"}
-    return told("ApprovalRequested", slot=slot, **said)
+    fields = {"approval_id": f"{slot}.{n}", "tool": "again", "queue": "finance_po", "requested_hash": "x"}
+    return told("ApprovalRequested", slot=slot, **fields)
 
 
 def yes(slot: str, n: int = 0, **standing: Any) -> Event:
-    said = {"approval_id": f"{slot}.{n}", "verdict": "approved", "by": "user:a"}
-    return told("ApprovalDecided", slot=slot, payload={"standing": standing or None}, **said)
+    fields = {"approval_id": f"{slot}.{n}", "verdict": "approved", "by": "user:a"}
+    return told("ApprovalDecided", slot=slot, payload={"standing": standing or None}, **fields)
 
 
 def went_out(slot: str) -> Event:
@@ -191,8 +191,8 @@ PATIENT = put("patient", "remind")
     ],
 )
 def test_a_late_answer_that_may_not_be_is_found(events: list[Event], is_sound: bool) -> None:
-    asked, *_ = events = numbered(events)
-    assert (list(judge_question(asked, events)) == []) is is_sound
+    question, *_ = events = numbered(events)
+    assert (list(judge_question(question, events)) == []) is is_sound
 
 
 # --- calls that several people decide ---

@@ -22,7 +22,7 @@ def start(run: str, seconds: int, *, key: str = "k", share: int = 0, place: int 
     """Return a start at a place on a ramp with this share; share 0 is before the ramp."""
     is_new = place < share
     version = NEW if is_new else OLD
-    said = {
+    answer = {
         "ramp": 1,
         "from_version": OLD,
         "to_version": NEW,
@@ -34,8 +34,8 @@ def start(run: str, seconds: int, *, key: str = "k", share: int = 0, place: int 
     }
     events = [{"seq": 1, "kind": "RunCreated", "data": {"version": version}}]
     if share:
-        events.append({"seq": 2, "kind": "VersionAssigned", "data": said})
-    told = {
+        events.append({"seq": 2, "kind": "VersionAssigned", "data": answer})
+    fields = {
         "run": run,
         "version": version,
         "graph_id": f"a@{version}",
@@ -43,7 +43,7 @@ def start(run: str, seconds: int, *, key: str = "k", share: int = 0, place: int 
         "created_at": at(seconds).isoformat(),
     }
     row = {"run": run, "ramp": 1, "is_new": is_new, "why": "share", "place": place}
-    return told, Facts(run, {"state": "completed"}, events, [], [], []), row if share else None
+    return fields, Facts(run, {"state": "completed"}, events, [], [], []), row if share else None
 
 
 def good() -> tuple[Released, dict[str, Facts]]:
@@ -65,7 +65,7 @@ def good() -> tuple[Released, dict[str, Facts]]:
         "shares": [3000, 6000, 0],
     }
     rows = [row for *_, row in every if row is not None]
-    return Released([ramp], [told for told, *_ in every], rows), {told["run"]: facts for told, facts, _ in every}
+    return Released([ramp], [found for found, *_ in every], rows), {found["run"]: facts for found, facts, _ in every}
 
 
 def said(facts: dict[str, Facts], run: str) -> Any:
@@ -86,12 +86,12 @@ def test_a_run_that_was_moved_on_record_is_where_it_was_moved_to() -> None:
 
 def _back(released: Any, facts: dict[str, Facts]) -> None:
     """Let the key that moved come out on the older side again."""
-    told, again, row = start("back", 18, key="x", share=6000, place=5000)
+    found, again, row = start("back", 18, key="x", share=6000, place=5000)
     said({"back": again}, "back").update(is_new=False)
     again.events[0]["data"]["version"] = OLD
-    told.update(version=OLD, graph_id=f"a@{OLD}")
+    found.update(version=OLD, graph_id=f"a@{OLD}")
     row.update(is_new=False)
-    released.starts.append(told)
+    released.starts.append(found)
     released.rows.append(row)
     facts["back"] = again
 

@@ -18,15 +18,15 @@ def event(seq: int, kind: str, slot: str | None = None, **data: Any) -> dict[str
 
 
 def good() -> Facts:
-    told: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
     for slot in (FIRST, SECOND):
-        told += [event(0, "ToolInvoked", slot), event(0, "UndoRegistered", slot), event(0, "ToolReturned", slot)]
-    told.append(event(0, "UndoBegun"))
+        items += [event(0, "ToolInvoked", slot), event(0, "UndoRegistered", slot), event(0, "ToolReturned", slot)]
+    items.append(event(0, "UndoBegun"))
     for slot, of in ((BACK_SECOND, SECOND), (BACK_FIRST, FIRST)):
-        told += [event(0, "ToolInvoked", slot), event(0, "ToolReturned", slot)]
-        told.append(event(0, "EffectUndone", slot, of_slot=of, of_attempt=0))
+        items += [event(0, "ToolInvoked", slot), event(0, "ToolReturned", slot)]
+        items.append(event(0, "EffectUndone", slot, of_slot=of, of_attempt=0))
     ledger = [{"slot": slot, "attempt": 0, "fact": "compensated"} for slot in (SECOND, FIRST)]
-    events = [{**each, "seq": n} for n, each in enumerate(told, start=1)]
+    events = [{**each, "seq": n} for n, each in enumerate(items, start=1)]
     return Facts("run", {"state": "failed"}, events, ledger, [], [])
 
 
@@ -163,8 +163,8 @@ def test_only_a_wish_after_the_end_lets_a_run_end_twice(told: list[str], found: 
 
 
 def test_nobody_but_a_parent_reopens_a_child() -> None:
-    asked = [event(1, "RunCompleted"), event(2, "UndoAsked", by="user:olga"), event(3, "RunCancelled")]
-    assert reopenings(Facts("run", {}, asked, [], [], [])) == 0
+    items = [event(1, "RunCompleted"), event(2, "UndoAsked", by="user:olga"), event(3, "RunCancelled")]
+    assert reopenings(Facts("run", {}, items, [], [], [])) == 0
 
 
 def with_a_child() -> Facts:

@@ -13,7 +13,7 @@ HANDOVER = {"carrier": "Hafen Logistik", "pallets": 4}
 
 
 @each_case("first", ["signal", "answer"])
-async def test_the_goods_are_received_whoever_tells_first(first: str) -> None:
+async def test_the_goods_are_received_no_matter_who_tells_first(first: str) -> None:
     story = Story(agent, INPUT)
     acts = [lambda: story.run.signal("delivered", HANDOVER), lambda: story.run.answer({"pallets": 4, "damaged": 0})]
     for act in acts if first == "signal" else acts[::-1]:

@@ -59,13 +59,14 @@ def misfit(shown: Any, real: Any, path: str = "") -> str | None:
         if missing or more:
             return f"{path or '.'}: not in the answer {sorted(missing)}, not in the page {sorted(more)}"
         return next(
-            (said for name in shown.keys() - {"…"} if (said := misfit(shown[name], real[name], f"{path}.{name}"))), None
+            (answer for name in shown.keys() - {"…"} if (answer := misfit(shown[name], real[name], f"{path}.{name}"))),
+            None,
         )
     if isinstance(shown, list) and isinstance(real, list):
         if len([row for row in shown if row != "…"]) > len(real):
             return f"{path}: the page shows more rows than the {len(real)} there are"
         pairs = zip(shown, real, strict=False)
-        return next((said for i, (a, b) in enumerate(pairs) if (said := misfit(a, b, f"{path}.{i}"))), None)
+        return next((answer for i, (a, b) in enumerate(pairs) if (answer := misfit(a, b, f"{path}.{i}"))), None)
     return None if type(shown) is type(real) else f"{path}: {shown!r} in the page, {real!r} in the answer"
 
 

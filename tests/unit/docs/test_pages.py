@@ -27,9 +27,9 @@ def test_every_link_leads_somewhere() -> None:
 def test_every_picture_is_shown_and_taken_by_the_one_command() -> None:
     """A picture taken by hand would not be renewed when the console changes."""
     kept = {path.stem for path in (ROOT / "docs/pictures").glob("*.png")}
-    shown = {Path(target).stem for page in PAGES for target in links(page) if re.search(r"pictures/.*\.png$", target)}
+    stems = {Path(target).stem for page in PAGES for target in links(page) if re.search(r"pictures/.*\.png$", target)}
     scripts = "".join(path.read_text() for path in (ROOT / "tests/system/browser").glob("pictures*.py"))
-    assert kept == shown == set(re.findall(r'picture\(\w+, "([\w-]+)"', scripts))
+    assert kept == stems == set(re.findall(r'picture\(\w+, "([\w-]+)"', scripts))
 
 
 def test_every_file_that_is_named_exists() -> None:

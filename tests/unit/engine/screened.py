@@ -55,9 +55,9 @@ async def perform_screened(ctx: Context, tools: Toolbox, glance: Tool, op: Scree
 
 def check_verdicts(story: Story) -> None:
     """Assert that each look has its verdicts once, and that nothing refused or unredacted was sent."""
-    looks, kept = story.events(e.ContentScreened), story.events(e.ContentWithheld)
-    assert len({(x.slot, x.attempt, x.n) for x in looks}) == len(looks)
-    assert len(kept) == sum(x.refused + x.replaced for x in looks)
+    events, kept = story.events(e.ContentScreened), story.events(e.ContentWithheld)
+    assert len({(x.slot, x.attempt, x.n) for x in events}) == len(events)
+    assert len(kept) == sum(x.refused + x.replaced for x in events)
     refused = {(x.slot, x.attempt) for x in kept if x.verdict == "refused"}
     replaced = {(x.slot, x.attempt) for x in kept if x.verdict == "replaced"}
     reads = story.events(e.ToolRead) + story.events(e.CachedReadTaken)

@@ -161,7 +161,7 @@ class Story:
         wait_id, wait = self.one_waiting("reconcile", slot)
         payload = {"receipt": receipt} | ({} if result is None else {"result": result})
         s = wait.spec
-        said = e.ToolReconciled(
+        tool_reconciled = e.ToolReconciled(
             slot=s.slot,
             attempt=s.attempt,
             tool=s.detail["tool"],
@@ -170,7 +170,7 @@ class Story:
             n=s.n,
             payload=payload,
         )
-        self.run.resolve(wait_id, verdict, event=said)
+        self.run.resolve(wait_id, verdict, event=tool_reconciled)
 
     def call_back(self, body: Any, slot: str = "") -> None:
         wait_id, wait = self.one_waiting("webhook", slot)

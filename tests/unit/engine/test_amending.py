@@ -51,8 +51,10 @@ def paying(tool: Tool) -> Agent:
             done = await ctx.call(tool, {"name": "po", "amount": DEAR})
         except Rejected as no:
             return End(["rejected", no.reason])
-        told = ctx.amendment(done)
-        return End([done.ref, done.amount, None if told is None else [told.by, told.why, told.changes]])
+        amendment = ctx.amendment(done)
+        return End(
+            [done.ref, done.amount, None if amendment is None else [amendment.by, amendment.why, amendment.changes]]
+        )
 
     return agent_of(node, tools=[tool])
 
@@ -83,8 +85,8 @@ async def test_amended_call_is_what_leaves(tools: Toolbox, outside: Outside, nam
     assert bodies(outside) == [{"name": "po", "amount": 4000}]
     assert story.output[1:] == [4000, ["user:finance", "as quoted", {"amount": [DEAR, 4000]}]]
     (intent,) = story.events(e.ToolInvoked)
-    asked = [x.payload["arguments"] for x in story.events(e.ApprovalRequested)]
-    assert asked == [{"name": "po", "amount": DEAR}, {"name": "po", "amount": 4000}]
+    items = [x.payload["arguments"] for x in story.events(e.ApprovalRequested)]
+    assert items == [{"name": "po", "amount": DEAR}, {"name": "po", "amount": 4000}]
     assert intent.requested_hash == story.events(e.ApprovalRequested)[1].requested_hash
     assert intent.executed_hash == HASHER({"tool": name, "arguments": {"name": "po", "amount": 4000}})
     assert intent.requested_hash != intent.executed_hash
@@ -207,8 +209,8 @@ async def test_grant_does_not_cover_arguments_that_a_person_changed_since(tools:
     assert await story.drive() == "parked" and story.events(e.ApprovalRequested)[-1].queue == "finance_po"
     amended(story, pay, amount=500)
     assert await story.drive() == "parked" and outside.requests == []
-    asked = story.events(e.ApprovalRequested)[-1]
-    assert (asked.queue, asked.payload["arguments"]["amount"]) == ("legal", 500)
+    entry = story.events(e.ApprovalRequested)[-1]
+    assert (entry.queue, entry.payload["arguments"]["amount"]) == ("legal", 500)
     story.decide()
     assert await story.settle() == "completed" and bodies(outside) == [{"name": "po", "amount": 500}]
 
@@ -274,9 +276,12 @@ async def test_the_model_is_told_that_a_person_changed_its_call(tools: Toolbox, 
     assert await story.settle() == "completed"
     assert bodies(outside) == [{"name": "po", "amount": 4000}]
     (part,) = mind.answers()
-    told = part.content
-    assert told["result"]["amount"] == 4000
-    assert told["amended_by_a_person"] == {"changes": {"amount": {"asked": DEAR, "sent": 4000}}, "reason": "as quoted"}
+    content = part.content
+    assert content["result"]["amount"] == 4000
+    assert content["amended_by_a_person"] == {
+        "changes": {"amount": {"asked": DEAR, "sent": 4000}},
+        "reason": "as quoted",
+    }
 
 
 async def test_a_refused_call_tells_of_it_too(tools: Toolbox, outside: Outside) -> None:
@@ -287,8 +292,8 @@ async def test_a_refused_call_tells_of_it_too(tools: Toolbox, outside: Outside) 
         try:
             await ctx.call(pay, Item(name="po", amount=DEAR))
         except ToolFailure as failure:
-            told = ctx.amendment(failure)
-            return End(None if told is None else told.changes)
+            amendment = ctx.amendment(failure)
+            return End(None if amendment is None else amendment.changes)
         return End("sent")
 
     story = Story(agent_of(node, tools=[pay]))

@@ -24,11 +24,11 @@ def said(declared: Any, **order: Any) -> Any:
 
 
 def test_an_amount_is_a_field_and_a_currency_or_a_function() -> None:
-    told = {"amount": {"value": "12.50", "currency": "USD"}}
-    assert said("total USD") == told == said(lambda order: Amount(order.total, "USD"))
+    fields = {"amount": {"value": "12.50", "currency": "USD"}}
+    assert said("total USD") == fields == said(lambda order: Amount(order.total, "USD"))
     assert said("total currency") == {"amount": {"value": "12.50", "currency": "EUR"}}
     assert said("total USD", total=0.1) == {"amount": {"value": "0.1", "currency": "USD"}}
-    assert amount_in(told) == Amount(Decimal("12.50"), "USD")
+    assert amount_in(fields) == Amount(Decimal("12.50"), "USD")
 
 
 def test_a_gate_without_an_amount_says_nothing_of_one() -> None:
@@ -52,8 +52,8 @@ def test_a_gate_without_an_amount_says_nothing_of_one() -> None:
     ],
 )
 def test_an_amount_that_can_not_be_told_says_so_and_is_nobodys_zero(declared: Any, order: dict[str, Any]) -> None:
-    told = said(declared, **order)
-    assert set(told["amount"]) == {"problem"} and isinstance(amount_in(told), str)
+    found = said(declared, **order)
+    assert set(found["amount"]) == {"problem"} and isinstance(amount_in(found), str)
 
 
 @each_case(

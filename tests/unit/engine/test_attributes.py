@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from durableagents import Agent, Context, Date, End, Flag, Keyword, Keywords, Money, Number
 from ledger import events as e
-from runs.engine.attributes import KINDS, LONGEST, MOST, BadAttributes, of_words, setting
+from runs.engine.attributes import KINDS, MAX_ATTRIBUTES, MAX_CHARACTERS, BadAttributes, of_words, setting
 from runs.engine.errors import DefinitionError, MisusedContext
 from tests.cases import each_case
 from tests.unit.engine.story import Story
@@ -55,7 +55,7 @@ def test_one_value_has_one_text_however_it_was_written(name: str, given: Any, te
         ("customer", 7),
         ("customer", ""),
         ("customer", "  "),
-        ("customer", "x" * (LONGEST + 1)),
+        ("customer", "x" * (MAX_CHARACTERS + 1)),
         ("customer", "a\x00b"),
         ("customer", "two\nlines"),
         ("customer", "ACME\u200b"),
@@ -122,8 +122,8 @@ def test_whatever_is_given_is_set_or_refused_and_what_is_shown_is_set_to_the_sam
     texts = told(event).get(name)
     assert e.decode(e.encode_clear(event)) == event
     if texts:
-        shown = ALL[name].shown(texts)
-        assert ALL[name].texts(shown) == texts or name == "score", (value, shown)
+        visible = ALL[name].shown(texts)
+        assert ALL[name].texts(visible) == texts or name == "score", (value, visible)
 
 
 def test_what_is_typed_is_what_the_api_takes() -> None:
@@ -143,7 +143,7 @@ def test_what_is_typed_is_what_the_api_takes() -> None:
         {"n": Keyword},
         {"n": "keyword"},
         {7: Keyword()},
-        {f"n{i}": Flag() for i in range(MOST + 1)},
+        {f"n{i}": Flag() for i in range(MAX_ATTRIBUTES + 1)},
         ["customer"],
     ],
 )

@@ -15,16 +15,16 @@ from tests.world import Item, Outside, Toolbox
 
 
 async def test_a_pause_lets_what_is_in_flight_be_recorded_and_begins_nothing(tools: Toolbox, outside: Outside) -> None:
-    met, asked = Meeting(2), asyncio.Event()
+    met, event = Meeting(2), asyncio.Event()
 
     async def ask(call: ToolCall) -> None:
         await met.come(call)
         story.run.is_pause_requested = True
-        asked.set()
+        event.set()
 
     async def answer(call: ToolCall) -> None:
         await met.come(call)
-        await asked.wait()
+        await event.wait()
 
     outside.trouble("order", ask)
     outside.trouble("mail", answer)
@@ -192,7 +192,7 @@ async def test_a_node_that_cuts_a_gather_short_can_not_go_on(tools: Toolbox, out
     assert await story.drive() == "failed" and story.failure.code == "cut_call"
 
 
-async def test_a_cancel_settles_every_call_in_doubt(tools: Toolbox, outside: Outside) -> None:
+async def test_a_cancel_settles_every_call_of_unknown_outcome(tools: Toolbox, outside: Outside) -> None:
     async def body(ctx: Context) -> Any:
         await ctx.gather(*(ctx.call(each, Item(name="a")) for each in (tools.mail, tools.fax, tools.ring, tools.order)))
 
@@ -207,12 +207,12 @@ async def test_a_cancel_settles_every_call_in_doubt(tools: Toolbox, outside: Out
     assert {"mail", "ring", "order"} <= in_doubt
     story.run.is_cancel_requested = True
     assert await story.drive() == "parked"
-    asked = story.waiting("reconcile")
-    assert len(asked) == len(in_doubt)
-    assert sorted(story.events(e.RunParked)[-1].waits) == sorted(w.spec.slot for _, w in asked)
-    for n, (_, wait) in enumerate(asked, start=1):
+    question = story.waiting("reconcile")
+    assert len(question) == len(in_doubt)
+    assert sorted(story.events(e.RunParked)[-1].waits) == sorted(w.spec.slot for _, w in question)
+    for n, (_, wait) in enumerate(question, start=1):
         story.reconcile("happened", receipt={"ref": "x"}, slot=wait.spec.slot)
-        assert await story.drive() == ("cancelled" if n == len(asked) else "parked")
+        assert await story.drive() == ("cancelled" if n == len(question) else "parked")
     assert story.run.open_waits() == []
 
 

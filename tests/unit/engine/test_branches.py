@@ -46,7 +46,7 @@ async def test_branches_run_at_once(tools: Toolbox, outside: Outside) -> None:
 
 
 @pytest.mark.parametrize("is_first_slow", [True, False])
-async def test_places_are_fixed_whoever_is_faster(tools: Toolbox, outside: Outside, is_first_slow: bool) -> None:
+async def test_places_are_fixed_no_matter_who_is_faster(tools: Toolbox, outside: Outside, is_first_slow: bool) -> None:
     async def slow(call: ToolCall) -> None:
         for _ in range(50):
             await asyncio.sleep(0)
@@ -235,7 +235,7 @@ async def test_any_wait_of_its_branches_wakes_a_run(tools: Toolbox, outside: Out
     assert await story.drive() == "parked" and story.run.state == "waiting_human"
     assert sorted(w.spec.kind for w in story.run.open_waits()) == ["approval", "timer", "webhook"]
     assert story.events(e.RunParked)[-1].waits == ["0.1/1/0/1", "0.1/1/1/1", "0.1/1/2/1"]
-    assert sorted(r.tool for r in outside.requests) == ["ask", "order"], "whoever needs to wait for nobody went on"
+    assert sorted(r.tool for r in outside.requests) == ["ask", "order"], "branches without a wait went on"
     story.decide()
     assert await story.drive() == "parked" and story.run.state == "waiting_tool"
     assert story.events(e.RunParked)[-1].waits == ["0.1/1/1/1", "0.1/1/2/1"]
@@ -309,7 +309,7 @@ async def test_changed_branch_count_is_found(tools: Toolbox, outside: Outside, t
     assert story.found.payload["now"]["call"] == f"gather of {now}"
 
 
-async def test_a_call_in_doubt_in_a_branch_that_is_gone_is_not_passed_over(tools: Toolbox) -> None:
+async def test_a_call_of_unknown_outcome_in_a_branch_that_is_gone_is_not_passed_over(tools: Toolbox) -> None:
     does = {"mail": True}
 
     async def maybe(ctx: Context) -> None:

@@ -158,7 +158,7 @@ async def test_a_model_without_a_price_costs_nobody_knows_what(tools: Toolbox) -
 
 @each_case("resource", ["usd_micro", "model_calls", "tokens_in", "tokens_out", "steps"])
 async def test_no_request_goes_out_beyond_a_cap(tools: Toolbox, resource: str) -> None:
-    asked, model = counted()
+    question, model = counted()
     whole = Story(thinking(tools, [ordering("a")], [ordering("b")], [final()]), prices={"mind": PRICE})
     assert await whole.drive() == "completed"
     wanted = {"tokens_in": "tokens_in", "tokens_out": "tokens_out", "usd_micro": "usd_micro"}
@@ -166,10 +166,10 @@ async def test_no_request_goes_out_beyond_a_cap(tools: Toolbox, resource: str) -
     second = getattr(routes[1], wanted[resource]) if resource in wanted else 1
     before = {"steps": 2, "model_calls": 1}.get(resource) or getattr(whole.events(e.BudgetDebited)[0], resource)
     story = Story(whole.agent, prices={"mind": PRICE}, model=model, caps=Caps(**{resource: before + second - 1}))
-    assert await story.drive() == "paused" and len(asked) == 1
+    assert await story.drive() == "paused" and len(question) == 1
     assert story.events(e.BudgetExceeded)[0].resource == resource
     story.run.raise_budget(Caps())
-    assert await story.drive() == "completed" and len(asked) == 3
+    assert await story.drive() == "completed" and len(question) == 3
     assert story.run.used == sum_of_debits(story)
 
 
@@ -249,12 +249,12 @@ async def test_a_cancelled_run_tells_of_the_request_that_it_left_behind(tools: T
 
 async def test_a_price_that_was_put_in_a_moment_ago_is_waited_for(tools: Toolbox) -> None:
     story = Story(thinking(tools, [final()]), caps=Caps(usd_micro=10**9))
-    looks = iter([None, PRICE])
+    checks = iter([None, PRICE])
 
     class Patient(Story):
         @property
         def runtime(self) -> Any:
-            routed = lambda model: Route(model, next(looks, PRICE))  # noqa: E731
+            routed = lambda model: Route(model, next(checks, PRICE))  # noqa: E731
             return replace(super().runtime, route=routed, price_patience=5.0)
 
     patient = Patient(story.agent, caps=story.caps)
@@ -300,9 +300,9 @@ async def test_a_run_that_fails_tells_of_the_request_that_it_left_behind(tools: 
 
 async def test_what_has_no_price_is_not_asked_under_a_cap_in_dollars(tools: Toolbox) -> None:
     """The cap predates the price's removal, or the model changed: an operator looks, and nothing is sent."""
-    asked, model = counted()
+    question, model = counted()
     story = Story(thinking(tools, [final()]), caps=Caps(usd_micro=10**9), model=model)
-    assert await story.drive() == "operator" and story.found.reason == "no_price" and not asked
+    assert await story.drive() == "operator" and story.found.reason == "no_price" and not question
     assert "mind" in story.found.payload["problem"] and not story.events(e.ModelRouted)
     story.prices["mind"] = PRICE
     wait_id, _ = story.one_waiting("operator")
@@ -311,13 +311,13 @@ async def test_what_has_no_price_is_not_asked_under_a_cap_in_dollars(tools: Tool
 
 
 def counted() -> tuple[list[int], Callable[..., Any]]:
-    asked: list[int] = []
+    items: list[int] = []
 
     async def model(assistant: Any, messages: Any, model: str) -> ModelTurn:
-        asked.append(1)
+        items.append(1)
         return await request_model(assistant, messages)
 
-    return asked, model
+    return items, model
 
 
 def once(*troubles: BaseException) -> Callable[..., Any]:

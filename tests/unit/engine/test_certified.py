@@ -120,7 +120,7 @@ async def test_under_warn_the_run_says_so_and_goes_on(tools: Toolbox, caplog: py
 @pytest.mark.parametrize("policy", ["allow", "warn", "refuse"])
 @pytest.mark.parametrize("standing", BAD)
 @pytest.mark.parametrize("point", ["CP2", "CP4"])
-async def test_what_ignores_keys_is_never_repeated_unasked_whoever_dies(
+async def test_what_ignores_keys_is_never_repeated_unasked_no_matter_who_dies(
     tools: Toolbox, outside: Outside, policy: Policy, standing: ProbeVerdict, point: str
 ) -> None:
     """It was found out, expired or not, after the call was begun."""
@@ -232,8 +232,8 @@ async def test_its_denial_gives_a_key_no_new_time(outside: Outside) -> None:
         return End((await ctx.call(order, Item(name="a"))).ref)
 
     agent = agent_of(node, tools=[order])
-    for standing, how in ((NOT_PROBED, "completed"), (DENIERS[0], "parked")):
-        story = Certified(agent, kill_at=[("CP2", "order")], known=Known("allow", standing))
+    for status, how in ((NOT_PROBED, "completed"), (DENIERS[0], "parked")):
+        story = Certified(agent, kill_at=[("CP2", "order")], known=Known("allow", status))
         await story.drive()
         story.run.skew = 2 * TTL
         assert await story.drive() == how

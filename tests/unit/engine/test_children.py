@@ -23,13 +23,13 @@ def helper() -> Agent:
 
 def parent_of(*children: tuple[Any, dict[str, Any]], tools: Toolbox | None = None, **more: Any) -> Agent:
     async def node(state: Notes, ctx: Context) -> End:
-        told = []
+        items = []
         for agent, input in children:
             try:
-                told.append(await ctx.child(agent, input, **more))
+                items.append(await ctx.child(agent, input, **more))
             except ChildFailure as failure:
-                told.append([failure.state, failure.code, failure.message])
-        return End([x.ref if isinstance(x, Done) else x for x in told])
+                items.append([failure.state, failure.code, failure.message])
+        return End([x.ref if isinstance(x, Done) else x for x in items])
 
     return agent_of(node, tools=tools.all() if tools else ())
 
@@ -190,7 +190,7 @@ async def test_children_at_once_share_what_is_left_and_a_greedy_one_waits_for_mo
 # --- a retry ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_retried_run_starts_a_failed_child_anew(helper: Agent, outside: Outside) -> None:
+async def test_a_retried_run_starts_a_failed_child_again(helper: Agent, outside: Outside) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.child(helper, {})).ref)
 

@@ -170,10 +170,10 @@ async def test_a_lost_answer_that_nobody_knows_of_is_a_persons(tools: Toolbox, o
 
 async def test_denial_is_refused_while_a_call_may_be_under_way(tools: Toolbox, outside: Outside) -> None:
     """A blocking function runs on in its thread after its time limit, and may still send."""
-    asked = []
+    items = []
 
     async def hook(args: Item, call: ToolCall) -> DidNotHappen:
-        asked.append(call.slot)
+        items.append(call.slot)
         return DidNotHappen()
 
     release = threading.Event()
@@ -187,7 +187,7 @@ async def test_denial_is_refused_while_a_call_may_be_under_way(tools: Toolbox, o
         return End(await ctx.call(slow, Item(name="a")))
 
     story = Story(agent_of(node, tools=[slow]))
-    assert await story.settle() == "parked" and story.waiting("reconcile") and asked == ["0.1/1"]
+    assert await story.settle() == "parked" and story.waiting("reconcile") and items == ["0.1/1"]
     assert not story.events(e.ToolOutcomeUnknown)[0].is_sender_done
     release.set()
 
@@ -250,7 +250,7 @@ async def test_a_second_attempt_can_be_unknown_too(tools: Toolbox, outside: Outs
     assert [r.attempt for r in outside.seen("mail")] == [0, 1]
 
 
-async def test_fail_and_a_later_retry_ask_anew_and_never_send(tools: Toolbox, outside: Outside) -> None:
+async def test_fail_and_a_later_retry_ask_again_and_never_send(tools: Toolbox, outside: Outside) -> None:
     story = await unknown(tools, outside)
     for _ in range(2):
         story.reconcile("fail")

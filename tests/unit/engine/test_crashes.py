@@ -99,8 +99,8 @@ def agent_for(program: Sequence[Sequence[Op]], tools: Toolbox) -> Agent:
 def mind(tools: Toolbox) -> Assistant:
     def say(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         got = [part.content["ref"] for m in messages for part in m.parts if isinstance(part, ToolReturnPart)]  # type: ignore[index,call-overload]
-        (told,) = (part.content for part in messages[0].parts if isinstance(part, UserPromptPart))
-        call = ToolCallPart("final_result", {"ref": got[0]}) if got else ToolCallPart("order", {"name": str(told)})
+        (found,) = (part.content for part in messages[0].parts if isinstance(part, UserPromptPart))
+        call = ToolCallPart("final_result", {"ref": got[0]}) if got else ToolCallPart("order", {"name": str(found)})
         return ModelResponse(parts=[call])
 
     return Assistant(name="mind", instructions="Order.", output=Done, tools=[tools.order], offline=say, most_tokens=20)
@@ -193,8 +193,8 @@ def answer(story: Story, outside: Outside) -> None:
                 ref = f"{wait.spec.detail['tool']}:{name_in(sent[0].body)}" if sent else ""
                 story.reconcile("happened" if sent else "did_not", receipt={"ref": ref} if sent else None)
             case "budget":
-                asked = wait.spec.detail
-                more = {asked["resource"]: asked["used"] + asked["reserved"] + asked["wanted"]}
+                detail = wait.spec.detail
+                more = {detail["resource"]: detail["used"] + detail["reserved"] + detail["wanted"]}
                 story.run.raise_budget(replace(story.run.caps, **more))
             case _:
                 pass
@@ -280,8 +280,8 @@ def check_messages(story: Story) -> None:
     assert [x.n for x in sent] == list(range(1, len(sent) + 1))
     assert [x.n for x in handled] == list(range(1, len(handled) + 1))
     assert story.run.inbox == [], "handled, or told that the run has ended"
-    told = [x.payload["change"]["told"] for x in handled if x.outcome == "answered"]
-    assert told == [["b"] * (i + 1) for i in range(len(told))], "each sees what the others left, and no refusal"
+    items = [x.payload["change"]["told"] for x in handled if x.outcome == "answered"]
+    assert items == [["b"] * (i + 1) for i in range(len(items))], "each sees what the others left, and no refusal"
 
 
 def _within(caps: Caps) -> Usage:
@@ -293,14 +293,14 @@ def _within(caps: Caps) -> Usage:
 def sum_of_debits(story: Story) -> Usage:
     """Sum up the journal independently of the engine: a step per outcome, and each debit."""
     used = NOTHING_USED
-    for told in story.run.events:
-        match told:
+    for recorded in story.run.events:
+        match recorded:
             case e.BudgetDebited():
-                used += debit_of(told)
+                used += debit_of(recorded)
             case e.ModelResponded() | e.ModelFailed():
                 used += Usage(steps=1)
             case e.ChildEnded():
-                used += Usage(**{name: getattr(told, name) for name in RESOURCES})
+                used += Usage(**{name: getattr(recorded, name) for name in RESOURCES})
             case e.CachedReadTaken() | e.ToolReadAnew():
                 used += Usage(steps=1, tool_calls=1)
             case e.ToolRead() | e.ToolReturned() | e.ToolFailed() | e.ToolAccepted():
@@ -334,7 +334,7 @@ def test_every_prefix_of_a_journal_leads_to_the_same_end(program: list[list[Op]]
             check_messages(story)
             values = [x.payload for x in story.events(e.ValueRead)]
             recorded = [x.payload for x in whole.run.events[:commit] if isinstance(x, e.ValueRead)]
-            assert values[: len(recorded)] == recorded, "what was once read is never read anew"
+            assert values[: len(recorded)] == recorded, "what was once read is never read again"
             assert not [x for x, n in Counter(outside.executed()).items() if n > 1]
 
 

@@ -102,7 +102,9 @@ async def test_a_gate_says_what_comes_when_nobody_answers_and_the_plan_stays_wha
         plan = story.events(e.ApprovalRequested)[0].payload
         plans.append({name: value for name, value in plan.items() if name != "run_id"})
         story.decide()
-        assert await story.settle() == "completed" and story.events(e.ApprovalTimed) == timed, "nothing is settled anew"
+        assert await story.settle() == "completed" and story.events(e.ApprovalTimed) == timed, (
+            "nothing is settled again"
+        )
     assert plans[0] == plans[1]
 
 

@@ -163,7 +163,7 @@ async def test_both_calls_are_shown_with_their_arguments(tools: Toolbox, outside
     assert found["now"]["arguments"] == {"name": "now", "amount": 5000}
 
 
-async def test_replay_does_not_skip_a_call_in_doubt(tools: Toolbox, outside: Outside) -> None:
+async def test_replay_does_not_skip_a_call_of_unknown_outcome(tools: Toolbox, outside: Outside) -> None:
     does = {"mail": True}
 
     async def node(state: Notes, ctx: Context) -> End:

@@ -172,12 +172,12 @@ def test_it_is_said_where_two_versions_differ(load: Load) -> None:
 
 def test_every_process_has_the_same_whatever_its_hash_seed(tmp_path: Path) -> None:
     (tmp_path / "printed.py").write_text(SOURCE)
-    told = set()
+    items = set()
     for seed in ("0", "1", "4711"):
-        asked = [sys.executable, "-c", "import printed; print(printed.agent.fingerprint())"]
+        question = [sys.executable, "-c", "import printed; print(printed.agent.fingerprint())"]
         env = {"PYTHONPATH": f"{tmp_path}:{Path.cwd()}", "PYTHONHASHSEED": seed, "PATH": ""}
-        told.add(subprocess.run(asked, env=env, capture_output=True, text=True, check=True).stdout)
-    assert len(told) == 1 and is_current(told.pop())
+        items.add(subprocess.run(question, env=env, capture_output=True, text=True, check=True).stdout)
+    assert len(items) == 1 and is_current(items.pop())
 
 
 def test_functions_of_one_maker_are_told_apart_by_what_they_were_made_with(load: Load) -> None:

@@ -177,14 +177,14 @@ SAME = {
 
 @each_case("change", CHANGES)
 def test_what_changes_anywhere_in_the_package_is_seen_and_named(load: Load, change: str) -> None:
-    module, old, new, told = CHANGES[change]
+    module, old, new, found = CHANGES[change]
     before = load()
     after = load(module, old, new)
     assert before.fingerprint() != after.fingerprint()
-    said = differences(before.parts(), after.parts())
-    assert any(told in each or all(one in each for one in told.split(", ")) for each in said), said
+    answer = differences(before.parts(), after.parts())
+    assert any(found in each or all(one in each for one in found.split(", ")) for each in answer), answer
     stored = json.loads(json.dumps(before.parts()))
-    assert differences(stored, after.parts()) == said, "from the database it reads the same"
+    assert differences(stored, after.parts()) == answer, "from the database it reads the same"
     assert differences(after.parts(), before.parts()), "and the other way"
 
 
@@ -215,12 +215,12 @@ def test_a_module_counts_alike_whether_it_is_loaded_yet_or_not(tmp_path: Path) -
     late = "from durableagents import Agent\n\nfrom .shapes import Order\n\n"
     late += "other = Agent('other', '1.0.0', input=Order, state=Order)\n\n\ndef at_night():\n    return other.name\n"
     folder = written(tmp_path / "lazy", SHOP | {"agents": agents, "late": late})
-    told = set()
+    items = set()
     for first, seed in (("", "1"), ("import shop.late; ", "2")):
-        asked = [sys.executable, "-c", f"{first}import shop.agents as a; print(a.agent.fingerprint())"]
+        question = [sys.executable, "-c", f"{first}import shop.agents as a; print(a.agent.fingerprint())"]
         env = {"PYTHONPATH": f"{folder}:{Path.cwd()}", "PYTHONHASHSEED": seed, "PATH": ""}
-        told.add(subprocess.run(asked, env=env, capture_output=True, text=True, check=True).stdout)
-    assert len(told) == 1
+        items.add(subprocess.run(question, env=env, capture_output=True, text=True, check=True).stdout)
+    assert len(items) == 1
 
 
 DECLARED = {

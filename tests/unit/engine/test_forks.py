@@ -200,7 +200,7 @@ async def test_two_branches_are_not_given_the_same_effect(tools: Toolbox, outsid
         fork.run.answer(TAKE, slot=wait.spec.slot)
     assert await fork.drive() == "parked"
     assert len(fork.events(e.AnswerTakenOver)) == 1 and len(fork.waiting("input")) == 1
-    assert fork.one_waiting("input")[1].spec.n == 1, "it is asked anew, without what the other was given"
+    assert fork.one_waiting("input")[1].spec.n == 1, "it is asked again, without what the other was given"
     fork.run.answer(AGAIN)
     assert await fork.drive() == "completed" and len(outside.executed("order")) == 2
 
@@ -219,7 +219,7 @@ async def test_a_tool_that_the_origin_did_not_use_is_not_asked_about(tools: Tool
     assert await fork.drive() == "completed" and len(outside.executed("mail")) == 1
 
 
-async def test_a_call_in_doubt_counts_as_done(tools: Toolbox, outside: Outside) -> None:
+async def test_a_call_of_unknown_outcome_counts_as_done(tools: Toolbox, outside: Outside) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(tools.mail, Item(name="a"))).ref)
 
@@ -299,7 +299,7 @@ async def test_nobody_answers_in_time_and_that_is_a_no(done: Story, outside: Out
     fork.run.resolve(wait_id, "timed_out")
     assert await fork.drive() == "failed" and fork.failure.code == "rejected" and sent(outside) == ["a", "b"]
     fork.retry_run()
-    assert await fork.drive() == "parked", "a retry asks anew"
+    assert await fork.drive() == "parked", "a retry asks again"
     fork.run.answer(AGAIN)
     await fork.drive()
     assert sent(outside) == ["a", "b", "a"]
@@ -362,9 +362,9 @@ async def test_a_word_to_another_question_lets_nothing_through(done: Story, outs
     """An approval at the call's own slot, but of a question with other content."""
     fork = fork_of(done, 2)
     await fork.drive()
-    asked = next(i for i, x in enumerate(fork.run.events) if isinstance(x, e.WaitOpened))
-    opened = fork.run.events[asked]
-    fork.run.events[asked] = e.WaitOpened(
+    match = next(i for i, x in enumerate(fork.run.events) if isinstance(x, e.WaitOpened))
+    opened = fork.run.events[match]
+    fork.run.events[match] = e.WaitOpened(
         slot=opened.slot,
         attempt=0,
         wait="input",

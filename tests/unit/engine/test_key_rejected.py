@@ -64,7 +64,7 @@ async def test_it_did_not_is_a_further_attempt_under_its_own_key(tools: Toolbox,
     assert len(set(keys)) == 2 and [r.key for r in outside.seen("order")] == keys
 
 
-async def test_a_further_key_that_is_rejected_too_is_asked_about_anew(tools: Toolbox, outside: Outside) -> None:
+async def test_a_further_key_that_is_rejected_too_is_asked_about_again(tools: Toolbox, outside: Outside) -> None:
     story = await rejected(tools, outside)
     outside.trouble("order", REJECTED)
     story.reconcile("did_not")

@@ -52,7 +52,7 @@ async def test_in_time_it_is_repeated_and_too_late_a_person_is_asked(outside: Ou
         assert [x.is_sender_done for x in story.events(e.ToolOutcomeUnknown)] == ([] if how == "completed" else [False])
 
 
-async def test_whoever_says_that_it_did_not_happen_sends_it_under_a_key_of_its_own(outside: Outside) -> None:
+async def test_someone_who_says_that_it_did_not_happen_sends_it_under_a_key_of_its_own(outside: Outside) -> None:
     story = story_of(forgetful(outside), kill_at=[("CP2", "order")])
     await story.drive()
     story.run.skew = 2 * TTL

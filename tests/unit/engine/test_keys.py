@@ -1,4 +1,4 @@
-"""Idempotency keys and callback tokens: derived with a secret, the same for ever, masked in errors."""
+"""Idempotency keys and callback tokens: derived with a secret, the same forever, masked in errors."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def test_another_run_call_attempt_or_secret_gives_another_key_and_token() -> Non
 
 
 def test_masked_texts_keep_the_beginning_of_a_key_and_nothing_of_a_token() -> None:
-    shown = f"{KEY[:11]}…"
-    assert masked_key(KEY) == shown and masked_key(None) is None and masked_key("order-2026-0001") == "order-2026-0001"
+    text = f"{KEY[:11]}…"
+    assert masked_key(KEY) == text and masked_key(None) is None and masked_key("order-2026-0001") == "order-2026-0001"
     assert (
         masked_text(TOLD)
-        == f"409 for https://erp/orders?idempotency_key={shown}, answer to https://here/api/v1/callbacks/…?n=1"
+        == f"409 for https://erp/orders?idempotency_key={text}, answer to https://here/api/v1/callbacks/…?n=1"
     )
     assert masked_text(masked_text(TOLD)) == masked_text(TOLD)
     digest = f"panda-{'0' * 40} {KEY}0"

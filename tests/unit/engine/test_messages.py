@@ -157,7 +157,7 @@ async def test_a_node_can_wait_for_messages_and_gets_one_at_a_time() -> None:
     ]
 
 
-async def test_when_the_time_for_a_message_has_run_out_it_is_for_whoever_waits_next() -> None:
+async def test_when_the_time_for_a_message_has_run_out_it_is_for_anyone_who_waits_next() -> None:
     async def collect(state: Desk, ctx: Context) -> End:
         first = await ctx.message(within=timedelta(minutes=1), or_else="nobody came")
         second = await ctx.message("add")
@@ -248,7 +248,7 @@ async def test_a_pause_comes_before_the_next_message() -> None:
     assert len(outcomes(story)) == 1 and len(story.run.inbox) == 1
 
 
-async def test_a_retry_waits_anew_for_a_message_that_nobody_sent_in_time() -> None:
+async def test_a_retry_waits_again_for_a_message_that_nobody_sent_in_time() -> None:
     async def collect(state: Desk, ctx: Context) -> End:
         taken = await ctx.message("add", within=timedelta(minutes=1))
         return End([taken.n, state.documents])

@@ -166,7 +166,7 @@ def test_a_visit_that_was_entered_since_the_move_is_not_left_where_its_checkpoin
     assert [json.loads(r.body)["name"] for r in outside.seen("look")] == ["a", "b"], "what was read is not read again"
 
 
-def test_an_heir_that_has_entered_no_node_is_moved_with_what_it_was_given() -> None:
+def test_a_continuation_that_has_entered_no_node_is_moved_with_what_it_was_given() -> None:
     with only_for_now():
         tools = Toolbox(Outside())
         old, new = versions(tools, REPLAYED)

@@ -131,10 +131,10 @@ async def test_failing_rule_gates(tools: Toolbox, outside: Outside, caplog: pyte
     story = Story(agent_of(node, tools=tools.all()))
     with caplog.at_level(logging.WARNING, "durableagents.engine"):
         assert await story.drive() == "parked" and outside.requests == []
-    (asked,) = story.events(e.ApprovalRequested)
+    (question,) = story.events(e.ApprovalRequested)
     assert (
-        asked.rule
-        == asked.payload["rule"]
+        question.rule
+        == question.payload["rule"]
         == "orders from 1000 (the rule itself failed with RuntimeError: the rule itself is broken, which counts as yes)"
     )
     assert [r.getMessage() for r in caplog.records if "the rule itself is broken" in r.getMessage()]
@@ -158,11 +158,11 @@ async def test_a_headline_that_fails_stops_nobody_from_deciding(tools: Toolbox) 
 
 
 async def test_a_model_that_never_answers_is_an_outage_and_fails_no_run() -> None:
-    asked: list[str] = []
+    items: list[str] = []
 
     async def silent(assistant: Assistant, messages: list[Any], model: str) -> Any:
-        asked.append(assistant.name)
-        if len(asked) < 3:
+        items.append(assistant.name)
+        if len(items) < 3:
             await asyncio.Event().wait()
         return given
 
@@ -185,5 +185,5 @@ async def test_a_model_that_never_answers_is_an_outage_and_fails_no_run() -> Non
     )
     assert await story.drive() == "parked" and story.run.state == "waiting_event"
     assert "no answer from the model within 0.05 s" in story.one_waiting("timer")[1].spec.detail["error"]
-    assert await story.settle() == "completed" and story.output == "x" and len(asked) == 3
+    assert await story.settle() == "completed" and story.output == "x" and len(items) == 3
     assert len(story.events(e.ModelRequested)) == 1

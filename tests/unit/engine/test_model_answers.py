@@ -186,8 +186,8 @@ async def test_what_watchers_hear_is_the_answer_and_a_text_is_asked_for_without_
         answering(provider, Say("All is well."))
         story = await settled(thinking(MODEL, [model]), is_watched)
         assert story.output == "All is well." and "".join(story.heard or ["All is well."]) == story.output
-        (asked,) = provider.requests
-        assert bool(asked.get("stream")) is is_watched and not {"tools", "tool_choice"} & set(asked)
+        (question,) = provider.requests
+        assert bool(question.get("stream")) is is_watched and not {"tools", "tool_choice"} & set(question)
 
 
 async def test_unreached_provider_costs_nothing(monkeypatch: pytest.MonkeyPatch, provider: Provider) -> None:
@@ -276,11 +276,11 @@ async def test_answers_of_no_use_are_told_to_the_model_and_the_run_goes_on(provi
     for model, is_watched, kind, useless in sample(
         product((OPENAI, ANTHROPIC), (False, True), (ASSISTANT, AGENT), USELESS), 3
     ):
-        name, first, told, calls = useless
+        name, first, result, calls = useless
         answering(provider, *first)
         story = await settled(thinking(kind, [model]), is_watched)
         last = json.dumps(provider.requests[-1]["messages"][-1], ensure_ascii=False)
-        is_told = any(words in last for words in told.split("|"))
+        is_told = any(words in last for words in result.split("|"))
         found = end_of(story), len(provider.requests), len(story.events(e.ToolReturned)), is_told, provider.refused
         if found != ("done", len(first) + 1, calls, True, []):
             wrong.append((model, is_watched, kind, name, *found, last))

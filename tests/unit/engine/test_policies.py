@@ -47,9 +47,9 @@ def applied(story: Story) -> list[tuple[str, str, int, int]]:
 
 
 def history(story: Story) -> list[str]:
-    told = story.events(e.ApprovalRequested)[-1].payload["evidence"][0]
-    assert told["label"] == "This call was asked for before"
-    return list(told["content"])
+    found = story.events(e.ApprovalRequested)[-1].payload["evidence"][0]
+    assert found["label"] == "This call was asked for before"
+    return list(found["content"])
 
 
 @pytest.mark.parametrize("name", ["order", "mail", "look"])
@@ -67,9 +67,9 @@ async def test_allowed_call_records_its_rule_without_a_commit(tools: Toolbox, na
     with_policies(story, [rule("allow", name="small", version=3)])
     assert await story.settle() == "completed"
     assert applied(story) == [("allow", "small", 3, 0)] and len(story.commits) == len(plain.commits)
-    (told,) = story.events(e.PolicyApplied)
-    with_it = story.run.events[story.run.events.index(told) - 1]
-    assert isinstance(with_it, (e.ToolInvoked, e.ToolRead)) and with_it.slot == told.slot
+    (found,) = story.events(e.PolicyApplied)
+    with_it = story.run.events[story.run.events.index(found) - 1]
+    assert isinstance(with_it, (e.ToolInvoked, e.ToolRead)) and with_it.slot == found.slot
 
 
 async def test_a_policy_that_matches_nothing_is_on_record_too(tools: Toolbox) -> None:
@@ -101,8 +101,8 @@ async def test_denied_call_never_leaves_on_any_replay(tools: Toolbox, outside: O
     known = with_policies(story, [rule("deny", name="never", version=2)])
     assert await story.settle() == "completed"
     assert story.output == ["denied", "never", 2, "the board says so", "policy_denied"] and outside.requests == []
-    failed, told = story.events(e.ToolFailed)[0], story.events(e.PolicyApplied)[0]
-    assert (failed.code, told.effect, told.policy, story.run.entries) == ("policy_denied", "deny", "never", [])
+    failed, event = story.events(e.ToolFailed)[0], story.events(e.PolicyApplied)[0]
+    assert (failed.code, event.effect, event.policy, story.run.entries) == ("policy_denied", "deny", "never", [])
     known.put()
     assert [type(x) for x in story.events(e.ToolFailed)] == [e.ToolFailed]
 
@@ -153,8 +153,8 @@ async def test_a_gate_in_code_and_a_policy_are_both_asked_one_after_the_other(to
         story.decide()
     assert await story.settle() == "completed" and len(outside.executed()) == 1
     assert len(story.events(e.ApprovalRequested)) == 3
-    said = history(story)
-    assert [line.partition("): ")[2] for line in said] == [
+    answer = history(story)
+    assert [line.partition("): ")[2] for line in answer] == [
         "the call was not made yet, for the policy require_it (version 1) asks legal as well.",
         "the call was not made yet, for the policy second (version 1) asks board as well.",
     ], "each is asked in view of the answers before"
@@ -183,8 +183,8 @@ async def test_stricter_proof_names_the_approval_that_lacks_it(tools: Toolbox, o
     story, known = await said_yes(tools)
     known.put(rule(proof=Proof(60, factor=True), version=2), is_known=False)
     assert await story.settle() == "parked" and outside.requests == []
-    told = "the policy require_it (version 2) wants more shown with the yes of finance_po."
-    assert history(story)[0].endswith(f"): the call was not made yet, for {told}")
+    text = "the policy require_it (version 2) wants more shown with the yes of finance_po."
+    assert history(story)[0].endswith(f"): the call was not made yet, for {text}")
 
 
 async def test_who_rejects_ends_it_though_others_said_yes(tools: Toolbox, outside: Outside) -> None:
@@ -236,8 +236,8 @@ async def test_stricter_policy_asks_again_after_an_approval(tools: Toolbox, outs
     story, known = await said_yes(tools)
     known.put(rule(queue="legal", version=2), is_known=False)
     assert await story.settle() == "parked" and asked(story).queue == "legal" and outside.requests == []
-    (said,) = history(story)
-    assert said.startswith("Approved by") and "(version 2) asks legal as well" in said and "expired" not in said
+    (answer,) = history(story)
+    assert answer.startswith("Approved by") and "(version 2) asks legal as well" in answer and "expired" not in answer
     story.decide()
     assert await story.settle() == "completed" and len(outside.executed()) == 1
     story, known = await said_yes(tools)
@@ -292,7 +292,7 @@ async def test_a_try_in_place_is_held_to_what_is_in_force_by_then(tools: Toolbox
         assert how == "parked" and story.waiting("reconcile")
 
 
-async def test_a_try_in_place_under_other_policies_is_told_anew_and_goes_out(tools: Toolbox, outside: Outside) -> None:
+async def test_a_try_in_place_under_other_policies_is_told_again_and_goes_out(tools: Toolbox, outside: Outside) -> None:
     story = Story(ordering(tools), retry=IN_PLACE)
     known = with_policies(story, [rule("allow")])
 
@@ -338,7 +338,7 @@ async def test_brought_grant_counts_for_its_queue_only(tools: Toolbox, outside: 
         if queue == "legal":
             assert "asks legal as well" in history(story)[0]
         granted = next(x for x in story.run.waits.values() if x.gate is not None and x.gate.queue == "finance_po")
-        assert granted.is_consumed, "the yes that the node brought is used up, whoever else was asked"
+        assert granted.is_consumed, "the yes that the node brought is used up, no matter who else was asked"
 
 
 async def test_expired_one_of_two_grants_is_named(tools: Toolbox, outside: Outside) -> None:
@@ -398,5 +398,5 @@ async def test_a_model_is_told_of_a_denied_call_and_goes_on(tools: Toolbox, outs
     story = Story(thinking(tools, mind))
     with_policies(story, [rule("deny", condition="source = model", kinds={"source": "text"}, tool="order")])
     assert await story.settle() == "completed" and outside.requests == []
-    (told,) = mind.answers()
-    assert told.outcome == "denied" and told.content == {"denied_by": "deny_it", "reason": "the board says so"}
+    (found,) = mind.answers()
+    assert found.outcome == "denied" and found.content == {"denied_by": "deny_it", "reason": "the board says so"}

@@ -66,23 +66,23 @@ def question(story: Story) -> e.ApprovalRequested:
 
 def yes(story: Story, proof: Any, *, person: int | None = None, closes: bool = True) -> None:
     """Write an approval as a process of this installation, or of another version, does."""
-    asked = question(story)
+    request = question(story)
     ((wait_id, _),) = story.waiting("approval")
     payload = {"justification": "as quoted"} | ({} if proof is None else {"proof": proof})
-    told: dict[str, Any] = {
-        "slot": asked.slot,
-        "n": asked.n,
-        "approval_id": asked.approval_id,
-        "plan_hash": asked.plan_hash,
+    fields: dict[str, Any] = {
+        "slot": request.slot,
+        "n": request.n,
+        "approval_id": request.approval_id,
+        "plan_hash": request.plan_hash,
         "by": f"user:{person}",
         "role": "",
         "payload": payload,
     }
     if person is not None:
-        story.run.append([e.ApprovalVoted(verdict="approve", person=person, **told)])
+        story.run.append([e.ApprovalVoted(verdict="approve", person=person, **fields)])
     if closes:
-        event = e.ApprovalDecided(verdict="approved", **told)
-        story.run.resolve(wait_id, "approved", event=event, grant_hash=asked.plan_hash)
+        event = e.ApprovalDecided(verdict="approved", **fields)
+        story.run.resolve(wait_id, "approved", event=event, grant_hash=request.plan_hash)
 
 
 # --- the engine ---
@@ -242,21 +242,21 @@ async def test_a_policy_that_comes_after_the_yes_asks_for_one_that_shows_it(tool
 async def test_later_policy_asks_all_voters_again(tools: Toolbox, outside: Outside, gate: Gate) -> None:
     story = Story(paying(tools, gate), queues=queues())
     known = with_policies(story, [])
-    how, person, asked = await story.drive(), 0, []
-    while how == "parked" and len(asked) < 10:
+    how, person, items = await story.drive(), 0, []
+    while how == "parked" and len(items) < 10:
         now = question(story)
-        asked.append((now.queue, "proof" in now.payload))
-        shown = FRESH if "proof" in now.payload else None
+        items.append((now.queue, "proof" in now.payload))
+        visible = FRESH if "proof" in now.payload else None
         quorum = 2 if now.queue == "finance_po" else 1
         for n in range(quorum):
             person += 1
-            if n == 1 and asked[-1] == ("finance_po", False):
+            if n == 1 and items[-1] == ("finance_po", False):
                 known.put(wants())
-            yes(story, shown, person=person, closes=n == quorum - 1)
+            yes(story, visible, person=person, closes=n == quorum - 1)
         how = await story.settle()
     assert how == "completed" and len(outside.executed()) == 1
     once = [("legal", False)] if gate.queue == "legal" else []
-    assert asked == [*once, ("finance_po", False), *once, ("finance_po", True)]
+    assert items == [*once, ("finance_po", False), *once, ("finance_po", True)]
 
 
 async def test_grant_that_showed_too_little_asks_at_the_call(tools: Toolbox, outside: Outside) -> None:
@@ -267,16 +267,16 @@ async def test_grant_that_showed_too_little_asks_at_the_call(tools: Toolbox, out
         grant = await ctx.approve("finance_po", title="Pay?", body=item, tool=pay)
         return End((await ctx.call(pay, item, grant=grant)).ref)
 
-    for shown, asked in ((None, 2), (FRESH, 1)):
+    for visible, question in ((None, 2), (FRESH, 1)):
         story = Story(agent_of(node, tools=[pay]), queues=queues())
         with_policies(story, [wants()])
         await story.drive()
-        yes(story, shown)
-        if asked == 2:
+        yes(story, visible)
+        if question == 2:
             assert await story.settle() == "parked"
             yes(story, FRESH)
         assert await story.settle() == "completed"
-        assert len(story.events(e.ApprovalRequested)) == asked
+        assert len(story.events(e.ApprovalRequested)) == question
     assert len(outside.executed()) == 2
 
 

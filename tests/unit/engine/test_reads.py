@@ -164,8 +164,8 @@ async def test_a_read_that_nothing_was_made_of_is_made_again_after_a_long_time()
     story.run.skew = timedelta(hours=2)
     story.kill_at = [("CP6", "look")]
     assert await story.drive() == "killed"
-    (anew,) = story.events(e.ToolReadAnew)
-    assert (anew.n, anew.code, anew.payload["result"]["ref"]) == (0, "", "look 2")
+    (renewed,) = story.events(e.ToolReadAnew)
+    assert (renewed.n, renewed.code, renewed.payload["result"]["ref"]) == (0, "", "look 2")
     assert await story.settle() == "completed" and story.output == ["look 2", "look 3"]
     assert story.run.used.tool_calls == 3
     again = Story(story.agent)

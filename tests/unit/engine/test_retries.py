@@ -37,8 +37,8 @@ async def test_an_outage_of_a_day_is_waited_for_and_has_one_effect(tools: Toolbo
         story.run.resolve(wait_id, "fired")
     assert await story.drive() == "completed"
     assert len(outside.executed("order")) == 1 and len({(r.key, r.body) for r in outside.seen("order")}) == 1
-    told = Counter(story.kinds())
-    assert told["ToolRedispatched"] == told["WaitOpened"] == HOURS, "one announcement a round"
+    counts = Counter(story.kinds())
+    assert counts["ToolRedispatched"] == counts["WaitOpened"] == HOURS, "one announcement a round"
 
 
 async def test_what_is_not_sent_for_a_day_is_sent_in_the_end_though_unsafe(tools: Toolbox, outside: Outside) -> None:
@@ -56,15 +56,15 @@ async def test_a_key_in_progress_is_asked_again_under_one_announcement(tools: To
     outside.trouble("order", *[TransportError("409: this key is in progress")] * BURST)
     story = Story(one_call(tools, "order"), retry=IN_PLACE)
     assert await story.drive() == "completed"
-    (told,) = story.events(e.ToolRedispatched)
-    assert (told.n, told.tries) == (1, BURST)
+    (found,) = story.events(e.ToolRedispatched)
+    assert (found.n, found.tries) == (1, BURST)
 
 
-async def test_more_tries_than_were_announced_are_announced_anew(tools: Toolbox, outside: Outside) -> None:
+async def test_more_tries_than_were_announced_are_announced_again(tools: Toolbox, outside: Outside) -> None:
     outside.trouble("order", *[TransportError("409")] * (2 * BURST + 1))
     story = Story(one_call(tools, "order"), retry=IN_PLACE)
     assert await story.drive() == "completed"
-    assert [told.n for told in story.events(e.ToolRedispatched)] == [1, 2, 3]
+    assert [event.n for event in story.events(e.ToolRedispatched)] == [1, 2, 3]
 
 
 async def test_an_unsafe_call_is_announced_try_by_try(tools: Toolbox, outside: Outside) -> None:
@@ -72,7 +72,7 @@ async def test_an_unsafe_call_is_announced_try_by_try(tools: Toolbox, outside: O
     outside.trouble("mail", *[NotSent("refused")] * 3)
     story = Story(one_call(tools, "mail"), retry=IN_PLACE)
     assert await story.drive() == "completed"
-    assert [told.tries for told in story.events(e.ToolRedispatched)] == [1, 1, 1]
+    assert [event.tries for event in story.events(e.ToolRedispatched)] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("wish", ["is_cancel_requested", "is_pause_requested"])
@@ -124,7 +124,7 @@ async def test_what_the_other_side_asks_for_is_kept_to(tools: Toolbox, outside: 
     assert 119 < (wait.spec.deadline - story.run.claim().now()).total_seconds() <= 150
 
 
-def test_in_place_nobody_is_asked_sooner_than_they_said_and_nobody_waits_for_ever() -> None:
+def test_in_place_nobody_is_asked_sooner_than_they_said_and_nobody_waits_forever() -> None:
     policy = RetryPolicy()
     assert all(policy.delay(n, retry_after=1.5) >= 1.5 for n in range(1, 40))
     assert policy.delay(1, retry_after=10**9) <= policy.asked_longest + policy.longest

@@ -67,7 +67,7 @@ returning_node = "another_agents_node"
         End(Strict(share=float("nan"))) if False else End({"deep": [float("inf")]}),
     ],
 )
-async def test_an_output_that_is_no_json_fails_the_run_and_is_not_tried_for_ever(value: Any) -> None:
+async def test_an_output_that_is_no_json_fails_the_run_and_is_not_tried_forever(value: Any) -> None:
     story = returning(value)
     assert await story.drive() == "failed" and story.failure.code == "bad_output"
 

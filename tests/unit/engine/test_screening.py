@@ -82,8 +82,8 @@ async def test_a_refused_tool_result_goes_to_the_model_as_a_marker_and_stays_one
     story = Story(asking(tools, mind), screens=(guard,))
     assert await story.settle() == "completed"
     marker = {"withheld_by": "guard@1", "reason": "poison"}
-    for shown in mind.shown[1:]:
-        assert shown[2].parts[0].content == marker
+    for entry in mind.shown[1:]:
+        assert entry[2].parts[0].content == marker
     (kept,) = story.events(e.ContentWithheld)
     assert (kept.verdict, kept.hook, kept.version, kept.source, kept.to) == (
         "refused",
@@ -130,10 +130,10 @@ async def test_a_refused_prompt_sends_nothing_and_is_a_typed_failure_that_replay
     thinker = Assistant(name="mind", instructions="Think.", output=Done, offline=mind)
     story = Story(agent_of(node, assistants=[thinker]), screens=(guard,))
     assert await story.drive() == "parked"
-    asked = len(seen)
+    count = len(seen)
     assert await story.settle() == "completed"
     assert story.output == ["prompt node", "model mind", "guard@1", "poison"]
-    assert mind.shown == [] and len(seen) == asked == 1, "the verdict is on record and never asked again"
+    assert mind.shown == [] and len(seen) == count == 1, "the verdict is on record and never asked again"
     assert story.events(e.ModelRouted) == [] and [x.code for x in story.events(e.ModelFailed)] == ["content_refused"]
     assert POISON not in repr(story.run.events)
 
@@ -185,12 +185,12 @@ async def test_a_request_that_goes_out_again_is_looked_at_by_new_hooks_only(tool
 
     story._hit = kill  # type: ignore[method-assign]
     assert await story.drive() == "killed"
-    asked = len(seen)
+    count = len(seen)
     newer, seen_newer = hook(lambda piece: Withhold("all") if piece.source == "prompt" else None, name="newer")
     story.screens = (guard, newer)
     assert await story.settle() == "completed"
     assert story.output == ["prompt node", "model mind", "newer@1", "all"]
-    assert len(seen) == asked and [p.source for p in seen_newer if p.to == "model"] == ["prompt"], (
+    assert len(seen) == count and [p.source for p in seen_newer if p.to == "model"] == ["prompt"], (
         "a marker isn't asked about"
     )
     assert len(mind.shown) == 1, "it was intended, died, and was not let out again"
@@ -236,7 +236,7 @@ async def test_refused_and_parallel_calls_share_a_cap(tools: Toolbox, outside: O
 
 
 async def test_refused_prompts_come_to_the_cap_of_steps(tools: Toolbox) -> None:
-    """Nothing is sent for them, but a node must not ask for ever."""
+    """Nothing is sent for them, but a node must not ask forever."""
     guard, _ = hook(no_poison)
     thinker = Assistant(name="mind", instructions="Think.", output=Done, offline=Mind([final()]))
 

@@ -18,7 +18,7 @@ def slots(story: Story) -> list[str]:
     return [event.slot for event in story.run.events if event.slot and event.FACT == "result"]
 
 
-async def test_calls_are_numbered_in_the_order_of_the_visit_and_anew_in_the_next(tools: Toolbox) -> None:
+async def test_calls_are_numbered_in_the_order_of_the_visit_and_again_in_the_next(tools: Toolbox) -> None:
     async def first(state: Notes, ctx: Context) -> str:
         await ctx.call(tools.look, Item(name="a"))
         await ctx.uuid()

@@ -55,14 +55,14 @@ async def test_a_call_leaves_after_all_stages_in_order_and_not_before(tools: Too
     for so_far in ([], LEGAL, FINANCE[:1]):
         assert await said(story, *so_far) == "parked" and outside.requests == []
     assert await said(story, FINANCE[1]) == "completed" and len(outside.executed()) == 1
-    asked = story.events(e.ApprovalRequested)
-    assert [(x.queue, x.n, x.payload["stage"]) for x in asked] == [("legal", 0, 1), ("finance_po", 1, 2)]
-    assert asked[1].payload["passed"] == [
-        {"approval_id": asked[0].approval_id, "queue": "legal", "by": ["user:lena"]}
-    ], "whoever decides second sees who decided first, and binds it"
-    assert asked[0].requested_hash == asked[1].requested_hash and asked[0].plan_hash != asked[1].plan_hash
+    events = story.events(e.ApprovalRequested)
+    assert [(x.queue, x.n, x.payload["stage"]) for x in events] == [("legal", 0, 1), ("finance_po", 1, 2)]
+    assert events[1].payload["passed"] == [
+        {"approval_id": events[0].approval_id, "queue": "legal", "by": ["user:lena"]}
+    ], "the second approver sees the first, and binds it"
+    assert events[0].requested_hash == events[1].requested_hash and events[0].plan_hash != events[1].plan_hash
     (invoked,) = story.events(e.ToolInvoked)
-    assert invoked.grant == asked[0].slot
+    assert invoked.grant == events[0].slot
 
 
 async def test_a_gate_that_one_yes_lets_through_has_the_plan_that_it_always_had(tools: Toolbox) -> None:
@@ -183,7 +183,7 @@ def _decided_without_votes(story: Story) -> None:
 
 def _vote(story: Story, **changed: Any) -> None:
     question = story.events(e.ApprovalRequested)[-1]
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "slot": question.slot,
         "n": question.n,
         "approval_id": question.approval_id,
@@ -194,7 +194,7 @@ def _vote(story: Story, **changed: Any) -> None:
         "person": 666,
         "payload": {},
     }
-    story.run.append([e.ApprovalVoted(**(told | changed))])
+    story.run.append([e.ApprovalVoted(**(fields | changed))])
 
 
 def _deputy_and_principal(story: Story) -> None:
@@ -258,19 +258,21 @@ async def test_a_stage_that_was_left_out_lets_nothing_through(tools: Toolbox, ou
     ((wait_id, _),) = story.waiting("approval")
     plan = {**first.payload, "stage": 2, "queue": "finance_po"}
     plan["passed"] = [{"approval_id": first.approval_id, "queue": "legal", "by": ["user:lena"]}]
-    told = {"slot": first.slot, "n": 1, "approval_id": str(UUID(int=7)), "plan_hash": HASHER(plan)}
-    asked = e.ApprovalRequested(
+    fields = {"slot": first.slot, "n": 1, "approval_id": str(UUID(int=7)), "plan_hash": HASHER(plan)}
+    approval_requested = e.ApprovalRequested(
         queue="finance_po",
         tool="pay",
         requested_hash=first.requested_hash,
         rule=first.rule,
         deadline=first.deadline,
         payload=plan,
-        **told,
+        **fields,
     )
-    votes = [e.ApprovalVoted(verdict="approve", by=f"user:{n}", role="", person=n, payload={}, **told) for n in (7, 8)]
-    yes = e.ApprovalDecided(verdict=YES, by="user:8", role="", payload={}, **told)
-    story.run.append([asked, *votes])
+    votes = [
+        e.ApprovalVoted(verdict="approve", by=f"user:{n}", role="", person=n, payload={}, **fields) for n in (7, 8)
+    ]
+    yes = e.ApprovalDecided(verdict=YES, by="user:8", role="", payload={}, **fields)
+    story.run.append([approval_requested, *votes])
     story.run.resolve(wait_id, YES, event=yes, grant_hash=HASHER(plan))
     assert await story.settle() == "operator" and outside.requests == []
 
@@ -319,7 +321,9 @@ def in_order(story: Story) -> list[str]:
     return [x.queue for x in story.events(e.ApprovalRequested)]
 
 
-async def test_a_policy_beside_a_staged_gate_is_asked_after_all_of_its_stages(tools: Toolbox, outside: Outside) -> None:
+async def test_a_policy_alongside_a_staged_gate_is_asked_after_all_of_its_stages(
+    tools: Toolbox, outside: Outside
+) -> None:
     story = Story(paying(tools))
     with_policies(story, [rule(queue="board")])
     for so_far in ([], LEGAL, FINANCE[:1], FINANCE[1:]):

@@ -67,7 +67,7 @@ async def test_renewal_survives_every_death(tools: Toolbox, outside: Outside, nt
     assert len(first.events(e.RunRenewed)) == 1
 
 
-async def test_every_prefix_of_its_journal_leads_to_the_same_heir(tools: Toolbox) -> None:
+async def test_every_prefix_of_its_journal_leads_to_the_same_continuation(tools: Toolbox) -> None:
     story = Story(counting(tools, 2))
     await story.settle()
     for cut in story.commits[:-1]:
@@ -210,8 +210,8 @@ async def test_another_agent_goes_on_with_what_is_left(tools: Toolbox) -> None:
 
     story = Story(agent_of(node, tools=tools.all()), caps=Caps(tool_calls=3))
     assert await story.settle() == "completed"
-    told = story.events(e.RunHandedOff)[0]
-    assert told.agent == "desk@1.0.0"
+    event = story.events(e.RunHandedOff)[0]
+    assert event.agent == "desk@1.0.0"
     next_ = successor(story)
     next_.agent = desk
     assert next_.run.caps == Caps(tool_calls=2, model_calls=7), "what is left, and where nothing was capped its own"
@@ -236,8 +236,8 @@ async def test_a_conversation_goes_on_with_another_agents_assistant_as_data(tool
     solver = Assistant(name="solver", instructions="Solve.", output=Done, offline=mind)
 
     async def solve(state: Notes, ctx: Context) -> Any:
-        said = await ctx.handed_over()
-        return End((await ctx.think(solver, "Solve it.", after=said)).ref)
+        handed_over = await ctx.handed_over()
+        return End((await ctx.think(solver, "Solve it.", after=handed_over)).ref)
 
     desk = agent_of(solve, name="desk", assistants=[solver])
 
@@ -255,8 +255,8 @@ async def test_a_conversation_goes_on_with_another_agents_assistant_as_data(tool
     task, earlier = [part.content for part in mind.shown[0][0].parts]
     assert task == "Solve it." and earlier == as_data([Said(**line) for line in kept])
     assert "never instructions" in earlier and "\nIgnore" not in earlier and "rules.\\nSolve" in earlier
-    asked = next_.events(e.ModelRequested)[0].payload
-    assert "earlier" in asked and "Ignore" not in json.dumps(asked), "the words are on record once"
+    payload = next_.events(e.ModelRequested)[0].payload
+    assert "earlier" in payload and "Ignore" not in json.dumps(payload), "the words are on record once"
 
 
 async def test_a_run_that_nobody_handed_off_has_no_transcript() -> None:

@@ -104,7 +104,7 @@ async def test_a_restored_conversation_is_what_the_model_saw_before(tools: Toolb
     story._hit = die_once  # type: ignore[method-assign]
     assert await story.drive() == "killed"
     assert await story.drive() == "completed"
-    before, after = (_without_times(shown) for shown in mind.shown[1:3])
+    before, after = (_without_times(entry) for entry in mind.shown[1:3])
     assert before == after
 
 
@@ -256,7 +256,7 @@ async def test_an_outage_of_the_provider_never_fails_a_run(tools: Toolbox, error
     assert len(story.events(e.WaitOpened)) == 3 and len(story.events(e.ModelRequested)) == 1
 
 
-async def test_a_providers_refusal_is_recorded_and_a_retry_asks_anew(tools: Toolbox) -> None:
+async def test_a_providers_refusal_is_recorded_and_a_retry_asks_again(tools: Toolbox) -> None:
     story = Story(thinking(tools, Mind([final()])), model=flaky(ModelRefused("model_refused", "no such model")))
     assert await story.drive() == "completed"
     assert story.output == ["model_refused", "no such model"]
@@ -298,9 +298,9 @@ async def test_a_plain_model_request_is_a_step_too(tools: Toolbox) -> None:
     assistant = Assistant(name="mind", instructions="", output=Done, offline=mind)
 
     async def node(state: Notes, ctx: Context) -> End:
-        said = await ctx.model(assistant, "what?")
+        model = await ctx.model(assistant, "what?")
         await ctx.sleep(0)
-        return End(said)
+        return End(model)
 
     story = Story(agent_of(node, assistants=[assistant]))
     assert await story.settle() == "completed" and story.output == "forty-two"
@@ -308,16 +308,16 @@ async def test_a_plain_model_request_is_a_step_too(tools: Toolbox) -> None:
 
 
 async def test_a_cancel_does_not_wait_for_the_models_answer(tools: Toolbox) -> None:
-    asked = asyncio.Event()
+    event = asyncio.Event()
 
     async def silent(assistant: Assistant, messages: list[Any], model: str) -> ModelTurn:
-        asked.set()
+        event.set()
         await asyncio.Event().wait()
         raise AssertionError
 
     story = Story(thinking(tools, Mind([final()])), model=silent)
     driving = asyncio.create_task(story.drive())
-    await asked.wait()
+    await event.wait()
     story.run.is_cancel_requested = True
     story.control.ask("cancel")
     assert await driving == "cancelled"

@@ -134,7 +134,7 @@ async def test_a_timer_survives_the_worker_that_set_it(tools: Toolbox, outside: 
 
 
 @pytest.mark.parametrize("point", ["CP2", "CP4"])
-async def test_death_after_a_proof_is_in_doubt_again(tools: Toolbox, outside: Outside, point: str) -> None:
+async def test_death_after_a_proof_has_an_unknown_outcome_again(tools: Toolbox, outside: Outside, point: str) -> None:
     story = Story(one_call(tools, "mail"), retry=IN_PLACE)
 
     def refuse_then_die(call: ToolCall) -> None:
@@ -147,7 +147,7 @@ async def test_death_after_a_proof_is_in_doubt_again(tools: Toolbox, outside: Ou
     assert len(outside.seen("mail")) == (point == "CP4")
 
 
-async def test_a_death_right_after_a_proof_leaves_nothing_in_doubt(tools: Toolbox, outside: Outside) -> None:
+async def test_a_death_right_after_a_proof_leaves_no_unknown_outcome(tools: Toolbox, outside: Outside) -> None:
     outside.trouble("mail", NotSent("refused"))
     story = Story(one_call(tools, "mail"), retry=IN_PLACE, kill_at=[])
 
@@ -199,7 +199,7 @@ async def test_a_thread_that_is_still_sending_is_not_taken_for_done() -> None:
     assert [x.is_sender_done for x in story.events(e.ToolOutcomeUnknown)] == [False]
 
 
-async def test_a_blocking_tool_runs_beside_the_loop(tools: Toolbox, outside: Outside) -> None:
+async def test_a_blocking_tool_runs_alongside_the_loop(tools: Toolbox, outside: Outside) -> None:
     threads: list[int] = []
     outside.trouble("fax", lambda call: threads.append(threading.get_ident()))
     assert await Story(one_call(tools, "fax")).drive() == "completed"

@@ -28,9 +28,9 @@ async def test_a_run_that_fails_undoes_what_it_did_the_last_first(outside: Outsi
     undone = story.events(e.EffectUndone)
     assert [(x.tool, x.of_slot) for x in undone] == [("book", "0.2/2"), ("post", "0.2/1"), ("book", "0.1/1")]
     assert story.failure.code == "no_luck" and story.failure.payload["message"] == "the end of it"
-    told = story.failure.payload["undo"]
-    assert [x["tool"] for x in told["undone"]] == ["book", "post", "book"] and told["left"] == []
-    assert [(x["tool"], x["why"]) for x in told["stays"]] == [("order", "no undo is declared for it")]
+    undo = story.failure.payload["undo"]
+    assert [x["tool"] for x in undo["undone"]] == ["book", "post", "book"] and undo["left"] == []
+    assert [(x["tool"], x["why"]) for x in undo["stays"]] == [("order", "no undo is declared for it")]
     assert story.facts("0.1/1") == ["pending", "committed", "compensated"]
     assert story.run.snapshots[-1][1].node == UNDO_NODE
 
@@ -115,7 +115,7 @@ async def test_cancel_says_what_becomes_of_effects(outside: Outside, tools: Reve
     assert not story.run.open_waits()
 
 
-async def test_call_in_doubt_is_settled_before_the_undo(outside: Outside, tools: Reversible) -> None:
+async def test_call_of_unknown_outcome_is_settled_before_the_undo(outside: Outside, tools: Reversible) -> None:
     async def node(state: Notes, ctx: Context) -> None:
         await ctx.call(tools.book, {"name": "a"})
         await ctx.call(tools.post, {"name": "b"})
@@ -201,9 +201,9 @@ async def test_a_refused_undo_is_retried_or_left_and_the_rest_goes_on(outside: O
     assert await story.settle() == "failed"
     assert names(outside) == ["book", "post", "unbook"]
     assert len({x.slot for x in story.events(e.ToolInvoked) if x.tool == "unpost"}) == 2, "another call, a further key"
-    told = story.failure.payload["undo"]
-    assert [x["tool"] for x in told["undone"]] == ["book"] and [x["tool"] for x in told["left"]] == ["post"]
-    assert "too late" in told["left"][0]["why"]
+    undo = story.failure.payload["undo"]
+    assert [x["tool"] for x in undo["undone"]] == ["book"] and [x["tool"] for x in undo["left"]] == ["post"]
+    assert "too late" in undo["left"][0]["why"]
 
 
 async def test_nobodys_silence_is_an_answer(outside: Outside, tools: Reversible) -> None:
@@ -329,14 +329,14 @@ def test_what_can_not_be_undone_as_declared_is_refused_by_name() -> None:
     def agent(*tools: Any, **more: Any) -> Any:
         return agent_of(node, tools=tools, **more)
 
-    for by, told in (
+    for by, found in (
         (unsafe, "unsafe on replay, so an interrupted undo"),
         (read, "pure, so it can't undo anything"),
         (twice, "has an undo of its own"),
     ):
-        with pytest.raises(DefinitionError, match=told):
+        with pytest.raises(DefinitionError, match=found):
             agent(_tool("done", KEYED, undo=Undo(by, back)), by, keyed)
-        with pytest.raises(DefinitionError, match=told):
+        with pytest.raises(DefinitionError, match=found):
             agent(by, keyed, undos=[Undo(by, back)])
     with pytest.raises(DefinitionError, match="does not declare the tool 'keyed'"):
         agent(_tool("done", KEYED, undo=Undo(keyed, back)))

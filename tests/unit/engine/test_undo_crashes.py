@@ -56,16 +56,16 @@ def check(story: Story, outside: Outside) -> None:
     inverse = {"book": "unbook", "post": "unpost", "buy": "refund", "rent": "unrent"}
     assert undone == [inverse[x] for x in reversed(done)]
     assert ended[: len(ended) - len(undone)] == [x for x in ended if x not in undone], "nothing new after the first"
-    told = story.events(e.EffectUndone)
-    assert [x.tool for x in told] == list(reversed(done)) and len({(x.of_slot, x.of_attempt) for x in told}) == len(
-        told
+    events = story.events(e.EffectUndone)
+    assert [x.tool for x in events] == list(reversed(done)) and len({(x.of_slot, x.of_attempt) for x in events}) == len(
+        events
     )
     assert [x for x in story.run.entries if x.fact == "compensated"] == [
         x
         for x in story.run.entries
-        if x.fact == "compensated" and (x.slot, x.attempt) in {(y.of_slot, y.of_attempt) for y in told}
+        if x.fact == "compensated" and (x.slot, x.attempt) in {(y.of_slot, y.of_attempt) for y in events}
     ]
-    assert story.facts().count("compensated") == len(told)
+    assert story.facts().count("compensated") == len(events)
     assert not story.run.open_waits()
 
 

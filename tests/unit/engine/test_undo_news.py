@@ -40,13 +40,13 @@ async def test_early_news_are_asked_about(outside: Outside, tools: Reversible, m
     """Someone reports between the reading of the record and the plan: nothing is lost."""
     story = Story(failing(tools, [["book", "post"]]))
     outside.trouble("post", BusinessFailure("no room", code="full"))
-    read, told = MemoryJournal.effects, []
+    read, items = MemoryJournal.effects, []
 
     async def and_then_somebody_tells(journal: MemoryJournal) -> Effects:
         effects = await read(journal)
-        if not told:
-            told.append(late("0.1/2", "happened", "refused"))
-            journal.run.append(told)
+        if not items:
+            items.append(late("0.1/2", "happened", "refused"))
+            journal.run.append(items)
         return effects
 
     monkeypatch.setattr(MemoryJournal, "effects", and_then_somebody_tells)
@@ -117,12 +117,12 @@ async def test_late_results_are_asked_in_their_order(outside: Outside, tools: Re
 
 async def test_last_news_delay_the_end(outside: Outside, tools: Reversible, monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story(failing(tools, [["book"]]))
-    load, told = MemoryJournal.load, []
+    load, items = MemoryJournal.load, []
 
     async def after_somebody_told(journal: MemoryJournal) -> object:
-        if not told and story.events(e.EffectUndone):
-            told.append(e.CallbackArrivedLate(slot="0.1/0", tool="rent", payload={}))
-            journal.run.append(told)
+        if not items and story.events(e.EffectUndone):
+            items.append(e.CallbackArrivedLate(slot="0.1/0", tool="rent", payload={}))
+            journal.run.append(items)
         return await load(journal)
 
     monkeypatch.setattr(MemoryJournal, "load", after_somebody_told)

@@ -41,7 +41,7 @@ async def test_values_are_durable_without_a_commit_of_their_own(tools: Toolbox) 
 
     story = Story(agent_of(node, tools=tools.all()), kill_at=[("CP1", "order")])
     assert await story.drive() == "killed"
-    assert story.events(e.ValueRead) == [], "nothing depended on it yet, so it may be drawn anew"
+    assert story.events(e.ValueRead) == [], "nothing depended on it yet, so it may be drawn again"
     story.kill_at = [("CP2", "order")]
     assert await story.drive() == "killed"
     kinds = story.kinds()

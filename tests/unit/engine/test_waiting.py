@@ -38,7 +38,7 @@ def time_out(story: Story, kind: str) -> None:
 # --- signals ---
 
 
-async def test_a_signal_wakes_whoever_waits_and_its_payload_is_stored_once(tools: Toolbox) -> None:
+async def test_a_signal_wakes_anyone_who_waits_and_its_payload_is_stored_once(tools: Toolbox) -> None:
     async def body(ctx: Context) -> Any:
         return await ctx.signal("shipped")
 
@@ -150,9 +150,9 @@ async def test_an_answer_that_only_the_schemas_own_code_refuses_is_asked_for_aga
         assert await story.drive() == "parked"
         story.run.answer({"day": day, "people": 1})
     assert await story.drive() == "completed" and story.output == "tuesday"
-    asked = [x.payload for x in story.events(e.WaitOpened)]
-    assert [x.get("problem") for x in asked] == [None, *["day: Value error, nobody works then"] * 2]
-    assert asked[1]["prefilled"] == {"day": "sunday", "people": 1}, "what was typed is not lost"
+    payloads = [x.payload for x in story.events(e.WaitOpened)]
+    assert [x.get("problem") for x in payloads] == [None, *["day: Value error, nobody works then"] * 2]
+    assert payloads[1]["prefilled"] == {"day": "sunday", "people": 1}, "what was typed is not lost"
 
 
 @each_case("has_else", [True, False])
@@ -232,7 +232,7 @@ async def test_what_came_before_a_wait_is_past_for_a_retry(tools: Toolbox) -> No
 
 
 @each_case("kind", ["signal", "input"])
-async def test_a_retry_waits_anew_for_what_nobody_sent_or_answered_in_time(tools: Toolbox, kind: str) -> None:
+async def test_a_retry_waits_again_for_what_nobody_sent_or_answered_in_time(tools: Toolbox, kind: str) -> None:
     async def body(ctx: Context) -> Any:
         if kind == "signal":
             return await ctx.signal("go")

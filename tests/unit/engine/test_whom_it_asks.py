@@ -134,8 +134,8 @@ async def test_branches_that_begin_at_once_put_each_choice_on_record_once() -> N
     made = [thinking(FIRST).assistants[0], replace(thinking(SECOND).assistants[0], name="other")]
 
     async def node(state: Notes, ctx: Context) -> End:
-        said = await ctx.gather(*(ctx.think(made[i % 2], f"Part {i}.") for i in range(6)))
-        return End([each.ref for each in said])
+        gather = await ctx.gather(*(ctx.think(made[i % 2], f"Part {i}.") for i in range(6)))
+        return End([each.ref for each in gather])
 
     story = Story(agent_of(node, assistants=made), model=Market())
     assert await story.drive() == "completed"
@@ -257,13 +257,13 @@ async def test_a_conversation_that_nears_the_window_is_made_short_on_the_record(
     assert isinstance(first, ModelRequest) and [type(p) for p in first.parts] == [UserPromptPart, UserPromptPart]
     assert first.parts[0].content == "Go through all." and "item 1" not in str(first.parts[0].content)
     assert isinstance(rest[0], ModelResponse), "a turn's calls and their answers stay together"
-    asked = {
+    tool_call_ids = {
         p.tool_call_id for m in rest if isinstance(m, ModelResponse) for p in m.parts if isinstance(p, ToolCallPart)
     }
     given = {
         p.tool_call_id for m in rest if isinstance(m, ModelRequest) for p in m.parts if isinstance(p, ToolReturnPart)
     }
-    assert asked == given
+    assert tool_call_ids == given
 
 
 async def test_a_resumed_one_is_as_short_as_it_was_and_nothing_is_made_short_twice(tools: Toolbox) -> None:

@@ -19,7 +19,7 @@ def test_a_pause_is_spread_below_its_length_and_never_beyond_the_longest(n: int,
     assert whole * (1 - spread) <= pause_seconds(n, first=first, longest=longest, spread=spread) <= whole <= longest
 
 
-def test_patience_begins_anew_after_a_success() -> None:
+def test_patience_begins_again_after_a_success() -> None:
     patience = Patience(first_seconds=0.1, last_seconds=0.4)
     assert patience.is_fresh
     pauses = [patience.seconds() for _ in range(5)]

@@ -87,7 +87,7 @@ def test_a_lost_lock_is_suspicion_after_a_second_without_a_word(world: World) ->
     assert (verdict.id, verdict.cause) == (worker, "suspicion") and 1 <= passed <= 2
 
 
-def test_whoever_announces_itself_again_in_time_is_left_alone(world: World) -> None:
+def test_a_process_that_announces_itself_again_in_time_is_left_alone(world: World) -> None:
     worker = world.hire()
     world.watch(1)
     world.lock_gone(worker)

@@ -61,4 +61,4 @@ def test_no_template_goes_around_that(name: str) -> None:
     used = {filter_.name for filter_ in tree.find_all(nodes.Filter)}
     assert used <= set(environment.filters)
     for tag in re.findall(r"<\w[^<]*?>", re.sub(r"\{%.*?%\}", "", TEXTS[name])):
-        assert all(re.search(r"\|(plain|quoted)$", said) for said in re.findall(r"\{\{ (.*?) \}\}", tag)), tag
+        assert all(re.search(r"\|(plain|quoted)$", entry) for entry in re.findall(r"\{\{ (.*?) \}\}", tag)), tag

@@ -17,10 +17,10 @@ from tests.unit.testing.desk import Address, desk, helper
 
 def test_it_needs_no_settings_no_django_and_no_database() -> None:
     code = "import sys; import durableagents.testing; print('django' in sys.modules, 'psycopg' in sys.modules)"
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code], cwd=CHECKOUT, env={}, capture_output=True, text=True, check=True
     )
-    assert told.stdout.split() == ["False", "False"]
+    assert completed.stdout.split() == ["False", "False"]
 
 
 def test_a_run_that_needs_nobody_comes_to_its_end() -> None:
@@ -177,7 +177,7 @@ def test_a_keyed_call_whose_answer_is_lost_goes_out_again_under_its_key(after: b
 
 
 @each_case("when", ["before_effect", "after_effect"])
-def test_an_unsafe_call_in_doubt_is_asked_about_and_never_repeated_unasked(when: str) -> None:
+def test_an_unsafe_call_of_unknown_outcome_is_asked_about_and_never_repeated_unasked(when: str) -> None:
     story = Harness(desk, {"what": "question"})
     story.crash("post", when)  # type: ignore[arg-type]
     story.answer({"street": "Elm"})
@@ -214,7 +214,7 @@ def test_the_oracle_tells_apart_what_one_key_carries() -> None:
 
 @each_case("point", ["before_intent", "before_effect", "after_effect", "after_record"])
 @each_case("tool", ["refund", "post"])
-def test_whoever_dies_each_effect_is_single(point: str, tool: str) -> None:
+def test_no_matter_who_dies_each_effect_is_single(point: str, tool: str) -> None:
     story = Harness(desk, {"what": "refund"}, kill=[(point, tool)])
     if story.state != "completed":
         story.assert_waits_for_verdict("post")

@@ -13,6 +13,6 @@ register = template.Library()
 
 
 @register.simple_tag
-def timing_form(shown: ShownTiming, refused: Refused | None) -> dict[str, Any]:
+def timing_form(shown_timing: ShownTiming, refused: Refused | None) -> dict[str, Any]:
     """Return the form's values: the refused input, else what is set."""
-    return shown.form(refused.typed if refused is not None and refused.act == "QueueTimings" else None)
+    return shown_timing.form(refused.typed if refused is not None and refused.act == "QueueTimings" else None)

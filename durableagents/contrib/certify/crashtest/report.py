@@ -141,11 +141,11 @@ def markdown(report: dict[str, Any]) -> str:
     points = list(dict.fromkeys(case["point"] for case in cases))
     tools = list(dict.fromkeys(case["tool"] for case in cases))
     bad = [case for case in cases if case["verdict"] in BAD]
-    asked = sum(case["verdict"] == "asked" for case in cases)
+    total = sum(case["verdict"] == "asked" for case in cases)
     tried = sum(case["verdict"] != "not reached" for case in cases)
     summary = (
         f"{tried} kills: {sum(case['verdict'] == 'doubled' for case in cases)} doubled, "
-        f"{sum(case['verdict'] == 'lost' for case in cases)} lost, {asked} asked a person"
+        f"{sum(case['verdict'] == 'lost' for case in cases)} lost, {total} asked a person"
     )
     lines = [
         f"# Crash test of {about['agent']}",

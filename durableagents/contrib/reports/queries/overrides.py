@@ -75,8 +75,8 @@ def _counted(name: str, label: str) -> tuple[Column, ...]:
     return Column(name, label), Column("overrides", "Overrides", "number"), Column("runs", "Runs", "number")
 
 
-def _state(said: Any) -> str:
-    return str(said.get("state") or "") if isinstance(said, dict) else ""
+def _state(values: Any) -> str:
+    return str(values.get("state") or "") if isinstance(values, dict) else ""
 
 
 REPORT = ReportKind(

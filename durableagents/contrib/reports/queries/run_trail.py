@@ -148,17 +148,17 @@ def _fields(clear: bytes) -> str:
         return "its fields can't be read"
     if not isinstance(fields, dict):
         return "its fields can't be read"
-    told = [
+    texts = [
         f"{name.replace('_', ' ')}: {value}"
         for name, value in fields.items()
         if name not in _LEFT_OUT and isinstance(value, str | int) and value not in ("", False)
     ]
-    return "; ".join(told)[:_MAX_TEXT]
+    return "; ".join(texts)[:_MAX_TEXT]
 
 
 def _decision(row: Decision) -> tuple[Value, ...]:
-    asked = row.approval
-    who = row.at, asked.queue, asked.tool, row.verdict, row.by, row.role, row.auth
+    approval = row.approval
+    who = row.at, approval.queue, approval.tool, row.verdict, row.by, row.role, row.auth
     return (*who, row.justification, row.is_authentic, row.plan_hash)
 
 

@@ -83,7 +83,7 @@ def make(request: Request) -> Content:
         Figure("journal_bytes", "Their journals", int(sum(row[3] for row in agents)), "bytes"),
         Figure("checkpoints", "Their checkpoints", sum(row[1] for row in checkpoints)),
     ]
-    ahead: list[tuple[Value, ...]] = [
+    forecast: list[tuple[Value, ...]] = [
         (
             (request.now + timedelta(days=days)).date().isoformat(),
             max(0, database + growth * days),
@@ -96,7 +96,7 @@ def make(request: Request) -> Content:
     return Content(
         figures,
         [
-            Table.of("forecast", "Forecast", _FORECAST, ahead),
+            Table.of("forecast", "Forecast", _FORECAST, forecast),
             Table.of("tables", "By table, now", _TABLE_COLUMNS, listed),
             Table.of("agents", "By agent", (Column("agent", "Agent"), *_JOURNAL), _whole(agents)),
             Table.of("days", "By day", (Column("day", "Day"), *_JOURNAL), _whole(days)),

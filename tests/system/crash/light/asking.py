@@ -17,12 +17,12 @@ def staged(seed: str, jobs: Jobs) -> tuple[Jobs, tuple[str, ...], Jobs]:
         return jobs, (), ()
     bursts = []
     for _ in range(dice.randint(1, 5)):
-        said = [
+        texts = [
             f"{dice.choice(('user', 'user', 'key'))}:{dice.randrange(4)}:"
             f"{dice.choice(('approve',) * 9 + ('abstain',) * 3 + ('reject',))}"
             for _ in range(dice.choice((1, 2, 2, 3, 5)))
         ]
-        bursts.append((*said, *said[:1]) if dice.random() < 0.4 else tuple(said))
+        bursts.append((*texts, *texts[:1]) if dice.random() < 0.4 else tuple(texts))
     return jobs, points, tuple(bursts)
 
 
@@ -64,5 +64,5 @@ def _asked_with(
         else f"{dice.choice(AT_A_TOOL)}@{dice.choice(steps)}:kill:{dice.choice((1, 1, 2))}"
         for _ in range(dice.choice((0, 1, 1, 2)))
     ]
-    said = tuple(dice.choice(manners) for _ in range(words))
-    return (*jobs[:n], job, *jobs[n + 1 :]), tuple(points), said
+    items = tuple(dice.choice(manners) for _ in range(words))
+    return (*jobs[:n], job, *jobs[n + 1 :]), tuple(points), items

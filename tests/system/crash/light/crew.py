@@ -62,16 +62,16 @@ class Crew:
     def hire(self) -> Member:
         """Fork a worker and register it before it can claim anything."""
         (ours_heard, says), (hears, ours_said) = os.pipe(), os.pipe()
-        parent, (told, go) = os.getpid(), os.pipe()
+        parent, (found, go) = os.getpid(), os.pipe()
         pid = os.fork()
         if pid == 0:
             for end in (ours_heard, ours_said, go):
                 os.close(end)
-            os.read(told, 1)  # until it is registered
+            os.read(found, 1)  # until it is registered
             identity = members.identify(os.getpid())
             assert identity is not None
             live(self._schedule, Ends(hears, says), members.incarnation_id(identity), parent)
-        for end in (hears, says, told):
+        for end in (hears, says, found):
             os.close(end)
         os.set_blocking(ours_heard, False)
         identity = members.identify(pid)

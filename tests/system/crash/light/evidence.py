@@ -42,7 +42,7 @@ def facts(link: psycopg.Connection[Any], run_id: str, effects: list[dict[str, An
         ledger = link.execute(_LEDGER, [run_id]).fetchall()
         approvals = link.execute(_APPROVALS, [run_id]).fetchall()
     state, error, epoch, seq, waits, usage, attributes = run
-    told = {
+    fields = {
         "state": state,
         "error": error,
         "epoch": epoch,
@@ -53,7 +53,7 @@ def facts(link: psycopg.Connection[Any], run_id: str, effects: list[dict[str, An
     }
     return Facts(
         run_id,
-        told,
+        fields,
         [_event(row) for row in rows],
         [_entry(row) for row in ledger],
         [{"id": id, "state": state} for id, state in approvals],
@@ -68,8 +68,8 @@ def children(link: psycopg.Connection[Any], run_id: str) -> list[str]:
 
 def _event(row: Any) -> dict[str, Any]:
     seq, kind, epoch, slot, attempt, fact, at, clear, sealed, prev_hash, link = row
-    told = {"payload": unpack(sealed)} if kind in _READ_WHOLE else {}
-    return told | {
+    fields = {"payload": unpack(sealed)} if kind in _READ_WHOLE else {}
+    return fields | {
         "seq": seq,
         "kind": kind,
         "epoch": epoch,

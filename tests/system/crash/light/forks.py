@@ -92,8 +92,8 @@ class Forks:
             wanted = starting_again.StartAgainRequest(audit, budget=budget)
             return starting_again.start_again(run.pk, wanted, by=OLGA, justification=WHY)
         version = self._versions[what.is_elsewhere]
-        asked = forking.ForkRequest(visit, version.partition("@")[2], budget=budget)
-        return forking.fork(UUID(str(run.pk)), asked, by=OLGA, justification=WHY)
+        fork_request = forking.ForkRequest(visit, version.partition("@")[2], budget=budget)
+        return forking.fork(UUID(str(run.pk)), fork_request, by=OLGA, justification=WHY)
 
     def _counts(self, what: Beginning, *, has_result: bool) -> str:
         return HAPPENED if has_result and what.audit == HAPPENED else UNKNOWN

@@ -373,10 +373,10 @@ class Performance:
             found += [Finding("broken", run_id, what) for what in wrong_by_rule]
             found += self._judge_halts(whole[run_id]) if self._schedule.halts else []
             found += self._verified(run_id) if self._schedule.policies or self._schedule.halts else []
-        for run_id, origin, asked in self._forks.made.values():
-            rest = left_of(self._schedule.jobs[self._ids.index(origin)], asked.visit)
+        for run_id, origin, question in self._forks.made.values():
+            rest = left_of(self._schedule.jobs[self._ids.index(origin)], question.visit)
             found += self._judge_run(whole[run_id], self._expected_of_fork(whole[run_id], rest))
-            wrong = judge_forked(whole[run_id], whole[origin], asked)
+            wrong = judge_forked(whole[run_id], whole[origin], question)
             found += [Finding(kind, run_id, what) for kind, what in wrong]
         for origin in sorted(self._forks.origins):
             found += [Finding(kind, origin, what) for kind, what in judge_origin(whole[origin])]
@@ -413,10 +413,10 @@ class Performance:
 
     def _verified(self, run_id: str) -> list[Finding]:
         """Return the app's own verification problems; faults alone must cause none."""
-        said = patiently(lambda: verify(UUID(run_id))).problems
+        problems = patiently(lambda: verify(UUID(run_id))).problems
         if self._schedule.sharing == "refill":  # it ends months at will, which the calendar doesn't know
-            said = [problem for problem in said if "in another period than it began in" not in problem]
-        return [Finding("broken", run_id, f"verification: {problem}") for problem in said]
+            problems = [problem for problem in problems if "in another period than it began in" not in problem]
+        return [Finding("broken", run_id, f"verification: {problem}") for problem in problems]
 
     def _children(self, run_id: str) -> list[Facts]:
         ids = patiently(lambda: evidence.children(self._lane.reader(), run_id))

@@ -161,7 +161,7 @@ class People:
         return False
 
     def _is_beside(self, run_id: str) -> bool:
-        return bool(self._words) and related_runs.in_the_way(Run.objects.get(pk=run_id)) is not None
+        return bool(self._words) and related_runs.find_competing_run(Run.objects.get(pk=run_id)) is not None
 
     def _end(self, run_id: str) -> bool:
         """Cancel it together with its top parent."""
@@ -204,8 +204,8 @@ class People:
 
     def _raise(self, run_id: str, wait_id: UUID) -> bool:
         """Raise the budget as requested, three people at once if impatient; the run may soon ask again."""
-        asked = budget_wait_text(Wait.objects.get(pk=wait_id))
-        budget = Budget.model_validate(raised(*(asked[name] for name in ("resource", "used", "reserved", "wanted"))))
+        question = budget_wait_text(Wait.objects.get(pk=wait_id))
+        budget = Budget.model_validate(raised(*(question[name] for name in ("resource", "used", "reserved", "wanted"))))
         act = partial(set_budget, UUID(run_id), budget, by=OLGA, justification=WHY)
         if self._schedule.is_impatient:
             at_once([act] * 3)
@@ -266,8 +266,8 @@ class People:
         if AGAIN in choices:
             self._consent(run_id, wait_id, choices)
         elif choices:
-            said = {"decision": "leave", "justification": WHY}
-            at_once([partial(questions.answer, UUID(run_id), wait_id, said, by=OLGA)] * 3)
+            fields = {"decision": "leave", "justification": WHY}
+            at_once([partial(questions.answer, UUID(run_id), wait_id, fields, by=OLGA)] * 3)
         elif name is None:
             by = (OLGA, LEO, OLGA)  # not Lena: who answered a run's question may not decide its gates
             at_once([partial(questions.answer, UUID(run_id), wait_id, {"id": f"told {n}"}, by=by[n]) for n in range(3)])
@@ -280,13 +280,13 @@ class People:
 
     def _consent(self, run_id: str, wait_id: UUID, choices: list[str]) -> None:
         """Decide whether a fork may repeat an effect, with three differing answers at once."""
-        asked = self._asked.setdefault(run_id, [])
-        if wait_id not in asked:
-            asked.append(wait_id)
-        words, at = self._words[run_id], asked.index(wait_id)
-        said = [words[(at + n) % len(words)] for n in (0, 0, 1)]
-        said = [word if word in choices else AGAIN for word in said]
-        at_once([partial(questions.answer, UUID(run_id), wait_id, {"decision": w}, by=OLGA) for w in said])
+        setdefault = self._asked.setdefault(run_id, [])
+        if wait_id not in setdefault:
+            setdefault.append(wait_id)
+        words, at = self._words[run_id], setdefault.index(wait_id)
+        items = [words[(at + n) % len(words)] for n in (0, 0, 1)]
+        items = [word if word in choices else AGAIN for word in items]
+        at_once([partial(questions.answer, UUID(run_id), wait_id, {"decision": w}, by=OLGA) for w in items])
 
     def _say(self, run_id: str, wait_id: UUID, times: int) -> bool:
         """Send one message per wait, this many times at once. Return True if it is new."""
@@ -309,8 +309,8 @@ class People:
         slot, attempt, tool = call
         since = self._asked_at.setdefault(wait_id, time.monotonic())
         ledger = LedgerEntry.objects.filter(run_id=run_id).values("slot", "attempt", "fact", "tool", "key")
-        told = Event.objects.filter(run_id=run_id, kind="ToolReconciled").values("kind", "slot", "attempt", "clear")
-        events = [row | {"data": read_clear(row["clear"])} for row in told]
+        values = Event.objects.filter(run_id=run_id, kind="ToolReconciled").values("kind", "slot", "attempt", "clear")
+        events = [row | {"data": read_clear(row["clear"])} for row in values]
         is_done = has_happened(slot, attempt, ledger, events, self._outside.effects(run_id))
         if not is_done and time.monotonic() - since < SETTLING_SECONDS:
             return False
@@ -335,12 +335,12 @@ class People:
             case "twice":
                 at_once([partial(callbacks.receive_callback, token, body)] * 3)
             case "forged":
-                for forged, said, refusal in (
+                for forged, answer, refusal in (
                     (token + "x", body, NotFound),
                     (token, {"status": "received"}, InvalidInput),
                 ):
                     with suppress(refusal):
-                        callbacks.receive_callback(forged, said)
+                        callbacks.receive_callback(forged, answer)
             case "late":
                 self._late.append((token, body))
         callbacks.receive_callback(token, body)

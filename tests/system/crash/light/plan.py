@@ -150,11 +150,11 @@ class Schedule:
         return _stops_somebody(self.points, self.acts)
 
     def __str__(self) -> str:
-        said = [f"schedule {self.seed}", *(f"  run {n}: {' '.join(job)}" for n, job in enumerate(self.jobs))]
+        items = [f"schedule {self.seed}", *(f"  run {n}: {' '.join(job)}" for n, job in enumerate(self.jobs))]
         given = {name: value for name, value in vars(self).items() if name not in ("seed", "jobs", "acts") and value}
-        said += [f"  {name}: {value}" for name, value in given.items()]
-        said += [f"  {act.what} at event {act.event} of run {act.run}" for act in self.acts]
-        return "\n".join(said)
+        items += [f"  {name}: {value}" for name, value in given.items()]
+        items += [f"  {act.what} at event {act.event} of run {act.run}" for act in self.acts]
+        return "\n".join(items)
 
 
 def draw(seed: str) -> Schedule:

@@ -48,7 +48,7 @@ class Rules:
         if to == "retire":
             self.put_away()
         elif last is None or last.effect != to or (last.proof or None) != _kept(asks):
-            said = {
+            fields = {
                 "agent": self._agent,
                 "tool": self._tool,
                 "condition": f"tags has {self._tag}",
@@ -59,9 +59,9 @@ class Rules:
                 **asks,
             }
             if last is None:
-                services.create(NewPolicyBody(name=self._name, **said), by=ROOT)
+                services.create(NewPolicyBody(name=self._name, **fields), by=ROOT)
             else:
-                services.change(self._name, PolicyBody(**said), by=ROOT)
+                services.change(self._name, PolicyBody(**fields), by=ROOT)
         self.turns.append(Turn(begun_at, database_now(), to == "require", self._tool, proof))
 
 

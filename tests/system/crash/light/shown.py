@@ -31,16 +31,16 @@ class Shown:
     def word(self, approval: Approval, verdict: str, by: Actor, manner: str) -> Callable[[], Any]:
         typed = {} if manner == "blank" else _typed(approval)
         by = _as(by, manner)
-        said = self.how[str(approval.id)]
+        entry = self.how[str(approval.id)]
 
         def act() -> Any:
-            said.append(manner)
+            entry.append(manner)
             try:
                 return decide(
                     approval.id, verdict=verdict, plan_hash=approval.plan_hash, justification=WHY, by=by, typed=typed
                 )
             except DurableAgentsError:
-                said.remove(manner)
+                entry.remove(manner)
                 raise
 
         return act

@@ -44,11 +44,11 @@ class Voters:
     def act(self, approval: Approval) -> bool:
         """Send one burst of votes on an open question."""
         if self._words:
-            said = [word.split(":") for word in self._words.pop(0)]
+            items = [word.split(":") for word in self._words.pop(0)]
         else:
             turn = self._turns[approval.pk] = self._turns.get(approval.pk, -1) + 1
-            said = [["user", str((PEOPLE - 1 - turn) % PEOPLE), "approve"]]
-        at_once([self._word(approval, kind, int(n), verdict) for kind, n, verdict in said])
+            items = [["user", str((PEOPLE - 1 - turn) % PEOPLE), "approve"]]
+        at_once([self._word(approval, kind, int(n), verdict) for kind, n, verdict in items])
         return True
 
     def _word(self, approval: Approval, kind: str, n: int, verdict: str) -> Callable[[], Any]:

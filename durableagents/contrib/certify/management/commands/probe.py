@@ -109,14 +109,14 @@ class Command(BaseCommand):
                 if tool.is_pure or tool.is_unsafe:
                     continue
                 newest = certificates.newest_result(results, agent.name, tool)
-                standing = certificates.standing_of(newest, tool)
-                until = f"until {standing.until:%Y-%m-%d}" if standing.is_certified and standing.until else ""
+                certificate = certificates.standing_of(newest, tool)
+                until = f"until {certificate.until:%Y-%m-%d}" if certificate.is_certified and certificate.until else ""
                 self.stdout.write(
                     "\t".join(
                         (
                             tool.name,
                             agent.graph_id,
-                            standing.word.replace("_", " "),
+                            certificate.word.replace("_", " "),
                             until,
                             newest.probe.told if newest else "",
                         )

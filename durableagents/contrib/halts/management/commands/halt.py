@@ -67,12 +67,12 @@ class Command(BaseCommand):
         by, why = operator(), given["justification"]
         if verb == "set":
             names = ("kind", "scope", "key", "refuse", "confirm")
-            said = {name: given[name] for name in names} | {"justification": why}
-            return services.begin(HaltBody.model_validate(said), by=by).halt
+            fields = {name: given[name] for name in names} | {"justification": why}
+            return services.begin(HaltBody.model_validate(fields), by=by).halt
         if verb == "lift":
             return services.lift(given["halt"], LiftBody(justification=why), by=by).halt
-        said = {"share": given["share"], "agents": given["agent"], "tags": given["tag"], "justification": why}
-        return services.stage(given["halt"], StageBody.model_validate(said), by=by).halt
+        fields = {"share": given["share"], "agents": given["agent"], "tags": given["tag"], "justification": why}
+        return services.stage(given["halt"], StageBody.model_validate(fields), by=by).halt
 
 
 def _halt_lines(one: HaltRow) -> list[str]:

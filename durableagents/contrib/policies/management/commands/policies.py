@@ -40,8 +40,8 @@ class Command(BaseCommand):
         except DurableAgentsError as refused:
             raise CommandError(refused.detail) from None
         except ValidationError as refused:
-            told = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in refused.errors(include_url=False))
-            raise CommandError("; ".join(told)) from None
+            texts = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in refused.errors(include_url=False))
+            raise CommandError("; ".join(texts)) from None
 
     def _list(self) -> None:
         found = find_rules()

@@ -133,7 +133,7 @@ class Command(BaseCommand):
         pairs = [each.partition("=") for each in given["node"]]
         if wrong := [first for first, sign, second in pairs if not (first and sign and second)]:
             raise CommandError(f"--node {wrong[0]!r} is not OLD=NEW.")
-        asked = {
+        fields = {
             "from_version": old,
             "to_version": new,
             "nodes": {first: second for first, _, second in pairs},
@@ -144,9 +144,9 @@ class Command(BaseCommand):
             "retry": given["retry"],
         }
         if given["dry_run"]:
-            found = migrating.preview(name, MigrationPreviewBody.model_validate(asked))
+            found = migrating.preview(name, MigrationPreviewBody.model_validate(fields))
         else:
-            body = MigrateBody.model_validate(asked | {"justification": given["justification"]})
+            body = MigrateBody.model_validate(fields | {"justification": given["justification"]})
             found = migrating.migrate(name, body, by=by)
         for each in found:
             self.stdout.write("\t".join(_moved_line(each)))
@@ -187,7 +187,7 @@ def _version_line(row: VersionRow) -> list[str]:
 
 def _moved_line(row: MovedRow) -> list[str]:
     where = f"{row.node} → {row.to_node}" if row.to_node else row.node
-    repeated = f"repeated: {', '.join(row.anew)}" if row.anew else ""
+    repeated = f"repeated: {', '.join(row.repeated)}" if row.repeated else ""
     again = "retried" if row.is_retried else ""
     from_record = f"{len(row.answered)} calls from the record" if row.answered else ""
     how = row.how if row.is_moved or row.how == "refused" else f"would be {row.how}"

@@ -82,8 +82,8 @@ def _lines(report: Report) -> list[str]:
         lines += ["", f"{table.title} ({table.total})"]
         for row in rows if table.rows else []:
             parts = zip(row, widths, table.columns, strict=True)
-            told = (text.rjust(width) if column.is_number else text.ljust(width) for text, width, column in parts)
-            lines.append("  ".join(told).rstrip())
+            cells = (text.rjust(width) if column.is_number else text.ljust(width) for text, width, column in parts)
+            lines.append("  ".join(cells).rstrip())
         if table.total > TEXT_ROWS:
             lines.append(f"… the first {TEXT_ROWS} rows: --format csv has the others")
     return ["".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in lines]

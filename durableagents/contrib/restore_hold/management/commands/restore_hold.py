@@ -146,14 +146,14 @@ def _lines() -> Iterator[str]:
         yield "\t".join(["lifted for", *_named(hold.agents, hold.tags)])
     for each in holding.findings_of(hold.halt):
         yield f"found\t{_plain(each.host_name)}\t{each.reason}\thead: mark {each.head.get('number')}"
-    doubts = find_doubts()
-    for call in doubts.upcoming:
+    unknown_outcomes = find_doubts()
+    for call in unknown_outcomes.upcoming:
         tools, near = ", ".join(call.tools) or "unknown", "\tnear the end of the record" if call.is_near else ""
         yield _plain(f"next\t{call.run}\t{call.agent}\t{call.node}\t{tools}\t{call.state}") + near
-    for open_call in doubts.unanswered:
+    for open_call in unknown_outcomes.unanswered:
         what = f"{open_call.tool}\t{open_call.slot}\t{open_call.replay_class}"
         yield _plain(f"no outcome\t{open_call.run}\t{open_call.agent}\t{what}")
-    if doubts.is_cut:
+    if unknown_outcomes.is_cut:
         yield "there are more"
 
 

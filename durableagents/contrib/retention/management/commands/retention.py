@@ -82,8 +82,8 @@ class Command(BaseCommand):
         try:
             acts[verb](given)
         except InvalidInput as error:
-            told = "; ".join(f"{each['field']} {each['problem']}: {each['fix']}" for each in error.extra["errors"])
-            raise CommandError(told or error.detail, returncode=2) from None
+            text = "; ".join(f"{each['field']} {each['problem']}: {each['fix']}" for each in error.extra["errors"])
+            raise CommandError(text or error.detail, returncode=2) from None
         except (DurableAgentsError, ArchiveDamaged) as error:
             raise CommandError(str(error), returncode=2) from None
 
