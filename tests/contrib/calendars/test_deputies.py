@@ -22,7 +22,8 @@ from ledger.errors import Forbidden, InvalidInput
 from ledger.models import ActRecord
 from ledger.verification.runs import verify
 from runs.services import lifecycle, signals
-from tests.integration.approvals.setup import WHY, asked, away, boss, buying, limited, say, signed_in, somebody
+from tests.contrib.calendars.timing import away
+from tests.integration.approvals.setup import WHY, asked, boss, buying, limited, say, signed_in, somebody
 from tests.integration.approvals.test_queues import changed
 from tests.integration.runs.stage import Stage, in_turn
 from tests.rewriting import rewrite

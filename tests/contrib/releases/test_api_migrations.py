@@ -117,7 +117,7 @@ def test_the_command_looks_and_moves(runs: list[str]) -> None:
 def test_a_failed_run_is_moved_and_retried_over_http_and_from_a_shell(
     operator: Api,
     auditor: Api,
-    stage: Stage,  # noqa: F811
+    stage: Stage,
 ) -> None:
     async def finish(state: Notes, ctx: Context) -> End:
         raise ZeroDivisionError("the fee")

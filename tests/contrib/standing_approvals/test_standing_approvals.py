@@ -38,6 +38,7 @@ from runs.engine.agents import Agent
 from runs.models import Wait
 from runs.services import lifecycle
 from tests.cases import each_case
+from tests.contrib.calendars.timing import away
 from tests.contrib.change_control.test_rule_changes import agreed, anna, bert, guarded, proposed
 from tests.contrib.standing_approvals.granting import (
     allowed,
@@ -50,7 +51,7 @@ from tests.contrib.standing_approvals.granting import (
     state,
     swept,
 )
-from tests.integration.approvals.setup import WHY, away, boss, limited, say, somebody, sound
+from tests.integration.approvals.setup import WHY, boss, limited, say, somebody, sound
 from tests.integration.runs.stage import Stage, at_once, dump, events
 from tests.tampering import as_stored
 from tests.world import Notes, Toolbox, agent_of

@@ -240,6 +240,7 @@ def field_error(page: str, name: str) -> str:
     return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", found[1]))).strip()
 
 
+@pytest.mark.needs("bulk")
 def test_who_has_to_sign_in_first_comes_back_to_the_form_that_they_sent(reader: Callable[..., Reader]) -> None:
     nobody = reader(None).client
     for referer, next_ in (

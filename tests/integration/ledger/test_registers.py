@@ -84,6 +84,7 @@ def test_taking_one_away_closing_the_gap_and_linking_anew_is_found_by_the_codes(
     assert len(found) == 2 and all("not at its place" in problem for problem in found)
 
 
+@pytest.mark.needs("accounts")
 @each_case(
     ("change", "told"),
     [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from durableagents.env import Environment
 from ledger.web.roles import ROLES
 from tests.integration.api.test_roles import MATRIX, UNLISTED, api_routes
@@ -110,6 +112,7 @@ DEPENDS = {
 }
 
 
+@pytest.mark.needs  # the pages describe every app
 def test_every_route_has_its_heading_and_its_row_of_roles() -> None:
     """The table of roles is the matrix that the API's own test compares with the code."""
     by_name = {name: _documented(path) for name, path in api_routes() if name not in UNLISTED}
