@@ -16,7 +16,7 @@ from tests.tampering import tamper
 pytestmark = pytest.mark.django_db
 
 
-def test_confirming_a_row_with_a_code_of_its_own_lets_it_count(capsys: pytest.CaptureFixture[str]) -> None:
+def test_confirming_a_row_with_a_code_of_its_own_lets_it_count(db: None, capsys: pytest.CaptureFixture[str]) -> None:
     """Not where rows never change: those are set again, or put back."""
     queue = sample(Queue, name="orders")
     with connection.cursor() as cursor:

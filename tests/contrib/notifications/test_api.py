@@ -54,7 +54,7 @@ def test_an_operator_sends_again_with_a_reason_and_only_what_is_over(caller: Cal
     assert is_problem(caller("auditor").post(path, {"justification": "Now."}), 403)
 
 
-def test_forged_role_of_a_authentic_account_gives_no_rights_and_no_mail() -> None:
+def test_forged_role_of_a_authentic_account_gives_no_rights_and_no_mail(db: None) -> None:
     """An inserted role revokes all rights until an administrator has reviewed the account."""
     ada = person("ada", "integrator")
     role = Group.objects.get(name="approver_finance").pk
