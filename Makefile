@@ -19,6 +19,8 @@ CORES := $(shell nproc 2>/dev/null || echo 2)
 PARALLEL ?= -n $(shell expr $(CORES) + 1) --dist loadfile
 # What `make test-system` runs; `make test-system SYSTEM=tests/system/crash` runs one folder.
 SYSTEM ?= tests
+# What `make test-core` runs without any app.
+CORE ?= tests/unit tests/integration
 
 # `make up` and `make test` may be started together on a fresh checkout: one installs, one waits.
 LOCKED := $(shell command -v flock >/dev/null 2>&1 && echo flock .venv.lock)
@@ -26,7 +28,7 @@ LOCKED := $(shell command -v flock >/dev/null 2>&1 && echo flock .venv.lock)
 # Every test process compiles every test, unless what came of it last time was kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help up test test-unit test-system lint rules types crash mutants bench bench-scale docs clean-data install lock
+.PHONY: help up test test-unit test-core test-system lint rules types crash mutants bench bench-scale docs clean-data install lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +43,9 @@ test: install rules ## all checks; unit and integration tests and a smoke of the
 test-unit: PARALLEL = -n $(CORES) --dist loadfile
 test-unit: install ## tests that need no database or process: run them at every save
 	@$(PY) -m pytest tests/unit $(PARALLEL) $(PYTEST_ARGS)
+
+test-core: install ## the core's tests without the apps of durableagents/contrib (CORE="FOLDER…" runs some)
+	@WITHOUT=all $(PY) -m pytest --ds tests.without $(CORE) $(PARALLEL) $(PYTEST_ARGS)
 
 test-system: install ## what `make test` leaves out: processes, kills, browsers, whole ranges
 	@$(PY) -m pytest --rest $(SYSTEM) $(PARALLEL) $(PYTEST_ARGS)

@@ -25,6 +25,7 @@ TEST_DATABASE = "durableagents_test"
 _SERVER: Any = None
 # The structure of this worker's database after its migration.
 _MIGRATED: dict[str, str] = {}
+_LACKING = pytest.StashKey[int]()
 
 
 # --- the database server ------------------------------------------------------------------------
@@ -39,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Under xdist the controller starts the server, because it outlives every worker."""
     config.addinivalue_line("markers", "every(n): `make test` takes every n-th case of a parametrized test")
+    config.addinivalue_line("markers", "needs(*apps): left out without these apps of durableagents/contrib; () is all")
     if config.getoption("long") or config.getoption("rest"):
         os.environ[LONG] = "1"
     # An example's duration depends more on the load of the machine than on the code.
@@ -58,12 +60,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wrong = unknown(items) if config.args == list(config.getini("testpaths")) else []
     if wrong:
         raise pytest.UsageError(f"tests/smoke.py names tests that do not exist: {', '.join(wrong)}")
-    left_out = {item for item in items if not _is_wanted(config, item)}
+    lacking = {item for item in items if _lacks_apps(item)}
+    config.stash[_LACKING] = len(lacking)
+    left_out = {item for item in items if item in lacking or not _is_wanted(config, item)}
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
     if hasattr(config, "workerinput"):
         items[:] = longest_first(items)
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> str:
+    """Say loudly that tests are left out for want of apps."""
+    lacking = config.stash.get(_LACKING, 0)
+    return f"{lacking} tests need apps that are not installed: left out" if lacking else ""
+
+
+def _lacks_apps(item: pytest.Item) -> bool:
+    from django.conf import settings
+
+    from durableagents import settings as product
+
+    marker = item.get_closest_marker("needs")
+    if marker is None:
+        return False
+    needed = {f"durableagents.contrib.{app}" for app in marker.args} or {*product.INSTALLED_APPS}
+    return not needed <= {*settings.INSTALLED_APPS}
 
 
 def _is_wanted(config: pytest.Config, item: pytest.Item) -> bool:

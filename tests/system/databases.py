@@ -16,10 +16,12 @@ from durableagents import databases, env
 
 
 @contextmanager
-def database(postgres: Mapping[str, str], dump: Path | None = None) -> Iterator[dict[str, str]]:
+def database(postgres: Mapping[str, str], dump: Path | None = None, *, template: str = "") -> Iterator[dict[str, str]]:
+    """Create a database, empty, restored from a dump or copied from the one at `template`; yield its addresses."""
     name = f"installation_{uuid4().hex[:12]}"
+    copied = psycopg.conninfo.conninfo_to_dict(template)["dbname"] if template else "template1"
     with psycopg.connect(postgres["admin"], autocommit=True) as admin:
-        admin.execute(f'CREATE DATABASE "{name}" OWNER {databases.OWNER_ROLE}'.encode())
+        admin.execute(f'CREATE DATABASE "{name}" OWNER {databases.OWNER_ROLE} TEMPLATE "{copied}"'.encode())
         try:
             urls = {role: url.replace("@/durableagents?", f"@/{name}?") for role, url in postgres.items()}
             if dump is not None:

@@ -1,4 +1,4 @@
-"""Time of approvals beyond plain deadlines. See README.md."""
+"""Business hours, reminders, escalation, absences and deputies. See README.md."""
 
 from __future__ import annotations
 

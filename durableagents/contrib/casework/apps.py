@@ -1,4 +1,4 @@
-"""People's work on single approvals: claims, inquiries, delegations. See README.md."""
+"""Claims, inquiries and delegations of approvals. See README.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents of approvals. See README.md."""
+"""Documents of approvals, shown to the people who decide. See README.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Payloads of runs are encrypted under a key per run. See README.md."""
+"""Encryption of the content of runs, with a key per run. See README.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large values are kept outside the database. See README.md."""
+"""Storage of large values outside the database. See README.md."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Metrics for Prometheus at /metrics. See README.md."""
+
 from django.apps import AppConfig
 
 

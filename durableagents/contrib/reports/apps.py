@@ -1,3 +1,5 @@
+"""Reports over the record, on screen, as CSV and as JSON. See README.md."""
+
 from django.apps import AppConfig
 
 

@@ -1,4 +1,4 @@
-"""A database that lacks what was acknowledged sends nothing. See README.md."""
+"""A hold after a restore: a database that lacks what was acknowledged sends nothing. See README.md."""
 
 from django.apps import AppConfig, apps
 from django.core.exceptions import ImproperlyConfigured

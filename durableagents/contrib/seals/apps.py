@@ -1,3 +1,5 @@
+"""Signed seals over the journals of all runs. See README.md."""
+
 from django.apps import AppConfig
 
 

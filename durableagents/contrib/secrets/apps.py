@@ -1,4 +1,4 @@
-"""Tools use secrets by reference. See README.md."""
+"""Secrets that tools use by name. See README.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs are exported as OpenTelemetry traces. See README.md."""
+"""Export of runs as OpenTelemetry traces. See README.md."""
 
 from __future__ import annotations
 

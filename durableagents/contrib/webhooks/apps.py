@@ -1,4 +1,4 @@
-"""Outgoing webhooks. See README.md."""
+"""Outgoing webhooks about runs and approvals. See README.md."""
 
 from __future__ import annotations
 

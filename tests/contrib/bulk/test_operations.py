@@ -17,9 +17,9 @@ from runs.models import Run
 from runs.services import lifecycle
 from runs.services.settling.agreeing import newest
 from tests.contrib.bulk.test_batches import WHY, ask, finish, operator, sleeper
+from tests.contrib.change_control.test_settling import FAMILIES, guarded
 from tests.integration.approvals.setup import boss, somebody
 from tests.integration.runs.stage import Stage, calling, dump, events, fresh, head, output, overrides, problems, waiting
-from tests.integration.runs.test_settling import FAMILIES, guarded
 from tests.tampering import tamper
 from tests.world import SHOP, Item, Notes, Outside, Toolbox, agent_of
 

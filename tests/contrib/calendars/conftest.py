@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.approvals.conftest import fiona, postbox, room
+from tests.contrib.notifications.mail_server import postbox, room
+from tests.integration.approvals.conftest import fiona
 from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, outside, stage, tools
 
 __all__ = ["_agents_of_this_test", "_django_db_marker", "fiona", "outside", "postbox", "room", "stage", "tools"]

@@ -16,8 +16,8 @@ from durableagents.contrib.calendars.services import AbsenceBody
 from ledger.actors import Actor
 from ledger.errors import Forbidden
 from ledger.models import ActRecord
+from tests.contrib.calendars.timing import away as appointed
 from tests.integration.approvals.setup import WHY, asked, boss, say, somebody
-from tests.integration.approvals.setup import away as appointed
 from tests.integration.runs.stage import Stage
 from tests.rewriting import rewrite
 from tests.world import Toolbox

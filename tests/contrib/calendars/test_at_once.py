@@ -26,9 +26,9 @@ from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from ledger.models import ActRecord
 from ledger.verification.registers import verify_registers
 from ledger.verification.runs import verify
+from tests.contrib.calendars.timing import away, calendar, timing
 from tests.contrib.policies.test_policies import ordering, put
-from tests.integration.approvals.setup import WHY, asked, away, boss, one_after_the_other, say, somebody
-from tests.integration.approvals.timing import calendar, timing
+from tests.integration.approvals.setup import WHY, asked, boss, one_after_the_other, say, somebody
 from tests.integration.runs.stage import Stage, at_once
 from tests.world import Toolbox
 

@@ -37,6 +37,7 @@ from runs.journal.asked.queues import QUEUES
 from runs.models import Run, Wait
 from runs.services import lifecycle
 from tests.cases import each_case
+from tests.contrib.calendars.timing import at_once, calendar, timing
 from tests.contrib.change_control.test_rule_changes import anna, bert, guarded
 from tests.contrib.halts.halting import halt, lift_for_all
 from tests.contrib.halts.test_standing_still import HOUR, is_about, left, pass_time
@@ -46,7 +47,7 @@ from tests.integration.approvals.setup import WHY, boss, say, somebody
 from tests.integration.approvals.test_stages import TWO
 from tests.integration.approvals.test_stages import buying as staged
 from tests.integration.approvals.test_stages import say as say_at_stage
-from tests.integration.approvals.timing import SOON, at_once, calendar, make_late, paying, sweep, timing
+from tests.integration.approvals.timing import SOON, make_late, paying, sweep
 from tests.integration.runs import stage as threads
 from tests.integration.runs.aging import written_as
 from tests.integration.runs.stage import Stage, events, kinds, output, waiting

@@ -13,8 +13,9 @@ from ledger import events as e
 from ledger.verification.runs import verify
 from runs import features
 from runs.journal.asked.queues import QUEUES
+from tests.contrib.calendars.timing import calendar, timing
 from tests.integration.approvals.setup import boss, somebody
-from tests.integration.approvals.timing import calendar, make_late, paying, sweep, timing
+from tests.integration.approvals.timing import make_late, paying, sweep
 from tests.integration.console.conftest import Reader
 from tests.integration.runs.stage import Stage, events, kinds, output
 from tests.world import Toolbox

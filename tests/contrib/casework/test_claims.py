@@ -20,7 +20,8 @@ from durableagents.contrib.casework.models import Claim
 from durableagents.contrib.casework.queries import active_claims
 from ledger.actors import Actor
 from ledger.errors import Forbidden, NotFound
-from tests.integration.approvals.setup import WHY, asked, away, boss, limited, one_after_the_other, say, somebody
+from tests.contrib.calendars.timing import away
+from tests.integration.approvals.setup import WHY, asked, boss, limited, one_after_the_other, say, somebody
 from tests.integration.approvals.test_stages import LEGAL_THEN_TWO, TWO, now
 from tests.integration.approvals.test_stages import buying as staged
 from tests.integration.approvals.test_stages import say as vote

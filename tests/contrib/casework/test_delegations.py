@@ -22,7 +22,8 @@ from ledger.models import ActRecord, Head
 from ledger.verification.runs import verify
 from runs.models import Run
 from runs.services import lifecycle
-from tests.integration.approvals.setup import WHY, asked, away, boss, buying, limited, say, somebody, sound
+from tests.contrib.calendars.timing import away
+from tests.integration.approvals.setup import WHY, asked, boss, buying, limited, say, somebody, sound
 from tests.integration.runs.stage import Stage, at_once, events
 from tests.rewriting import rewrite
 from tests.world import Outside, Toolbox

@@ -21,8 +21,8 @@ from ledger.errors import Forbidden, InvalidInput, JustificationRequired, NotFou
 from ledger.models import ActRecord, Head
 from ledger.verification.runs import verify
 from runs.models import Run
+from tests.contrib.calendars.timing import timing
 from tests.integration.approvals.setup import asked, boss, limited, say, somebody, sound
-from tests.integration.approvals.timing import timing
 from tests.integration.runs.stage import Stage, at_once, events
 from tests.rewriting import rewrite
 from tests.tampering import run_sql

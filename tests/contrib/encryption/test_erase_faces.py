@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from io import StringIO
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.apps import apps
@@ -36,6 +37,15 @@ def _own_keys() -> Iterator[None]:
 
 def administrator() -> Any:
     return person("anna", "operator", is_superuser=True, is_staff=True)
+
+
+def test_an_administrator_without_a_role_erases_nothing(stage: Stage) -> None:
+    run = stage.start(agent_of(ends_with("done")))
+    boss = Api(issue_key(person("boss", is_superuser=True, is_staff=True), "x"))
+    listed = boss.get("erasures", agent=run.graph_id)
+    for known in (run.pk, UUID(int=1)):
+        refused = boss.post("erasures", {"runs": [str(known)], "justification": WHY})
+        assert (refused.status_code, refused.json()["detail"]) == (403, listed.json()["detail"])
 
 
 def test_the_api_erases_for_administrators_and_then_says_erased(stage: Stage, tools: Toolbox) -> None:

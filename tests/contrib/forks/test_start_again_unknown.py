@@ -17,12 +17,12 @@ from ledger.errors import IllegalTransition, InvalidInput
 from runs.models import Incident, Process, Run
 from runs.services import lifecycle, reconciling
 from runs.workers import failover
+from tests.contrib.change_control.test_settling import ann, ben, guarded, two
 from tests.contrib.forks.test_forks import AGAIN, NO, asked, say
 from tests.contrib.forks.test_start_again import tear
 from tests.integration.runs.aging import all_earlier
 from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import Stage, calling, dump, events, fresh, in_thread, problems
-from tests.integration.runs.test_settling import ann, ben, guarded, two
 from tests.world import OLGA, Done, Item, Notes, Outside, Toolbox, agent_of
 
 __all__ = ["ann", "ben", "two"]  # fixtures

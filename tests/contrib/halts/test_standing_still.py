@@ -22,9 +22,10 @@ from runs.models import Run, Wait
 from runs.services import questions
 from runs.services.budgets import raising
 from runs.workers import timers
+from tests.contrib.calendars.timing import calendar, timing
 from tests.contrib.halts.halting import calls, halt, lift, lift_for_all, release_all, tagged
 from tests.integration.approvals.setup import boss
-from tests.integration.approvals.timing import calendar, paying, timing
+from tests.integration.approvals.timing import paying
 from tests.integration.runs.aging import all_earlier
 from tests.integration.runs.stage import Stage, fresh, now, waiting
 from tests.tampering import without_triggers

@@ -23,11 +23,12 @@ from runs.models import Run, Wait
 from runs.services import lifecycle
 from runs.services.settling import agreeing
 from runs.workers import timers
+from tests.contrib.calendars.timing import away
+from tests.contrib.change_control.test_settling import DID_NOT, FAMILIES, guarded, refused_late, says
 from tests.contrib.notifications.mail_server import Postbox
-from tests.integration.approvals.setup import WHY, asked, away, boss, buying, say, signed_in, somebody
+from tests.integration.approvals.setup import WHY, asked, boss, buying, say, signed_in, somebody
 from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import Stage, at_once, now, waiting
-from tests.integration.runs.test_settling import DID_NOT, FAMILIES, guarded, refused_late, says
 from tests.tampering import tamper
 from tests.tiers import many
 from tests.world import Notes, Toolbox, agent_of, ends_with

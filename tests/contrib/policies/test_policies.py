@@ -40,9 +40,10 @@ from runs.models import PolicyRevision, Run
 from runs.services import lifecycle
 from runs.workers import failover
 from tests.cases import each_case
+from tests.contrib.calendars.timing import away
 from tests.contrib.change_control.test_rule_changes import as_the_application
 from tests.integration.api.conftest import Api, is_problem, issue_key, person
-from tests.integration.approvals.setup import WHY, away, boss, somebody
+from tests.integration.approvals.setup import WHY, boss, somebody
 from tests.integration.approvals.test_queues import changed
 from tests.integration.runs.stage import Stage, at_once, dump, events, in_thread, output, problems, waiting
 from tests.integration.runs.test_children import everything
@@ -201,7 +202,7 @@ def admin(stage: Stage, tools: Toolbox) -> Actor:
     ("given", "words"),
     [
         ({"agent": "nobody"}, "agent is not a known agent"),
-        ({"tool": "nothing"}, "tool is no tool"),
+        ({"tool": "nothing"}, "tool is not a tool"),
         ({"queue": "nowhere"}, "queue does not exist"),
         ({"queue": ""}, "queue does not exist"),
         (
@@ -219,7 +220,7 @@ def admin(stage: Stage, tools: Toolbox) -> Actor:
         ({"rule": "see \u202e evil"}, "invisible characters"),
         ({"tool": ""}, "every call of every agent"),
         ({"tool": "", "confirm": "yes"}, "every call of every agent"),
-        ({"effect": "deny", "queue": "legal"}, "asked nothing by a policy that says deny"),
+        ({"effect": "deny", "queue": "legal"}, "has no function in a policy with effect deny"),
         ({"name": "Orders!"}, "name may hold only"),
     ],
 )

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from durableagents.contrib.releases.queries import NEARLY_ALL, USUALLY, ForecastRow, versions_of, within
 from runs.models import Run
-from tests.contrib.releases.releasing import NAME, WHY, ramp, served, start, versions
+from tests.contrib.releases.releasing import WHY, ramp
 from tests.integration.runs.stage import Stage
+from tests.integration.runs.two_versions import NAME, served, start, versions
 
 
 def test_of_runs_that_have_all_ended_it_is_the_share_of_them() -> None:

@@ -27,7 +27,7 @@ WHY = "the old one is wrong"
 
 
 @pytest.fixture
-def operator(reader: Reader) -> Client:  # noqa: F811
+def operator(reader: Reader) -> Client:
     return reader("operator").client
 
 
@@ -78,7 +78,7 @@ def test_a_refusal_is_named_and_kept(operator: Client, runs: list[Run], change: 
 
 
 def test_only_an_operator_sees_the_form_and_an_unknown_version_has_no_page(
-    reader: Reader,  # noqa: F811
+    reader: Reader,
     operator: Client,
     runs: list[Run],
 ) -> None:

@@ -39,7 +39,7 @@ def two() -> Any:
 
 
 @pytest.fixture
-def operator(reader: Reader) -> Client:  # noqa: F811
+def operator(reader: Reader) -> Client:
     return reader("operator").client
 
 
@@ -91,6 +91,6 @@ def test_a_ramp_is_set_raised_halted_let_go_on_and_taken_back(operator: Client) 
     assert "ramp_rollback" in operator.get("/audit").content.decode() and OLGA
 
 
-def test_who_may_only_read_sees_no_forms(reader: Reader) -> None:  # noqa: F811
+def test_who_may_only_read_sees_no_forms(reader: Reader) -> None:
     page = text(reader("auditor").client)
     assert "Versions" in page and "<form" not in page.partition('id="versions"')[2].partition("</section>")[0]

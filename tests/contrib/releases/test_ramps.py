@@ -31,8 +31,9 @@ from runs.queries.families import heads
 from runs.services import lifecycle
 from runs.services.bodies import StartBody
 from runs.services.version_choice import Key, VersionClosed
-from tests.contrib.releases.releasing import NAME, WHY, raised, ramp, seen, served, start, told, versions
+from tests.contrib.releases.releasing import WHY, raised, ramp, seen, told
 from tests.integration.runs.stage import Stage, at_once, events, fresh, kinds, problems
+from tests.integration.runs.two_versions import NAME, served, start, versions
 from tests.rewriting import rewrite
 from tests.world import OLGA, SHOP, agent_of, ends_with
 

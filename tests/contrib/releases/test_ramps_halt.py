@@ -18,8 +18,9 @@ from ledger.verification.registers import verify_registers
 from runs.models import Run
 from runs.services import lifecycle
 from runs.workers.housekeeping import Housekeeping
-from tests.contrib.releases.releasing import WHY, ramp, seen, served, start, told, versions
+from tests.contrib.releases.releasing import WHY, ramp, seen, told
 from tests.integration.runs.stage import Stage, at_once, fresh, problems
+from tests.integration.runs.two_versions import served, start, versions
 from tests.waiting import eventually
 from tests.world import OLGA, SHOP, Asked, Item, Notes, Toolbox
 

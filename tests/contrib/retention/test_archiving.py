@@ -28,11 +28,14 @@ from ledger.verification.registers import verify_registers
 from runs import failpoints
 from runs.models import Run
 from runs.services import lifecycle
+from tests.contrib.casework.stories import escalated
 from tests.contrib.evidence.conftest import bundle_of, verified
 from tests.contrib.evidence.rewriting import files_of
 from tests.contrib.releases.moving import moved, old, renamed
 from tests.contrib.releases.test_migrating import go, parked
 from tests.contrib.retention.keeping import SHELL, age, archived, ended, gone, hold, picture, policy, problems
+from tests.contrib.standing_approvals.stories import allowed_again
+from tests.contrib.step_up.stories import signed
 from tests.integration.api.conftest import person
 from tests.integration.runs import stories
 from tests.integration.runs.situations import Situations
@@ -387,8 +390,8 @@ STORIES = (
     stories.failed,
     stories.answered,
     stories.cancelled,
-    stories.signed,
-    stories.escalated,
+    signed,
+    escalated,
 )
 
 
@@ -426,7 +429,7 @@ def test_a_migrated_run_comes_back(stage: Stage, tools: Toolbox) -> None:
 
 
 def test_runs_with_standing_approvals_stay(stage: Stage, tools: Toolbox) -> None:
-    run = stories.allowed_again(stage, tools)
+    run = allowed_again(stage, tools)
     age(run.pk)
     policy()
     assert archiving.run().archived == 0 and not gone(run.pk)

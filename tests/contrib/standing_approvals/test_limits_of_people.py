@@ -14,9 +14,10 @@ from durableagents.contrib.standing_approvals.models import StandingGrant, Stand
 from durableagents.contrib.standing_approvals.services import revoke
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput
+from tests.contrib.calendars.timing import away
 from tests.contrib.standing_approvals.granting import allowed, asks, given, paid, paying, refused, state, swept
 from tests.contrib.standing_approvals.test_standing_approvals import ROLE
-from tests.integration.approvals.setup import WHY, away, boss, limited, say, somebody
+from tests.integration.approvals.setup import WHY, boss, limited, say, somebody
 from tests.integration.runs.stage import Stage, at_once, dump
 from tests.rewriting import rewrite
 from tests.world import Item, Notes, Toolbox, agent_of

@@ -38,6 +38,7 @@ from runs.engine.agents import Agent
 from runs.models import Wait
 from runs.services import lifecycle
 from tests.cases import each_case
+from tests.contrib.calendars.timing import away
 from tests.contrib.change_control.test_rule_changes import agreed, anna, bert, guarded, proposed
 from tests.contrib.standing_approvals.granting import (
     allowed,
@@ -50,7 +51,7 @@ from tests.contrib.standing_approvals.granting import (
     state,
     swept,
 )
-from tests.integration.approvals.setup import WHY, away, boss, limited, say, somebody, sound
+from tests.integration.approvals.setup import WHY, boss, limited, say, somebody, sound
 from tests.integration.runs.stage import Stage, at_once, dump, events
 from tests.tampering import as_stored
 from tests.world import Notes, Toolbox, agent_of
@@ -194,7 +195,7 @@ def test_withdrawn_it_answers_nothing_and_an_unused_yes_lapses(
     say(renewed, fiona)
     assert stage.drive() == "completed" and paid(tools) == 3
     sound(later.run)
-    with pytest.raises(GrantOver, match="taken back by user:fiona"):
+    with pytest.raises(GrantOver, match="revoked by user:fiona"):
         revoke(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
 
 
@@ -613,7 +614,7 @@ def test_whatever_says_that_it_was_taken_back_takes_it_back(stage: Stage, agent:
     StandingEnd.objects.create(grant=grant, by="user:x", role="operator", reason="x", at=grant.at)
     swept()
     assert state(case.run) == "open" and named()
-    assert "taken back by user:x" in str(refused(case, grant)), "between the look and the yes too"
+    assert "revoked by user:x" in str(refused(case, grant)), "between the look and the yes too"
 
 
 def test_a_question_that_was_made_to_look_the_same_is_not(

@@ -35,10 +35,10 @@ from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
 from ledger.models import Head
 from runs import features
 from runs.journal.asked.queues import QUEUES
+from tests.contrib.calendars.timing import away
 from tests.integration.approvals.setup import (
     WHY,
     asked,
-    away,
     boss,
     buying,
     one_after_the_other,

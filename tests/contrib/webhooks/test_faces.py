@@ -16,9 +16,10 @@ from ledger.contents import text_in
 from ledger.models import ActRecord
 from runs.models import IdempotencyRecord
 from tests.contrib.webhooks.conftest import WHY, Receiver, webhook
-from tests.integration.api.conftest import NOBODY, SUPERUSER, Api, person
+from tests.integration.api.conftest import Api, person
 from tests.integration.console.conftest import Reader
 from tests.integration.runs.stage import Stage, calling
+from tests.roles import NOBODY, SUPERUSER
 from tests.world import Toolbox
 
 Begin = Callable[[], Receiver]

@@ -15,8 +15,8 @@ from durableagents.identity.auth import issue_key
 from ledger.web.roles import ROLES
 from runs.engine.agents import Agent, End, Sample, registry
 from tests.integration.api.served import misfits
+from tests.roles import SUPERUSER
 
-NOBODY, SUPERUSER = "nobody", "superuser"
 API = "/api/v1"
 
 

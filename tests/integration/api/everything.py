@@ -9,10 +9,6 @@ from typing import Any
 from django.urls import get_resolver, reverse
 
 from approvals.models import Approval
-from durableagents.contrib.limits.models import SharedBudget
-from durableagents.contrib.policies import services as policies
-from durableagents.contrib.policies.services import NewPolicyBody
-from ledger.actors import Actor
 from runs.models import Run
 from tests.integration.runs.situations import ALL
 from tests.integration.runs.stage import Stage
@@ -68,10 +64,5 @@ def _samples(part: str, runs: list[Run]) -> list[Any]:
             return sorted({run.graph_id for run in runs})[:2]
         case "n" | "page" | "seq":
             return [1]
-        case "policy":
-            body = NewPolicyBody(name="dear", effect="deny", rule="too dear", tool="pay", justification="agreed")
-            return [policies.create(body, by=Actor("os", "root", auth="shell")).name]
-        case "budget_id":
-            return [*SharedBudget.objects.values_list("pk", flat=True)]
         case _:
             return scale.samples(part)

@@ -9,18 +9,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from durableagents.contrib.bulk import working
-from durableagents.contrib.halts.api import HaltPage
-from durableagents.contrib.halts.models import Halt
-from durableagents.contrib.halts.queries import HaltRow
-from durableagents.contrib.limits.api import LimitPage
-from durableagents.contrib.limits.models import Limit, SharedBudget
 from ledger.clock import database_now
-from ledger.models import ActRecord, OverrideRecord
+from ledger.models import ActRecord
 from runs.api.schemas import IncidentPage
 from runs.fleet import members
 from runs.models import Incident, Process, Run
-from tests.cases import each_case
 from tests.integration.api.conftest import START, Api, is_problem
 from tests.integration.api.test_pages import follow
 from tests.integration.runs.conftest import stage  # noqa: F401 (fixture)
@@ -49,18 +42,6 @@ def test_a_run_is_given_back_and_why_offers_it(operator: Api, auditor: Api, run:
     assert is_problem(operator.post(f"runs/{run.id}/requeue", WHY), 409, "illegal-state")
     (incident,) = operator.get("incidents?cause=requeued").json()["results"]
     assert incident["run_id"] == str(run.id)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_many_at_once_each_with_its_record(operator: Api, run: Any) -> None:
-    fields = WHY | {"action": "requeue", "runs": [str(run.id), str(uuid4())]}
-    batch = operator.post("bulk", fields).json()
-    assert (batch["forecast"]["may"], batch["total"]) == (1, 2)
-    assert working.work(5.0) is False
-    results = operator.get(f"bulk/{batch['id']}/items").json()["results"]
-    assert [one["outcome"] for one in results] == ["done", "refused"]
-    (record,) = OverrideRecord.objects.filter(action="requeue")
-    assert record.after["batch"] == batch["id"]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -141,94 +122,11 @@ def test_what_names_nothing_is_refused_in_words(operator: Api, start: Callable[.
 TOOL = {"scope": "tool", "key": "charge"} | WHY
 
 
-def test_an_operator_halts_lifts_in_stages_and_everybody_reads_it(operator: Api, auditor: Api) -> None:
-    answer = operator.post("halts", TOOL)
-    assert answer.status_code == 201, answer.content
-    body = answer.json()
-    assert HaltRow.model_validate(body) and (body["scope"], body["key"], body["revision"]) == ("tool", "charge", 0)
-    path = f"halts/{body['id']}"
-    staged = operator.post(f"{path}/stage", WHY | {"share": 12.5, "tags": ["beta"], "revision": 0}).json()
-    assert (staged["is_staged"], staged["share"], staged["tags"]) == (True, "12.5", ["beta"])
-    is_problem(operator.post(f"{path}/stage", WHY | {"share": 20, "revision": 0}), 409)
-    assert operator.post(f"{path}/stage", WHY).json()["is_staged"] is False
-    assert operator.post(f"{path}/lift", WHY).json()["state"] == "lifted"
-    is_problem(operator.post(f"{path}/lift", WHY), 409)
-    page = auditor.get("halts").json()
-    assert HaltPage.model_validate(page) and [row["state"] for row in page["results"]] == ["lifted"]
-    assert ActRecord.objects.filter(subject=f"halt {body['id']}").count() == 4
-
-
-@each_case(
-    "body",
-    [
-        {"scope": "tool"},
-        {"scope": "tol", "key": "charge"},
-        {"scope": "all"},
-        {"scope": "tool", "key": "charge", "justification": ""},
-        {"scope": "tool", "key": "charge\u0000"},
-        {"scope": "tool", "key": "c" * 400},
-        {"scope": "tool", "key": "charge", "stray": 1},
-        {"key": "charge"},
-    ],
-)
-def test_bad_input_halts_nothing(operator: Api, body: dict[str, Any]) -> None:
-    is_problem(operator.post("halts", WHY | body), 422)
-    assert not Halt.objects.exists() and not ActRecord.objects.filter(subject__startswith="halt").exists()
-
-
 def test_who_does_not_see_every_run_is_not_told_of_calls_in_flight(operator: Api, integrator: Api) -> None:
     it = operator.post("halts", TOOL).json()
     assert it["in_flight"] == [] and it["held"] == 0
     theirs = integrator.get(f"halts/{it['id']}").json()
     assert theirs["in_flight"] is None and theirs["held"] is None
-
-
-KEY = {"key": "tool:charge"} | WHY
-
-
-def test_an_operator_says_what_counts_and_everybody_reads_it(operator: Api, auditor: Api) -> None:
-    answer = operator.post("limits", KEY | {"per_minute": 60, "at_once": 4})
-    assert answer.status_code == 200, answer.content
-    body = answer.json()
-    assert body["rule"] == {
-        "per_minute": 60,
-        "burst": None,
-        "at_once": 4,
-        "breaker": None,
-        "rest": None,
-        "weight": None,
-    }
-    assert (body["breaker"], body["waiting"], body["under_way"], body["runs"]) == ("closed", 0, 0, [])
-    seen = {"headers": {"If-Match": body["etag"]}}
-    assert operator.post("limits/open", KEY, **seen).json()["is_by_hand"] is True
-    for address, late in (("limits", KEY | {"per_minute": 9}), ("limits/reset", KEY), ("limits/close", KEY)):
-        assert is_problem(operator.post(address, late, **seen), 412, "changed"), address
-    assert is_problem(operator.post("limits", KEY | {"key": "tool:unset", "at_once": 1}, **seen), 412)
-    page = auditor.get("limits?limit=1").json()
-    assert LimitPage.model_validate(page) and [row["key"] for row in page["results"]] == ["tool:charge"]
-    assert operator.post("limits/close", KEY).json()["breaker"] == "closed"
-    assert operator.post("limits/reset", KEY).json()["rule"]["per_minute"] is None
-    assert ActRecord.objects.filter(subject="limit tool:charge").count() == 4
-
-
-@each_case(
-    ("body", "status"),
-    [
-        ({"key": "charge", "at_once": 1}, 422),
-        ({"key": "tool:a", "weight": 1}, 422),
-        ({"key": "tool:a", "at_once": 0}, 422),
-        ({"key": "tool:a", "at_once": "1"}, 422),
-        ({"key": "tool:a", "at_once": True}, 422),
-        ({"key": "tool:a\u0000", "at_once": 1}, 422),
-        ({"key": "tool:" + "a" * 400, "at_once": 1}, 422),
-        ({"at_once": 1}, 422),
-        ({"key": "tool:a", "at_once": 1, "justification": ""}, 422),
-        ({"key": "tool:a", "stray": 1}, 422),
-    ],
-)
-def test_bad_input_changes_nothing(operator: Api, body: dict[str, Any], status: int) -> None:
-    is_problem(operator.post("limits", WHY | body), status)
-    assert not Limit.objects.exists() and not ActRecord.objects.filter(subject__startswith="limit").exists()
 
 
 def test_a_start_names_a_priority_its_caller_may_give(integrator: Api, operator: Api, auditor: Api) -> None:
@@ -278,25 +176,3 @@ def test_a_pool_is_made_read_listed_set_again_and_switched_off(operator: Api, au
     assert is_problem(operator.post(f"{where}/off", WHY), 409, "illegal-state")
     assert auditor.get("shared-budgets").json()["results"] == [] and auditor.get(where).json()["off_at"] is not None
     assert is_problem(auditor.get("shared-budgets/404"), 404)
-
-
-def test_a_repeat_makes_one(operator: Api) -> None:
-    first, again = (operator.post("shared-budgets", RESEARCH, headers={"Idempotency-Key": "p"}) for _ in range(2))
-    assert first.content == again.content and SharedBudget.objects.count() == 1
-
-
-@each_case(
-    ("wrong", "field"),
-    [
-        ({"limit": None}, "limit"),
-        ({"limit": True}, "limit"),
-        ({"whose": "a\u0000b"}, "whose"),
-        ({"name": "x" * 101}, "name"),
-        ({"name": "a\u202eb"}, "name"),
-        ({"currency": "EUR"}, "currency"),
-    ],
-)
-def test_what_can_t_be_is_refused_by_name(operator: Api, wrong: dict[str, Any], field: str) -> None:
-    answer = operator.post("shared-budgets", RESEARCH | wrong)
-    assert answer.status_code == 422, answer.content
-    assert field in [each["field"] for each in answer.json()["errors"]] and not SharedBudget.objects.exists()

@@ -19,20 +19,12 @@ from django.test import Client
 from django.utils import timezone
 
 from approvals.models import Approval, Decision
-from durableagents.contrib.limits.permits import WorkerLimits
-from durableagents.contrib.limits.queries import get_limit, list_limits
-from durableagents.contrib.notifications.recipients import may_receive
-from durableagents.contrib.releases import services
 from durableagents.identity.session_rows import row_key
-from ledger.actors import Actor
 from ledger.verification.registers import verify_registers
 from runs.console.socket_watch import SIGNED_OUT, verdicts
-from runs.engine.limits import Permit, Refused
 from runs.models import BudgetDefault, Run
 from runs.services.budgets import prices
 from tests.cases import each_case
-from tests.contrib.limits.team import Team, in_thread, said
-from tests.contrib.limits.team import asked as wanted
 from tests.integration.api.conftest import START, Api, is_problem, person
 from tests.integration.approvals.setup import WHY, asked
 from tests.integration.runs.conftest import outside, stage, tools  # noqa: F401 (fixtures)
@@ -90,19 +82,6 @@ def test_forged_approver_with_a_key_approves_no_order(stage: Stage, tools: Toolb
     problems = named()
     assert "account 'eve'" in problems and "API key 'mine'" in problems and "says it was done by user:admin" in problems
     assert not User.objects.get(pk=eve).has_perm("approvals.change_queue")
-
-
-def test_forged_role_of_a_authentic_account_gives_no_rights_and_no_mail() -> None:
-    """An inserted role revokes all rights until an administrator has reviewed the account."""
-    ada = person("ada", "integrator")
-    role = Group.objects.get(name="approver_finance").pk
-    with intruder() as cursor:
-        cursor.execute("INSERT INTO auth_user_groups (user_id, group_id) VALUES (%s, %s)", [ada.pk, role])
-    client = Client()
-    client.force_login(ada)
-    assert client.get("/inbox").status_code == 302
-    assert not may_receive(None, User.objects.get(pk=ada.pk))  # type: ignore[arg-type] # it is judged before the case
-    assert "account 'ada'" in named() and "role_given of user:ada" in named()
 
 
 def test_swapped_password_signs_nobody_in() -> None:
@@ -174,70 +153,6 @@ def test_changed_budget_default_starts_nothing(integrator: Api, change: str) -> 
         cursor.execute(change)
     assert is_problem(integrator.post("runs", START), 403, "changed-outside") and not Run.objects.exists()
     assert "default budget" in named()
-
-
-FORGED_END = "UPDATE ledger_rowcode SET n = 2, state = '' WHERE table_name = 'runs_limit' AND key = %s;"
-CLEAR = "UPDATE runs_limit SET given = NULL, given_by = '', given_at = NULL WHERE key = %s"
-
-
-@pytest.mark.django_db(transaction=True)
-@each_case(
-    ("key", "change"),
-    [
-        ("tool:raised", "UPDATE runs_limit SET given = '{\"at_once\": 1000}' WHERE key = %s"),
-        ("tool:cleared", CLEAR),
-        ("tool:deleted", "DELETE FROM runs_limit WHERE key = %s"),
-        ("tool:ended", FORGED_END + CLEAR),
-    ],
-)
-def test_limit_of_a_tool_changed_by_sql_lets_nothing_out(stage: Stage, key: str, change: str) -> None:  # noqa: F811
-    said(key, at_once=1)
-    team = Team(stage)
-
-    async def story(one: WorkerLimits) -> None:
-        held = await one.take((key,), wanted())
-        assert isinstance(held, Permit)
-        await in_thread(change_by_sql)
-        # The worker's own setting counts, and the forged one does not once it is seen.
-        refused = await one.take((key,), wanted(patience=0.1))
-        assert isinstance(refused, Refused) and refused.why == "at_once"
-        team.all.append(WorkerLimits(one.worker))  # as after a restart
-        await team.look()
-        for each in team.all:
-            assert each.needs_permit((key,))
-            refused = await each.take((key,), wanted(patience=0.1))
-            assert isinstance(refused, Refused) and (refused.key, refused.why) == (key, "changed")
-        one.give_back(held)
-
-    def change_by_sql() -> None:
-        with intruder() as cursor:
-            cursor.execute(change, [key] * change.count("%s"))
-
-    team.play(story)
-    assert f"limit '{key}'" in named()
-    if key != "tool:deleted":  # only the key reveals a forged end, so the list omits it
-        assert not get_limit(key).is_authentic
-        assert (key in [row.key for row in list_limits(limit=100)]) is (key != "tool:ended")
-
-
-@each_case(
-    ("version", "change"),
-    [
-        ("1.0.0", "UPDATE runs_versiongate SET is_closed = false"),
-        (
-            "1.1.0",
-            "INSERT INTO runs_versiongate (agent, version, is_closed, set_by, set_at, why)"
-            " VALUES ('order', '1.0.0', true, 'user:olga', now(), 'x')",
-        ),
-    ],
-)
-def test_version_that_sql_opens_or_closes_starts_nothing(integrator: Api, version: str, change: str) -> None:
-    by = Actor("user", "olga", role="operator", auth="session", person=1)
-    services.close_version("order", version, by=by, justification=WHY)
-    with intruder() as cursor:
-        cursor.execute(change)
-    assert is_problem(integrator.post("runs", START), 403, "changed-outside") and not Run.objects.exists()
-    assert "version '1.0.0'" in named()
 
 
 def test_session_table_opens_no_session() -> None:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -18,13 +17,11 @@ from django.test import Client
 from django.utils import timezone
 
 from approvals.models import Approval
-from approvals.queue_models import Deputy, Queue
+from approvals.queue_models import Queue
 from approvals.queues import acts
 from approvals.queues.acts import LimitBody
 from approvals.services import decide
 from durableagents import Context, End
-from durableagents.contrib.calendars import deputies
-from durableagents.contrib.calendars.services import DeputyBody
 from ledger.actors import Actor
 from ledger.verification.runs import verify
 from runs.connections import dsn
@@ -122,13 +119,6 @@ def one_after_the_other(first: Callable[[], object], second: Callable[[], object
     done, answer, _ = at_once(come_first, come_second, watch)
     assert done is None, done
     return answer
-
-
-def away(by: Actor, deputy: str, *, queue: str = "", days: float = 3, **more: Any) -> Deputy:
-    body = DeputyBody(
-        deputy=deputy, queue=queue, ends_at=timezone.now() + timedelta(days=days), justification=WHY, **more
-    )
-    return deputies.name_deputy(body, by=by)
 
 
 def sound(*runs: Run) -> None:

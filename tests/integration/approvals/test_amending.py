@@ -6,10 +6,8 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from decimal import Decimal
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -19,25 +17,17 @@ from pydantic import BaseModel, Field, WithJsonSchema, model_validator
 from approvals.cases.amending import Amended, amend
 from approvals.models import Approval, Decision
 from approvals.services import AlreadyDecided, AlreadyVoted, OtherStage, StalePlan, decide
-from durableagents import Context, End, Gate, PolicyDenied
-from durableagents import Stage as Then
-from durableagents.contrib.replay.checkpoints import replay_checkpoints
-from durableagents.contrib.replay.exporting import ExportOptions, export
+from durableagents import Context, End, Gate
 from durableagents.identity.auth import issue_key
 from ledger import events as e
 from ledger.actors import Actor
-from ledger.clock import database_now
 from ledger.errors import Forbidden, InvalidInput, JustificationRequired
 from ledger.verification.runs import verify
 from runs.engine.agents import Agent, registry
 from runs.models import Run, Wait
 from tests.cases import each_case
-from tests.contrib.halts.test_standing_still import HOUR
-from tests.contrib.policies.test_policies import put as put_policy
-from tests.contrib.step_up.test_stepup import fresh, plan, rule
 from tests.integration.api.conftest import Api, is_problem
 from tests.integration.approvals.setup import boss, limited, somebody, sound
-from tests.integration.approvals.timing import SOON, make_late, sweep, timing
 from tests.integration.runs.stage import Stage, at_once, events, output
 from tests.tampering import tamper
 from tests.tiers import many
@@ -119,30 +109,6 @@ def test_a_change_waits_for_who_may_approve_it(stage: Stage, tools: Toolbox, out
     assert stage.drive() == "completed"
     assert [json.loads(request.body) for request in outside.requests] == [{"name": "po", "amount": 9000}]
     assert output(first.run)[1][0] == "user:fiona", "the person who changed it is told, not the one who approved it"
-    sound(first.run)
-
-
-def test_where_the_code_is_not_at_hand_the_worker_looks_before_anything_leaves(
-    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The web process lacks the agent's code and can't compute the amount, so the worker asks again with it."""
-    first = asked(stage, paying(tools, declared="amount USD"))
-    agent = registry.find(first.run.graph_id)
-    registry._agents[agent.name].pop(agent.version)
-    try:
-        done = change(first, fiona, amount=2500)
-    finally:
-        registry._agents[agent.name][agent.version] = agent
-    assert done.approval.state == "approved"
-    assert stage.drive() == "parked" and outside.requests == []
-    again = Approval.objects.get(state="open")
-    plan = json.loads(bytes(again.plan))
-    assert plan["amount"] == {"value": "2500", "currency": "USD"} and plan["arguments"]["amount"] == 2500
-    assert "Nothing was sent" in plan["evidence"][0]["content"][-1]
-    sound(first.run)
-    decide(again.id, verdict="approve", plan_hash=again.plan_hash, justification="as before", by=fiona)
-    assert stage.drive() == "completed"
-    assert [json.loads(request.body) for request in outside.requests] == [{"name": "po", "amount": 2500}]
     sound(first.run)
 
 
@@ -229,9 +195,6 @@ def test_verification_finds_forged_rows(stage: Stage, tools: Toolbox, fiona: Act
     assert found in "\n".join(verify(first.run_id).problems)
 
 
-LEGAL = "approver_legal"
-
-
 def say(by: Actor, verdict: str = "approve", role: str = ROLE, **more: Any) -> Approval:
     of = Approval.objects.get(state="open")
     by = replace(by, role=role)
@@ -251,25 +214,6 @@ def staged(tools: Toolbox, gate: Gate) -> Agent:
     return agent_of(node, tools=[pay])
 
 
-def test_a_change_at_a_later_stage_asks_all_again(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor) -> None:
-    lena = somebody("lena", LEGAL)
-    first = asked(stage, staged(tools, Gate("legal", "large sums", then=[Then("finance_po")])))
-    say(lena, role=LEGAL)
-    assert stage.drive() == "parked"
-    second = Approval.objects.get(state="open")
-    done = change(second, fiona, amount=2500)
-    assert done.approval.state == "open" and "decides in legal" in done.why_open
-    renewed = Approval.objects.get(state="open")
-    assert (renewed.queue, renewed.case_id, renewed.revision) == ("legal", renewed.id, second.revision + 1)
-    assert "passed" not in plan(renewed) and plan(renewed)["stage"] == 1
-    assert stage.drive() != "completed" and outside.requests == []
-    say(lena, role=LEGAL)
-    assert stage.drive() == "parked" and outside.requests == []
-    say(fiona)
-    assert stage.drive() == "completed" and sent(outside) == [2500]
-    sound(first.run)
-
-
 def test_a_change_voids_other_votes_and_counts(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor) -> None:
     frank = somebody("frank", ROLE)
     first = asked(stage, staged(tools, Gate("finance_po", "large sums", quorum=2)))
@@ -282,111 +226,6 @@ def test_a_change_voids_other_votes_and_counts(stage: Stage, tools: Toolbox, out
         say(fiona)
     say(frank)
     assert stage.drive() == "completed" and sent(outside) == [2500]
-    sound(first.run)
-
-
-def test_policies_judge_the_changed_call(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor) -> None:
-    agent, admin, lena = paying(tools, 1000), boss(), somebody("lena", LEGAL)
-    put_policy(admin, tool="pay", condition="args.amount >= 3000")
-    first = asked(stage, agent)
-    change(first, fiona, amount=4000)
-    assert stage.drive() == "parked" and outside.requests == []
-    demanded = Approval.objects.get(state="open")
-    assert demanded.queue == "legal" and plan(demanded)["arguments"]["amount"] == 4000
-    by = replace(lena, role=LEGAL)
-    with pytest.raises(InvalidInput, match="names no field"):
-        amend(demanded.id, plan_hash=demanded.plan_hash, arguments={"amount": 1}, justification="so be it", by=by)
-    say(lena, role=LEGAL)
-    assert stage.drive() == "completed" and sent(outside) == [4000]
-    sound(first.run)
-
-
-def test_a_forbidden_change_sends_nothing(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor) -> None:
-    pay = replace(tools.pay, gate=Gate("finance_po", "any", editable=["amount"]))
-
-    async def node(state: Notes, ctx: Context) -> End:
-        try:
-            await ctx.call(pay, Item(name="po", amount=1000))
-        except PolicyDenied as no:
-            return End(no.policy)
-        return End("paid")
-
-    agent = agent_of(node, tools=[pay])
-    put_policy(boss(), effect="deny", tool="pay", condition="args.amount >= 3000")
-    first = asked(stage, agent)
-    change(first, fiona, amount=4000)
-    assert stage.drive() == "completed" and output(first.run) == "orders" and outside.requests == []
-    sound(first.run)
-
-
-@pytest.mark.parametrize("is_told", [True, False], ids=["legal has its own time", "legal says nothing of time"])
-def test_back_at_the_first_stage_its_own_terms_count(stage: Stage, tools: Toolbox, fiona: Actor, is_told: bool) -> None:
-    """It has no more time than was left where the change was made."""
-    admin, lena = boss(), somebody("lena", LEGAL)
-    timing(admin, on_timeout="escalate", steps=[{"to": "legal", "hours": 4}], remind=[50])
-    if is_told:
-        timing(admin, "legal", on_timeout="remind", every_hours=3)
-    first = asked(stage, staged(tools, Gate("legal", "large sums", then=[Then("finance_po")], within=2 * HOUR)))
-    say(lena, role=LEGAL)
-    assert stage.drive() == "parked"
-    second = Approval.objects.get(state="open")
-    assert second.timing["steps"] == [{"to": "legal", "minutes": 240}]
-    change(second, fiona, amount=2500)
-    renewed = Approval.objects.get(state="open")
-    assert (renewed.queue, renewed.deadline) == ("legal", second.deadline)
-    payloads = [x.payload for x in events(first.run, e.ApprovalTimed) if x.approval_id == str(renewed.id)]
-    assert payloads == ([first.timing] if is_told else [])
-    assert renewed.timing == first.timing and renewed.look_at is None
-    assert renewed.wait.detail.get("on_timeout") == ("remind" if is_told else None)
-    sound(first.run)
-    make_late(renewed)
-    sweep()
-    assert Approval.objects.get(pk=renewed.pk).state == ("open" if is_told else "expired")
-    sound(first.run)
-
-
-def test_above_a_threshold_a_change_needs_a_proven_yes(
-    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor
-) -> None:
-    first = asked(stage, paying(tools, 1500, declared="amount USD"))
-    rule(minutes=5, type_amount=True, above=Decimal(2000))
-    done = change(first, fiona, amount=4000)
-    assert done.approval.state == "open" and "Type the amount" in done.why_open
-    with pytest.raises(InvalidInput):
-        say(fresh(fiona), typed={"amount": "1500"})
-    say(fresh(fiona), typed={"amount": "4000"})
-    assert stage.drive() == "completed" and sent(outside) == [4000]
-    sound(first.run)
-
-
-def test_a_change_is_replayed(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor, tmp_path: Path) -> None:
-    """By the same code and by a later version: the node makes the same request and gets its result."""
-    agent = paying(tools)
-    first = asked(stage, agent)
-    change(first, fiona, amount=2500)
-    assert stage.drive() == "completed"
-    done = export(tmp_path / "kept", ExportOptions(50, database_now() - timedelta(days=1), payloads="full"))
-    assert done.left_out == []
-    (replayed,) = replay_checkpoints(tmp_path / "kept", [agent])
-    assert replayed.answered >= 1 and sent(outside) == [2500]
-
-
-def test_a_change_keeps_everybody_who_was_asked(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor) -> None:
-    """It was escalated to legal, who may also decide finance's changed version until the same time."""
-    admin, lena = boss(), replace(somebody("lena", LEGAL), role=LEGAL)
-    timing(admin, on_timeout="escalate", steps=[{"to": "legal", "hours": 4}], remind=[50])
-    limited(admin, "1000")
-    first = asked(stage, staged(tools, Gate("finance_po", "large sums", amount="amount USD", within=SOON)))
-    sweep()
-    first = Approval.objects.get(pk=first.pk)
-    change(first, fiona, amount=4000)
-    renewed = Approval.objects.get(state="open")
-    assert renewed.escalated_to == ["legal"] == renewed.wait.also and renewed.deadline == first.deadline
-    escalated = events(first.run, e.ApprovalEscalated)
-    assert [(x.cause, x.n) for x in escalated] == [("timeout", 0), ("amended", 1)]
-    sound(first.run)
-    decide(renewed.id, verdict="approve", plan_hash=renewed.plan_hash, justification="so be it", by=lena)
-    assert stage.drive() == "completed" and sent(outside) == [4000]
     sound(first.run)
 
 
@@ -453,15 +292,6 @@ def test_what_changes_along_with_a_field_and_may_is_shown_and_sent(stage: Stage,
     assert (given["qty"], given["total"], second.state) == (3, 30, "approved")
     assert stage.drive() == "completed"
     sound(first.run)
-
-
-def test_a_worker_sends_only_what_was_approved(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor) -> None:
-    first = asked(stage, ordering(tools, "qty"))
-    without_code(first, lambda: change(first, fiona, qty=3))
-    assert stage.drive() == "parked" and outside.requests == []
-    plan = json.loads(bytes(Approval.objects.get(state="open").plan))
-    assert plan["arguments"]["qty"] == 1 and "the change also alters total" in str(plan["evidence"])
-    assert list(verify(first.run_id).problems) == []
 
 
 @pytest.fixture
@@ -531,3 +361,36 @@ def test_over_http_arguments_that_are_nothing_approve_nothing(stage: Stage, tool
     assert is_problem(finance.post(to, body | {"arguments": {"amount": 4000}, "stage": 2}), 409, "other-stage")
     assert Approval.objects.get().state == "open"
     assert finance.post(to, body | {"arguments": {"amount": 4000}, "stage": 1}).json()["state"] == "approved"
+
+
+def test_where_the_code_is_not_at_hand_the_worker_looks_before_anything_leaves(
+    stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The web process lacks the agent's code and can't compute the amount, so the worker asks again with it."""
+    first = asked(stage, paying(tools, declared="amount USD"))
+    agent = registry.find(first.run.graph_id)
+    registry._agents[agent.name].pop(agent.version)
+    try:
+        done = change(first, fiona, amount=2500)
+    finally:
+        registry._agents[agent.name][agent.version] = agent
+    assert done.approval.state == "approved"
+    assert stage.drive() == "parked" and outside.requests == []
+    again = Approval.objects.get(state="open")
+    plan = json.loads(bytes(again.plan))
+    assert plan["amount"] == {"value": "2500", "currency": "USD"} and plan["arguments"]["amount"] == 2500
+    assert "Nothing was sent" in plan["evidence"][0]["content"][-1]
+    sound(first.run)
+    decide(again.id, verdict="approve", plan_hash=again.plan_hash, justification="as before", by=fiona)
+    assert stage.drive() == "completed"
+    assert [json.loads(request.body) for request in outside.requests] == [{"name": "po", "amount": 2500}]
+    sound(first.run)
+
+
+def test_a_worker_sends_only_what_was_approved(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor) -> None:
+    first = asked(stage, ordering(tools, "qty"))
+    without_code(first, lambda: change(first, fiona, qty=3))
+    assert stage.drive() == "parked" and outside.requests == []
+    plan = json.loads(bytes(Approval.objects.get(state="open").plan))
+    assert plan["arguments"]["qty"] == 1 and "the change also alters total" in str(plan["evidence"])
+    assert list(verify(first.run_id).problems) == []

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from approvals.models import Approval, Queue
-from approvals.services import AlreadyVoted, decide
+from approvals.services import decide
 from durableagents import Context, End, Grant
 from durableagents import Stage as Further
 from ledger import events as e
@@ -20,8 +20,7 @@ from runs.engine.agents import Agent
 from runs.engine.tools import Tool
 from runs.models import Run
 from runs.services import lifecycle, signals
-from tests.contrib.policies.test_policies import put
-from tests.integration.approvals.setup import boss, somebody
+from tests.integration.approvals.setup import somebody
 from tests.integration.runs.stage import Stage, events, fresh, problems
 from tests.integration.runs.test_again import expire_grants, mend_grants
 from tests.integration.runs.test_injecting import handed
@@ -103,19 +102,6 @@ def test_a_patch_makes_no_yes_to_other_bytes(stage: Stage, tools: Toolbox, outsi
     assert [stop.reason for stop in events(run, e.OperatorNeeded)] == ["grant_mismatch"] * 2 and problems(run) == []
 
 
-def test_a_patch_makes_nobody_elses_yes_of_it(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    agent = dealing(tools, tools.order)
-    put(boss(), queue="legal")
-    run = given(stage, agent)
-    lifecycle.pause(run.id, by=OLGA, justification="as it was said")
-    handed(run, patch={"grant": {"queue": "legal"}})
-    go(run)
-    assert stage.drive() == "parked" and outside.requests == []
-    assert open_case(run)[0].queue == "legal"
-    stage.decide(run)
-    assert stage.drive() == "completed" and len(outside.executed("order")) == 1 and problems(run) == []
-
-
 @pytest.mark.parametrize("slot", ["0.1/9", "0.2/1", "0.2/2"], ids=["of no call", "of a signal", "of itself"])
 def test_a_place_where_nobody_said_yes_gives_none(stage: Stage, tools: Toolbox, outside: Outside, slot: str) -> None:
     run = given(stage, dealing(tools, tools.order))
@@ -168,6 +154,7 @@ def test_what_expired_is_asked_again_of_all_who_had_to_say_yes(stage: Stage, too
     assert problems(run) == []
 
 
+@pytest.mark.needs("documents")
 def test_it_is_asked_again_of_the_same_with_the_same(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = given(stage, dealing(tools, tools.pay, "legal", documents=[text()]))
     documents = Approval.objects.get(run=run).documents
@@ -182,6 +169,7 @@ def test_it_is_asked_again_of_the_same_with_the_same(stage: Stage, tools: Toolbo
     assert problems(run) == []
 
 
+@pytest.mark.needs("documents")
 def test_a_question_that_an_older_process_asked_without_documents_is_answered(
     stage: Stage, tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,39 +184,6 @@ def test_a_question_that_an_older_process_asked_without_documents_is_answered(
     assert open_case(run)[0].documents == []
     stage.decide(run)
     assert stage.drive() == "completed" and len(outside.executed("pay")) == 1
-
-
-@pytest.mark.parametrize("nodes", ["one", "two"])
-def test_one_person_is_not_two_queues(stage: Stage, tools: Toolbox, outside: Outside, nodes: str) -> None:
-    async def node(state: Deal, ctx: Context) -> End:
-        body = Item(name="po", amount=5)
-        grant = await ctx.approve("finance_po", title="May I?", tool=tools.order, body=body)
-        return End((await ctx.call(tools.order, body, grant=grant)).ref)
-
-    if nodes == "one":
-        agent = agent_of(node, tools=tools.all(), input=Asked, state=Deal, initial=lambda asked: Deal())
-    else:
-        agent = dealing(tools, tools.order)
-    admin = boss()
-    put(admin, name="one", queue="finance_po")
-    put(admin, name="two", queue="legal")
-    run = stage.start(agent)
-    roles = {queue.name: queue.role for queue in Queue.objects.filter(name__in=["finance_po", "legal"])}
-    both = somebody("berta", *roles.values())
-    assert stage.drive() == "parked"
-    yes(open_case(run)[0], both)
-    assert stage.drive() == "parked"
-    if nodes == "two":
-        go(run)
-        assert stage.drive() == "parked"
-    second, _ = open_case(run)
-    assert second.queue == "legal"
-    with pytest.raises(AlreadyVoted, match="Each person has one vote"):
-        yes(second, both)
-    yes(second, somebody("lena", roles["legal"]))
-    assert stage.drive() == "completed" and len(outside.executed("order")) == 1 and problems(run) == []
-    tamper("UPDATE runs_wait SET detail = detail - 'brought' WHERE run_id = %s", run.id)
-    assert any("brought is not the one" in problem for problem in problems(run))
 
 
 def test_verification_names_a_call_that_went_out_under_the_yes_to_another(

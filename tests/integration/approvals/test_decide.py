@@ -12,7 +12,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.core.management import call_command
 from django.db import Error, connection, transaction
 from django_fsm import TransitionNotAllowed
 
@@ -25,9 +24,7 @@ from approvals.queues.listed import reasons_in
 from approvals.queues.standing import facts_of
 from approvals.repeats import repeats_of
 from approvals.services import GRANT_LIVES, AlreadyDecided, StalePlan, decide, is_plan_intact
-from durableagents import Amount, Context, End, Evidence
-from durableagents.contrib.standing_approvals.models import StandingUse
-from durableagents.contrib.standing_approvals.terms import read_same_call
+from durableagents import Context, End, Evidence
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.codes import number_text
@@ -39,9 +36,6 @@ from runs.engine.agents import Agent
 from runs.models import Run, Wait
 from runs.services import lifecycle
 from tests.cases import each_case
-from tests.contrib.calendars.test_at_once import records_hold
-from tests.contrib.change_control.test_rule_changes import anna, bert, guarded
-from tests.contrib.standing_approvals.granting import allowed, asks, given, paying, state, swept
 from tests.integration.approvals.setup import WHY, boss, limited, say, signed_in, somebody, sound
 from tests.integration.approvals.setup import asked as asked_plainly
 from tests.integration.approvals.test_amending import asked as asked_changing
@@ -327,34 +321,6 @@ def test_any_float_can_replace_another(stage: Stage, tools: Toolbox, fiona: Acto
     sound(first.run)
 
 
-def nothing(_item: Item) -> Amount:
-    """The amount of an agent that computes a difference."""
-    return Amount(Decimal("-0.00"), "USD")
-
-
-def verified(capsys: pytest.CaptureFixture[str]) -> bool:
-    call_command("ledger", "verify", "--all")
-    return capsys.readouterr().out.endswith(" 0 problem(s)\n")
-
-
-def test_of_an_agent(stage: Stage, tools: Toolbox, fiona: Actor, capsys: Any) -> None:
-    """A standing approval answers a call about it, also where its plan was written with the sign."""
-    allowed(boss())
-    agent = paying(tools, amount=nothing)
-    grant = given(asks(stage, agent), fiona, sum="-0.0")
-    assert grant.is_authentic and not grant.most.is_signed()
-    assert stage.drive() == "completed"
-    case = asks(stage, agent)
-    amount = read_same_call(bytes(case.plan)).amount
-    assert amount is not None and str(amount) == "$0" and b'"-0' not in bytes(case.plan)
-    before = read_same_call(bytes(case.plan).replace(b'"value":"0.00"', b'"value":"-0.00"')).amount
-    assert b'"value":"0.00"' in bytes(case.plan) and str(before) == "$0"
-    swept()
-    assert state(case.run) == "approved" and stage.drive() == "completed"
-    assert StandingUse.objects.get().is_authentic and verified(capsys)
-    sound(case.run)
-
-
 def test_a_row_is_sealed_over_what_the_database_keeps(db: None) -> None:
     """Other numbers keep their text."""
     limited(boss(), "9000")
@@ -402,7 +368,6 @@ def test_identical_requests_are_pointed_out_in_the_list_and_on_the_case(
     assert 'id="repeats"' not in client.get(f"/inbox/{other.id}").content.decode()
 
 
-__all__ = ["anna", "bert", "guarded"]  # fixtures
 SHORT = ["Duplicate of an order that is there.", "Budget line is used up.", "Über dem Limit"]
 
 
@@ -413,21 +378,6 @@ def offer(by: Actor, *reasons: str, queue: str = "finance_po") -> Queue:
 def offered(approval: Approval, by: Actor) -> tuple[str, ...]:
     queue = facts_of(approval, None, by, frozenset()).queue
     return () if queue is None else queue.reasons
-
-
-def test_reasons_are_set_set_again_and_ended_on_record(stage: Stage, tools: Toolbox) -> None:
-    admin, fiona, approval = boss(), somebody("fiona", "approver_finance"), asked_plainly(stage, tools)
-    assert offered(approval, fiona) == ()
-    row = offer(admin, *SHORT)
-    assert row.reasons == SHORT and Queue.objects.get(name="finance_po").is_authentic
-    assert offered(approval, fiona) == tuple(SHORT)
-    offer(admin, *reversed(SHORT))
-    assert offered(approval, fiona) == tuple(reversed(SHORT))
-    offer(admin)
-    assert offered(approval, fiona) == () and Queue.objects.get(name="finance_po").reasons is None
-    rows = records_hold("finance_po")
-    assert [each.action for each in rows] == ["queue_reasons"] * 3
-    assert rows[0].after["reasons"] == SHORT and "reasons" not in rows[0].before and "reasons" not in rows[2].after
 
 
 @pytest.fixture

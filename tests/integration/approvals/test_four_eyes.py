@@ -22,8 +22,6 @@ from runs.engine.agents import Agent
 from runs.models import Run, Wait
 from runs.services import lifecycle, questions, reconciling, signals
 from runs.services.authority import own_act
-from tests.contrib.forks.test_forks import AGAIN, fork
-from tests.contrib.forks.test_forks import say as answer
 from tests.integration.approvals.setup import buying, sound
 from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import Stage, dump
@@ -329,41 +327,6 @@ def test_an_answer_in_a_child_takes_part_in_parent_and_siblings(stage: Stage, to
     everything(stage)
     assert str(Run.objects.get(pk=run.pk).state) == "completed"
     sound(*Run.objects.all())
-
-
-def test_taking_part_in_the_origin_counts_in_a_child_of_its_fork(stage: Stage, tools: Toolbox, steerer: User) -> None:
-    """Neither its starter nor who answered there may decide."""
-    helper, starter = buyer(tools), User.objects.create_user("starter")
-
-    async def ask(state: Notes, ctx: Context) -> str:
-        state.seen.append((await ctx.ask("finance_po", title="What?", schema=Item)).name)
-        return "pay"
-
-    async def pay(state: Notes, ctx: Context) -> End:
-        return End((await ctx.child(helper, Asked(text=state.seen[0]))).ref)
-
-    agent = agent_of(ask, pay)
-    started = lifecycle.start(agent.graph_id, {}, by=as_(starter, "integrator", "key"))
-    run = getattr(started, "run", started)
-    everything(stage)
-    say(steerer)
-    everything(stage)
-    row = Approval.objects.get(state="open")
-    decide(row.id, verdict="fail", plan_hash=row.plan_hash, justification="not so", by=FIONA)
-    everything(stage)
-    made = fork(run, 2, by=OLGA)
-    everything(stage)
-    answer(made, AGAIN)
-    everything(stage)
-    child = Run.objects.get(parent=made.pk)
-    assert Approval.objects.get(state="open").run_id == child.pk
-    for who, did in (
-        (steerer, "answered a question of a run from which this run was forked"),
-        (starter, "started a run of which"),
-    ):
-        refused(as_(who, FINANCE), did)
-    assert own_act(child, FIONA.person, FIONA.name) is None, "who rejected it there has only decided"
-    assert own_act(run, OLGA.person, OLGA.name) is None, "who began it again has put nothing into what it began from"
 
 
 def test_a_circle_that_other_hands_made_ends(stage: Stage, tools: Toolbox, steerer: User) -> None:

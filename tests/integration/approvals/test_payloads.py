@@ -16,8 +16,6 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from approvals.models import Approval
 from durableagents import Assistant, Context, End, Failure, KeyRejected, TransportError
-from durableagents.contrib.schedules import services as schedules
-from durableagents.contrib.schedules.services import ScheduleBody
 from durableagents.identity import own_tags, rights
 from durableagents.identity.auth import issue_key
 from ledger import events as e
@@ -32,9 +30,9 @@ from runs.engine.agents import Agent
 from runs.models import Run, Wait
 from runs.services import lifecycle
 from runs.services.messages import sending
+from tests.apps import offered
 from tests.cases import each_case
 from tests.integration.approvals.setup import WHY, signed_in, somebody
-from tests.integration.approvals.timing import timing
 from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import Stage, events
 from tests.integration.scale.test_statements import is_read, named
@@ -47,7 +45,8 @@ pytestmark = pytest.mark.django_db
 INPUT, STATE, ARGUMENT, SAID, MAIL, SEEN, ERROR, TROUBLE, OUTPUT, PLANNED, REJECTED = (
     "zz-input zz-state zz-argument zz-said zz-mail zz-view zz-error zz-trouble zz-output zz-planned zz-rejected"
 ).split()
-EVERYWHERE = {INPUT, STATE, ARGUMENT, SAID, MAIL, SEEN, ERROR, TROUBLE, OUTPUT, PLANNED, REJECTED}
+PLANS = offered("situations", "plan_run")
+EVERYWHERE = {INPUT, STATE, ARGUMENT, SAID, MAIL, SEEN, ERROR, TROUBLE, OUTPUT, REJECTED} | {PLANNED for _ in PLANS}
 AT_FINANCE, AT_LEGAL = {"zz-plan", "$5000"}, {"zz-prefilled"}
 TABS = ("timeline", "transcript", "checkpoints", "decisions", "journal")
 # Other people's, or of no run.
@@ -117,8 +116,8 @@ def _runs(stage: Stage, tools: Toolbox, outside: Outside, by: Actor, **more: Any
             sending.send(run.pk, "note", {"name": MAIL}, by=OLGA)
         stage.drive()
         runs.append(run)
-    given = {"name": "n", "agent": agent.graph_id, "cron": "@daily", "input": {"text": PLANNED}, "zone": "UTC"}
-    schedules.create(ScheduleBody(**given), by=by if by.person is not None else replace(OLGA, person=404))
+    for plan_run in PLANS:
+        plan_run(agent.graph_id, PLANNED, by=by if by.person is not None else replace(OLGA, person=404))
     states = " ".join(str(Run.objects.get(pk=run.pk).state) for run in runs)
     assert states == "waiting_human failed waiting_human completed waiting_human"
     return runs
@@ -234,7 +233,6 @@ def test_an_operator_from_whom_it_was_taken_sees_what_runs_do(told: list[Run]) -
 
 def test_why_a_run_waits_is_told_without_the_payload(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     boss = somebody("boss", is_superuser=True, is_staff=True)
-    timing(boss, on_timeout="remind", every_hours=1)
     runs = _runs(stage, tools, outside, SHOP)
     asleep = Situations(stage, tools).make("asleep")
     Wait.objects.filter(run=asleep).update(
@@ -252,9 +250,6 @@ def test_why_a_run_waits_is_told_without_the_payload(stage: Stage, tools: Toolbo
     cause, sentence, page = told_of(asleep, blind)
     assert cause == "breaker" and "waits for tool:pay: its circuit breaker is open" in sentence
     assert "its circuit breaker is open" in page and ERROR not in page + sentence
-    _, sentence, page = told_of(runs[0], blind)
-    assert "it has no deadline" in sentence and "rejected if" not in sentence + page
-    assert "no deadline, next reminder" in page
     _, _, page = told_of(runs[4], blind)
     assert "It may be a duplicate" in page and REJECTED not in page
     rights.let_role_read_payloads(OPERATOR, True, by=boss, justification=WHY)

@@ -20,7 +20,7 @@ from ledger.clock import database_now
 from ledger.protected import confirm, registry, seal
 from ledger.verification.runs import verify
 from tests.integration.api.conftest import issue_key
-from tests.integration.approvals.setup import WHY, asked, away, boss, say, somebody
+from tests.integration.approvals.setup import WHY, asked, boss, say, somebody
 from tests.integration.approvals.test_stages import FINANCE
 from tests.integration.approvals.timing import make_late
 from tests.integration.runs.stage import Stage
@@ -113,16 +113,6 @@ def test_decision_with_a_key_that_had_ended_is_named(approval: Approval, how: st
     say(approval, replace(fiona, kind="key", auth="api_key"))
     (problem,) = verify(approval.run_id).problems
     assert problem.endswith(f"account {fiona.person} had no valid API key")
-
-
-def test_decision_of_a_former_deputy_is_named(approval: Approval) -> None:
-    fiona, dora = somebody("fiona", FINANCE), somebody("dora", "operator")
-    away(fiona, "dora")
-    say(approval, dora)
-    assert verify(approval.run_id).problems == []
-    tamper("UPDATE approvals_deputy SET revoked_at = starts_at")
-    (problem,) = verify(approval.run_id).problems
-    assert problem.endswith(f"account {dora.person} was not the deputy of account {fiona.person}")
 
 
 def test_decision_after_the_deadline_is_named(approval: Approval) -> None:

@@ -1,4 +1,4 @@
-"""Queues with their own deadlines."""
+"""Approvals whose deadline passes."""
 
 from __future__ import annotations
 
@@ -7,57 +7,20 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pgtrigger
-from django.utils import timezone
 
-from approvals.models import Approval, Queue
+from approvals.deadlines import deadlines
+from approvals.models import Approval
 from durableagents import Context, End, Expired, Rejected
-from durableagents.contrib.calendars import services as acts
-from durableagents.contrib.calendars.clock import DEADLINES
-from durableagents.contrib.calendars.models import Timing
-from durableagents.contrib.calendars.progress import next_look
-from durableagents.contrib.calendars.services import CalendarBody, TimingBody
 from ledger import events as e
-from ledger.actors import Actor
 from ledger.clock import database_now
 from runs.engine.agents import Agent
-from runs.journal.asked.queues import QUEUES
 from runs.models import Run, Wait
 from runs.workers import timers
-from tests.integration.approvals.setup import WHY
 from tests.integration.runs.aging import earlier
 from tests.integration.runs.stage import events
 from tests.world import Item, Notes, Toolbox, agent_of
 
-OFFICE = dict.fromkeys(("mon", "tue", "wed", "thu", "fri"), "09:00-17:00")
 SOON = timedelta(milliseconds=1)
-
-
-def calendar(by: Actor, name: str = "DE", zone: str = "Europe/Berlin", **more: Any) -> Any:
-    given = {"name": name, "zone": zone, "week": OFFICE, "justification": WHY} | more
-    return acts.set_calendar(CalendarBody.model_validate(given), by=by)
-
-
-def timing(by: Actor, queue: str = "finance_po", **said: Any) -> Timing:
-    row = acts.set_timing(queue, TimingBody.model_validate({**said, "justification": WHY}), by=by)
-    QUEUES.forget()
-    return row
-
-
-def at_once(queue: str = "finance_po", *steps: str, **said: Any) -> Timing:
-    """Insert the same with steps of zero hours, which an administrator can't set."""
-    row = Timing(
-        queue=Queue.objects.get(name=queue),
-        version=1,
-        on_timeout="escalate",
-        steps=[[to, 0] for to in steps],
-        set_by="user:boss",
-        set_at=timezone.now(),
-        **said,
-    )
-    row.seal()
-    row.save()
-    QUEUES.forget()
-    return row
 
 
 def paying(tools: Toolbox, **gate: Any) -> Agent:
@@ -79,15 +42,12 @@ def make_late(approval: Approval, at: datetime | None = None) -> None:
     """Give it less time, so that it ended a second ago or ends `at` that moment, in journal and rows."""
     wait = Wait.objects.get(pk=approval.wait_id)
     past = at or database_now() - timedelta(seconds=1)
-    earlier(
-        approval.run_id,
-        DEADLINES.read(Approval.objects.get(pk=approval.pk), wait).course.deadline - past,
-        str(approval.pk),
-    )
+    by = deadlines().course(Approval.objects.get(pk=approval.pk), wait).deadline - past
+    earlier(approval.run_id, by, str(approval.pk))
     now = Approval.objects.get(pk=approval.pk)
-    due = DEADLINES.read(now, wait).due
+    look_at = now.look_at and now.look_at - by
     with pgtrigger.ignore("approvals.Approval:terms_are_frozen"):
-        Approval.objects.filter(pk=approval.pk).update(deadline=past, look_at=next_look(due), timing=_terms(now))
+        Approval.objects.filter(pk=approval.pk).update(deadline=past, look_at=look_at, timing=_terms(now))
     Wait.objects.filter(pk=approval.wait_id).update(deadline=past)
 
 

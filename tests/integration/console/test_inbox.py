@@ -5,20 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any, Literal
-from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
-from django.utils import timezone
 from pydantic import BaseModel, Field
 
 from approvals.models import Approval, Decision
 from approvals.queue_models import Queue
 from durableagents import Agent, Context, End
-from durableagents.contrib.casework.models import Claim
-from durableagents.contrib.search import words as word_search
 from durableagents.identity import own_tags
 from ledger import events as e
 from ledger.verification.runs import verify
@@ -26,8 +21,7 @@ from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.services import lifecycle
 from tests.cases import each_case
-from tests.contrib.halts.halting import halt
-from tests.integration.console.conftest import OLGA, SHOP, Reader, filled_in, start, text_of
+from tests.integration.console.conftest import SHOP, Reader, filled_in, start, text_of
 from tests.integration.console.stage import question, settled, working
 from tests.integration.runs.stage import events
 
@@ -95,37 +89,6 @@ def test_a_decision_is_taken_and_told(finance: Reader, asked: Callable[..., Appr
         f"/runs/{approval.run_id}", tab="decisions"
     )
     assert Decision.objects.get().role == "approver_finance"
-
-
-STANDS: dict[str, tuple[Callable[[Run], object], str]] = {
-    "paused": (
-        lambda run: lifecycle.pause(run.pk, by=OLGA, justification="let me see"),
-        "The run is paused. Resume it to continue.",
-    ),
-    "halted": (lambda run: halt("agent", "buyer"), "The run is halted. It continues when the halt is lifted."),
-    "only new ones": (lambda run: halt("agent", "buyer", kind="starts"), "The run continues."),
-    "stopped": (
-        lambda run: Wait.objects.create(
-            id=uuid4(), run=run, kind="operator", slot="stop", opened_at=run.created_at, deadline=run.created_at
-        ),
-        "The run is stopped. An operator has to examine it.",
-    ),
-}
-
-
-@pytest.mark.every(2)
-@pytest.mark.parametrize("how", STANDS)
-def test_a_yes_says_when_the_run_continues(finance: Reader, asked: Callable[..., Approval], how: str) -> None:
-    approval = asked()
-    act, words = STANDS[how]
-    act(approval.run)
-    answer = finance.client.post(
-        f"/approvals/{approval.id}/decision",
-        {"verdict": "approve", "plan_hash": approval.plan_hash, "justification": "Fine by me."},
-        follow=True,
-    )
-    page = text_of(answer)
-    assert f"Approved. {words}" in page and ("The run continues." in page) is (how == "only new ones")
 
 
 def test_the_second_decision_learns_who_was_first_and_keeps_its_text(
@@ -244,14 +207,6 @@ def test_the_list_is_by_deadline_and_counted(finance: Reader, asked: Callable[..
     assert "2 waiting for you" in text_of(finance.get("/"))
 
 
-def test_a_cut_search_says_so(finance: Reader, asked: Callable[..., Approval], monkeypatch: pytest.MonkeyPatch) -> None:
-    asked(item="chairs")
-    asked(item="chairs")
-    assert "2 , by deadline" in finance.read("/inbox", q="chairs")
-    monkeypatch.setattr(word_search, "MAX_FOUND", 2)
-    assert "2+ , by deadline" in finance.read("/inbox", q="chairs")
-
-
 ON_IT, LET_GO, OVER = "Assign to me (10 min)", "Release", "Take over from"
 
 
@@ -291,56 +246,6 @@ def test_someone_who_may_decide_says_that_they_are_on_it_and_everybody_else_read
     assert "Assigned to user:approver_finance until" in reader("auditor").read(f"/inbox/{asked_plainly.id}"), (
         "its history"
     )
-
-
-def test_a_second_claimer_may_take_over_and_the_first_learns(
-    finance: Reader, frank: Reader, asked_plainly: Approval
-) -> None:
-    on(finance, asked_plainly)
-    page = on(frank, asked_plainly)
-    assert "user:approver_finance has claimed it until" in page and "Take the claim over" in page
-    (row,) = Claim.objects.all()
-    page = on(frank, asked_plainly, take_over=row.pk)
-    assert "Assigned to you until" in page
-    first = finance.read(f"/inbox/{asked_plainly.id}")
-    assert "frank took over from you" in first and "Assigned to frank until" in first
-    assert "when user:frank took it over" in first
-    frank.post(f"/approvals/{asked_plainly.id}/releases")
-    assert "took over from you" not in on(finance, asked_plainly), "who is on it again knows"
-
-
-def test_the_list_is_narrowed_to_what_nobody_is_on_and_to_mine(
-    finance: Reader, frank: Reader, reader: Callable[..., Reader], asked_plainly: Approval
-) -> None:
-    run = start(item="tables")
-    with working():
-        settled(run, "waiting_human")
-    other = Approval.objects.exclude(pk=asked_plainly.pk).get(state="open")
-    on(finance, asked_plainly)
-
-    def listed(who: Reader, **query: str) -> set[str]:
-        page = who.get("/inbox", **query).content.decode()
-        return set(re.findall(r'id="item-([0-9a-f-]+)"', page))
-
-    both = {str(asked_plainly.id), str(other.id)}
-    for who in (finance, frank, reader("operator")):
-        assert listed(who) == listed(who, on="all") == listed(who, on="x\x00") == both
-        assert listed(who, on="nobody") == {str(other.id)}
-        assert listed(who, on="nobody", q=str(asked_plainly.run_id)) == set()
-    assert listed(finance, on="me") == {str(asked_plainly.id)} == listed(finance, on="me", q=str(asked_plainly.run_id))
-    assert listed(frank, on="me") == listed(reader("operator"), on="me") == set()
-    assert "Nothing is assigned to you" in frank.read("/inbox", on="me")
-    page = finance.get("/inbox", on="me").content.decode()
-    assert '<input type="hidden" name="on" value="me">' in page and "?on=nobody" in page
-    Claim.objects.update(until=timezone.now() + timedelta(hours=9))  # nobody can have claimed it for that long
-    assert listed(finance, on="nobody") == both and listed(finance, on="me") == set()
-    assert listed(finance, show="decided", on="nobody") == set()
-
-
-@each_case("role", ["approver_legal", "operator", "integrator"])
-def test_only_deciders_may_claim(reader: Callable[..., Reader], asked_plainly: Approval, role: str) -> None:
-    answer = reader(role).post(f"/approvals/{asked_plainly.id}/claims")
-    assert answer.status_code in (403, 404) and not Claim.objects.exists()
 
 
 @pytest.fixture

@@ -18,16 +18,11 @@ from django.utils import timezone
 from pydantic import BaseModel
 
 from durableagents import Agent, Context, Date, End, Flag, Keyword, Keywords, Money, Number
-from durableagents.contrib.bulk import working
-from durableagents.contrib.bulk.models import Batch
-from durableagents.contrib.search import queries
-from durableagents.contrib.search.models import Attribute
 from ledger import events as e
 from ledger.append import append
-from ledger.models import LedgerEntry, OverrideRecord
+from ledger.models import LedgerEntry
 from ledger.verification.runs import verify
 from runs.engine.agents import registry
-from runs.management.commands import runs as command
 from runs.models import Run, Wait
 from runs.queries.run_list import PAGE
 from runs.services import lifecycle
@@ -67,6 +62,7 @@ def test_a_made_up_filter_is_no_error(operator: Reader, query: dict[str, str]) -
     assert operator.get("/runs", **query).status_code == 200
 
 
+@pytest.mark.needs("search")
 def test_a_run_is_found_by_what_people_have_in_hand(operator: Reader) -> None:
     """Its subject, a tag, a part of its id as shown, another system's id of its effect, its starter."""
     tags = {"team": "harbor", "invoice": "INV-2026-201"}
@@ -112,6 +108,7 @@ def test_a_run_is_found_by_what_people_have_in_hand(operator: Reader) -> None:
         assert ids(operator.get("/runs", q=q)) == [], q
 
 
+@pytest.mark.needs("search")
 def test_a_search_is_counted_by_state_and_paged(operator: Reader) -> None:
     runs = [lifecycle.start("buyer", {"item": "Nordlicht"}, by=SHOP) for _ in range(PAGE + 3)]
     start()
@@ -198,33 +195,6 @@ def test_the_page_of_a_verification_says_what_it_found(operator: Reader) -> None
     assert "event 1 was changed" in operator.read(f"/runs/{run.id}/verification")
 
 
-def said(**options: Any) -> list[str]:
-    out = StringIO()
-    call_command("runs", stdout=out, **options)
-    return out.getvalue().splitlines()
-
-
-def test_it_lists_what_fits_in_order_over_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [sold(score=n, urgent=n % 2 == 0) for n in range(9)]
-    assert [line.split()[0] for line in said()] == made[::-1]
-    assert [line.split()[0] for line in said(limit=2)] == made[:6:-1] and said(limit=0) == []
-    monkeypatch.setattr(command, "AT_ONCE", 2)
-    monkeypatch.setattr(queries, "FEW", -1)
-    monkeypatch.setattr(queries, "MAX_EXAMINED", 2)
-    found = said(where="urgent = true and score > 1", sort="-score", agent="sale", state="pending")
-    assert [line.split()[0] for line in found] == [made[8], made[6], made[4], made[2]]
-    assert found[0].endswith('{"score": 8, "urgent": true}') and "pending" in found[0] and "sale@1.0.0" in found[0]
-    assert said(where="score > 100") == [] and said(state="failed") == []
-
-
-def test_hostile_text_does_nothing_to_a_terminal() -> None:
-    run = sold(customer="ACME")
-    hostile = "\x1b[2Jgone\r\n\u202eevil"  # refused today; an old or a forged row
-    Attribute.objects.filter(run_id=run, name="customer").update(word=hostile)
-    (line,) = said()
-    assert line.isascii() and "\x1b" not in line and "\\u001b[2Jgone" in line
-
-
 @each_case(("option", "value"), [("where", "scoer = 1"), ("where", "score ="), ("sort", "labels")])
 def test_what_can_not_be_read_is_one_line_and_exit_code_2(option: str, value: str) -> None:
     err = StringIO()
@@ -233,37 +203,7 @@ def test_what_can_not_be_read_is_one_line_and_exit_code_2(option: str, value: st
     assert ended.value.code == 2 and err.getvalue().startswith("runs: The ") and len(err.getvalue().splitlines()) == 1
 
 
-WHY = "The supplier is down."
-
-
-def test_all_that_fit_are_looked_at_started_and_told_one_by_one(operator: Reader) -> None:
-    runs = [start(item=f"chair {n}") for n in range(3)]
-    lifecycle.cancel(runs[0].pk, by=OLGA, justification="not this one")
-    assert "Bulk actions" in operator.read("/runs", agent="buyer")
-    page = operator.read("/bulk/new", agent="buyer")
-    assert "Bulk actions: 3 runs" in page and "buyer" in page
-    answer = operator.post("/bulk/new", agent="buyer", action="pause", justification=WHY)
-    batch = Batch.objects.get()
-    assert answer.status_code == 302 and answer["Location"] == f"/bulk/{batch.pk}" and batch.state == "draft"
-    page = operator.read(f"/bulk/{batch.pk}")
-    assert "It applies to 2 of 3 runs" in page and "1 would be refused" in page and WHY in page
-    assert not working.work(1)
-    start(item="came later")
-    assert operator.post(f"/bulk/{batch.pk}/starts", justification="Looked at it.").status_code == 302
-    assert "in progress" in operator.read(f"/bulk/{batch.pk}") and "Stop…" in operator.read(f"/bulk/{batch.pk}")
-    # no run's event announces the end of the last one: the page polls
-    assert "data-every" in operator.get(f"/bulk/{batch.pk}").content.decode()
-    assert not working.work(60)
-    page = operator.read(f"/bulk/{batch.pk}")
-    assert "2 done, 1 refused" in page and "can't pause" in page
-    assert "Start…" not in page and "Stop…" not in page
-    assert (
-        Run.objects.filter(state="paused").count() == 2 and OverrideRecord.objects.filter(action="pause").count() == 2
-    )
-    refused = operator.read(f"/bulk/{batch.pk}", outcome="refused")
-    assert str(runs[0].pk)[-4:] in refused and "Pause 3 runs" in operator.read("/bulk")
-
-
+@pytest.mark.needs("bulk")
 def test_nobody_is_offered_what_only_others_may_say(reader: Callable[..., Reader]) -> None:
     start()
     seen = {}
@@ -275,58 +215,6 @@ def test_nobody_is_offered_what_only_others_may_say(reader: Callable[..., Reader
         "approver_finance": ["Raise budget to"],
         "integrator": [],
     }
-
-
-def test_a_form_that_is_wrong_comes_back_as_it_was_filled_in(operator: Reader) -> None:
-    start()
-    for form, words in (
-        ({}, "action"),
-        ({"action": "pause"}, "justification"),
-        ({"action": "explode", "justification": WHY}, "action"),
-        ({"action": "priority", "priority": "many", "justification": WHY}, "priority"),
-        ({"action": "priority", "justification": WHY}, "priority"),
-        ({"action": "pause", "priority": "3", "justification": WHY}, "priority"),
-    ):
-        answer = operator.post("/bulk/new", agent="buyer", **form)
-        assert answer.status_code == 422 and words in text_of(answer), form
-        assert form.get("justification", "") in text_of(answer)
-    assert not Batch.objects.exists()
-
-
-def test_a_filter_that_can_not_be_read_is_refused_and_does_not_choose_all(operator: Reader) -> None:
-    run = sold(customer="ACME")
-    start()
-    for name, value in (
-        *((name, "zz") for name in ("state", "older", "wait", "parent", "created_from", "trace_id", "sort", "where")),
-        ("business_key", "q"),
-        ("agent", "x" * 201),
-    ):
-        for answer in (
-            operator.get("/bulk/new", **{name: value}),
-            operator.post("/bulk/new", action="pause", justification=WHY, **{name: value}),
-        ):
-            assert answer.status_code in (400, 422) and "Bulk actions: 0 runs" in text_of(answer), (name, answer)
-            assert "no filter is set" not in text_of(answer)
-    assert not Batch.objects.exists()
-    for query in ({"sort": "customer"}, {"sort": "-customer", "where": "customer = ACME or customer = B"}):
-        assert ids(operator.get("/runs", **query)) == [str(run)]
-        assert "Bulk actions: 1 run" in text_of(operator.get("/bulk/new", **query))
-
-
-def test_hostile_text_is_inert(operator: Reader) -> None:
-    start()
-    operator.post("/bulk/new", agent="buyer", action="pause", justification="<img src=x onerror=alert(1)>")
-    batch = Batch.objects.get()
-    for path in ("/bulk", f"/bulk/{batch.pk}"):
-        assert "<img src=x" not in operator.get(path).content.decode()
-
-
-def test_an_auditor_reads_and_does_nothing(reader: type[Reader], operator: Reader) -> None:
-    start()
-    operator.post("/bulk/new", agent="buyer", action="pause", justification=WHY)
-    auditor = reader("auditor")
-    page = auditor.read(f"/bulk/{Batch.objects.get().pk}")
-    assert "Start…" not in page and "Bulk actions" not in auditor.read("/runs")
 
 
 class Wanted(BaseModel):
@@ -359,6 +247,7 @@ def sold(**attributes: Any) -> str:
     return str(lifecycle.start("sale", {}, by=SHOP, attributes=attributes).id)
 
 
+@pytest.mark.needs("search")
 def test_what_is_typed_into_the_start_form_is_set(reader: Callable[..., Reader]) -> None:
     somebody = reader("integrator")
     typed = {
@@ -389,6 +278,7 @@ def test_what_is_typed_into_the_start_form_is_set(reader: Callable[..., Reader])
     assert "already started this run" in text_of(again) and Run.objects.count() == 1
 
 
+@pytest.mark.needs("search")
 def test_the_list_is_searched_sorted_and_paged(operator: Reader) -> None:
     made = [sold(score=n, customer="ACME" if n % 2 else "Beta") for n in range(PAGE + 5)]
     assert ids(operator.get("/runs", where="score >= 50")) == made[:49:-1]
@@ -403,6 +293,7 @@ def test_the_list_is_searched_sorted_and_paged(operator: Reader) -> None:
     assert ids(operator.get("/runs", where="score = 1", state="paused")) == []
 
 
+@pytest.mark.needs("search")
 def test_hostile_text_is_shown_as_text(operator: Reader) -> None:
     run = sold(customer="<img src=x onerror=alert(1)>", labels=["<script>alert(2)</script>", "a"])
     for answer in (operator.get(f"/runs/{run}"), operator.get("/runs", where="customer is set")):
@@ -414,6 +305,7 @@ def test_hostile_text_is_shown_as_text(operator: Reader) -> None:
         )
 
 
+@pytest.mark.needs("bulk")
 def test_runs_show_since_when_they_wait_and_are_filtered_and_ordered_by_it(operator: Reader) -> None:
     newer, older, _ = start(), start(), start()
     now = timezone.now()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
@@ -20,9 +19,6 @@ from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from uvicorn.protocols.utils import ClientDisconnected
 
-from approvals.models import Approval
-from approvals.services import decide
-from durableagents.contrib.casework import delegations, inquiries
 from durableagents.identity import own_tags
 from durableagents.server.asgi import application
 from ledger import events as e
@@ -37,9 +33,7 @@ from runs.overheard.ears import LiveSubscriptions
 from runs.queries import families
 from runs.services import command, lifecycle
 from tests.cases import each_case
-from tests.integration.approvals.setup import away
 from tests.integration.console.conftest import OLGA, SHOP, Reader, start
-from tests.integration.console.stage import question, settled, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ORIGIN = (b"origin", b"http://localhost")
@@ -423,129 +417,9 @@ async def test_whose_own_tag_is_taken_stops_listening(reader: Callable[..., Read
     assert await again.closed() == sockets.NO_SUCH_RUN
 
 
-WHY = "as agreed with them"
-
-
-@pytest.fixture
-def case() -> Approval:
-    run = start()
-    with working():
-        settled(run, "waiting_human")
-    return question(run)
-
-
-@pytest.fixture
-def ira(reader: Callable[..., Reader]) -> Reader:
-    return reader("integrator", name="ira")
-
-
-@pytest.fixture
-def ivan(reader: Callable[..., Reader]) -> Reader:
-    return reader("integrator", name="ivan")
-
-
 def by(who: Reader) -> Actor:
     assert who.user is not None
     return Actor("user", who.user.username, role=min(roles(who.user)), auth="session", person=who.user.pk)
-
-
-@asynccontextmanager
-async def listening(who: Reader) -> AsyncIterator[Link]:
-    """Open this reader's list socket and consume what was pending."""
-    link = socket(who, "/ws/lists")
-    assert await link.connect()
-    while not await link.is_quiet():
-        await link.hear_any()
-    yield link
-    await link.leave()
-
-
-async def moved(link: Link, act: Callable[..., Any], *args: Any, **given: Any) -> Any:
-    """Return the act's result; assert that the list was told of a change and nothing else."""
-    done = await database_sync_to_async(act)(*args, **given)
-    hear_any = await link.hear_any()
-    assert (set(hear_any), hear_any["run"], hear_any["seq"]) == ({"run", "seq", "at"}, None, 0)
-    while not await link.is_quiet():
-        await link.hear_any()
-    return done
-
-
-async def test_the_one_asked_alone_hears_of_it(finance: Reader, ira: Reader, ivan: Reader, case: Approval) -> None:
-    asker, person = await database_sync_to_async(by)(finance), await database_sync_to_async(by)(ira)
-    read = database_sync_to_async(ira.read)
-    async with listening(ira) as hers, listening(ivan) as his:
-        await moved(hers, inquiries.ask, case.id, to="ira", question="Do you know them?", by=asker)
-        assert "asked you" in await read("/inbox") and await his.is_quiet()
-        await moved(hers, inquiries.answer, case.id, 0, answer="For ten years.", by=person)
-        await moved(hers, inquiries.ask, case.id, to="ira", question="And their bank?", by=asker)
-        await moved(hers, inquiries.withdraw, case.id, 1, justification=WHY, by=asker)
-        assert await his.is_quiet(), "it is nobody else's business"
-
-
-async def test_a_delegate_hears_of_start_and_end(finance: Reader, ira: Reader, ivan: Reader, case: Approval) -> None:
-    principal = await database_sync_to_async(by)(finance)
-    async with listening(ira) as hers, listening(ivan) as his:
-        await moved(hers, delegations.delegate, case.id, to="ira", justification=WHY, by=principal)
-        assert "delegated to you" in await database_sync_to_async(ira.read)("/inbox")
-        await moved(hers, delegations.take_back, case.id, 0, justification=WHY, by=principal)
-        assert await his.is_quiet()
-
-
-async def test_a_deputy_hears_the_answer(finance: Reader, ira: Reader, ivan: Reader, case: Approval) -> None:
-    principal, deputy, question = [await database_sync_to_async(by)(who) for who in (finance, ira, ivan)]
-    await database_sync_to_async(away)(principal, "ira")
-    acting = replace(deputy, role="approver_finance")
-    await database_sync_to_async(inquiries.ask)(case.id, to="ivan", question="Do you know them?", by=acting)
-    async with listening(ira) as hers:
-        await moved(hers, inquiries.answer, case.id, 0, answer="For ten years.", by=question)
-
-
-@pytest.mark.parametrize("how", ["decide", "cancel"])
-async def test_who_is_asked_hears_that_the_case_is_over_and_of_nothing_else_in_its_run(
-    finance: Reader, ira: Reader, case: Approval, how: str
-) -> None:
-    asker = await database_sync_to_async(by)(finance)
-    await database_sync_to_async(inquiries.ask)(case.id, to="ira", question="Do you know them?", by=asker)
-    end = {
-        "decide": lambda: decide(case.id, verdict="reject", plan_hash=case.plan_hash, justification=WHY, by=asker),
-        "cancel": lambda: lifecycle.cancel(case.run_id, by=OLGA, justification=WHY),
-    }[how]
-    async with listening(ira) as hers:
-        await database_sync_to_async(lifecycle.pause)(case.run_id, by=OLGA, justification=WHY)
-        await database_sync_to_async(lifecycle.resume)(case.run_id, by=OLGA, justification=WHY)
-        await database_sync_to_async(start)()
-        assert await hers.is_quiet(), "other events of the run are not sent to people who may not see them"
-        await moved(hers, end)
-
-
-async def test_what_is_undone_is_told_to_nobody_and_a_ring_of_anybodys_tells_nothing(
-    finance: Reader, ira: Reader, ivan: Reader, case: Approval
-) -> None:
-    asker = await database_sync_to_async(by)(finance)
-
-    def undone() -> None:
-        with transaction.atomic():
-            inquiries.ask(case.id, to="ira", question="Do you know them?", by=asker)
-            transaction.set_rollback(True)
-
-    async with listening(ira) as hers, listening(ivan) as his:
-        await database_sync_to_async(undone)()
-        assert await hers.is_quiet()
-        # Anybody with write access may send events: a page reloads, with its reader's rights.
-        assert ira.user is not None
-        await moved(hers, command.show_to, ira.user.pk)
-        assert await his.is_quiet()
-
-
-async def test_whose_role_is_taken_hears_nothing_more(finance: Reader, ira: Reader, case: Approval) -> None:
-    asker = await database_sync_to_async(by)(finance)
-    link = socket(ira, "/ws/lists")
-    assert await link.connect()
-    assert ira.user is not None
-    await database_sync_to_async(ira.user.groups.clear)()
-    assert await link.closed() == socket_watch.NOT_ALLOWED
-    with pytest.raises(Exception, match="no role"):
-        await database_sync_to_async(inquiries.ask)(case.id, to="ira", question="Do you know them?", by=asker)
 
 
 def test_processes_of_before_pass_over_what_is_rung_for_a_person() -> None:

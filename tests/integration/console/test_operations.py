@@ -10,25 +10,20 @@ from uuid import uuid4
 import pytest
 from django.test import Client
 
-from durableagents.contrib.limits.models import BudgetMeter, Limit, SharedBudget
 from ledger.clock import database_now
 from ledger.models import ActRecord
-from runs.models import Process, Run
-from runs.services import lifecycle
-from tests.cases import each_case
-from tests.contrib.limits.budgets import in_line, pool
+from runs.models import Process
 from tests.integration.api.test_fleet_acts import lose
-from tests.integration.console.conftest import SHOP, Reader, start
-from tests.integration.console.stage import settled, working
+from tests.integration.console.conftest import Reader, start
 from tests.integration.runs.conftest import stage  # noqa: F401 (fixture)
 from tests.integration.runs.stage import Stage, fresh
 from tests.world import agent_of, ends_with, only_for_now
 
 pytestmark = pytest.mark.django_db
 WHY = "the other side answers nonsense"
-HOSTILE = "tool:<script>alert(1)</script>\u202e"
 
 
+@pytest.mark.needs("limits")
 def test_an_operator_sets_resets_opens_and_closes_with_a_reason(operator: Reader) -> None:
     fields = {"key": "tool:charge", "justification": "the other side says so"}
     assert "No limits" in operator.get("/limits").content.decode()
@@ -41,80 +36,6 @@ def test_an_operator_sets_resets_opens_and_closes_with_a_reason(operator: Reader
     assert operator.post("/limits/resets", **fields).status_code == 302
     actions = ActRecord.objects.filter(subject="limit tool:charge").order_by("id").values_list("action", flat=True)
     assert list(actions) == ["limit", "breaker_open", "breaker_close", "limit_reset"]
-
-
-def test_hostile_text_is_inert(operator: Reader, reader: Callable[..., Reader]) -> None:
-    Limit.objects.create(key=HOSTILE, last_error="<img src=x onerror=alert(1)>", last_error_at="2026-01-01T00:00Z")
-    page = operator.get("/limits").content.decode()
-    assert "<script>alert" not in page and "<img src=x" not in page and "\u202e" not in page
-
-
-HOSTILE_NAME = "<img src=x onerror=alert(1)>"
-
-
-def made(somebody: Reader, **changed: str) -> Any:
-    given = {
-        "name": "Research",
-        "scope": "tag",
-        "whose": "team:x",
-        "resource": "usd",
-        "limit": "500.00",
-        "period": "month",
-        "zone": "Europe/Berlin",
-        "justification": "for the test",
-    }
-    return somebody.client.post("/shared-budgets/new", given | changed)
-
-
-def test_a_pool_is_made_raised_and_switched_off_on_the_record(operator: Reader) -> None:
-    assert made(operator).status_code == 302
-    one = SharedBudget.objects.get()
-    page = operator.read("/shared-budgets")
-    assert "Research" in page and "team:x" in page and "$500.00" in page and "Europe/Berlin" in page
-    given = {"limit": "600", "if_limit": "500.00", "justification": "more is needed"}
-    assert operator.client.post(f"/shared-budgets/{one.id}/limits", given).status_code == 302
-    assert BudgetMeter.objects.get().most == 600_000_000
-    assert operator.client.post(f"/shared-budgets/{one.id}/limits", given | {"limit": "1"}).status_code == 409
-    assert (
-        operator.client.post(f"/shared-budgets/{one.id}/closings", {"justification": "it is over"}).status_code == 302
-    )
-    assert "Research" not in operator.read("/shared-budgets")
-    values = ActRecord.objects.filter(subject=f"pool {one.id}").order_by("id").values_list("action", flat=True)
-    assert list(values) == ["pool", "pool_change", "pool_off"]
-
-
-@each_case(
-    ("wrong", "word"),
-    [
-        ({"limit": "-1"}, "limit"),
-        ({"zone": "Berlin"}, "no time zone"),
-        ({"name": ""}, "missing"),
-        ({"justification": ""}, "ustification"),
-        ({"stray": "x"}, "1 field that it"),
-    ],
-)
-def test_a_refused_form_keeps_what_was_typed(operator: Reader, wrong: dict[str, str], word: str) -> None:
-    answer = made(operator, **wrong)
-    text = answer.content.decode()
-    assert answer.status_code == 422 and "Not saved." in text and not SharedBudget.objects.exists()
-    assert word in text and ("Research" in text or "name" in wrong)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_hostile_name_is_inert_on_every_page(operator: Reader) -> None:
-    pool(limit=0, name=HOSTILE_NAME)
-    (run,) = waits()
-    for path in ("/shared-budgets", f"/runs/{run.id}", "/reconcile", "/runs"):
-        assert HOSTILE_NAME not in operator.get(path).content.decode(), path
-
-
-def waits(n: int = 1) -> list[Run]:
-    """Return runs that a real worker drove to a full pool."""
-    runs = [lifecycle.start("buyer", {"item": "chairs", "ending": "unknown"}, by=SHOP) for _ in range(n)]
-    with working():
-        found = [settled(run, "waiting_event") for run in runs]
-    assert all(in_line(run) for run in found)
-    return found
 
 
 @pytest.fixture

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.utils import timezone
 
 from approvals.deadlines import deadlines
 from approvals.models import Approval
 from approvals.queue_models import Limit, Queue
-from durableagents.contrib.calendars.models import Absence, Calendar, Timing
-from durableagents.contrib.policies.models import Policy
 from ledger.models import ActRecord
 from tests.cases import each_case
 from tests.integration.console.conftest import Forms, Reader
@@ -29,6 +24,7 @@ def boss() -> Reader:
     return Reader(User.objects.create_superuser("boss"))
 
 
+@pytest.mark.needs("calendars")
 def test_everybody_reads_and_an_administrator_sets_up(reader: Callable[..., Reader]) -> None:
     Group.objects.create(name="approver_refunds")
     sent = {"name": "refunds", "title": "Refunds", "role": "approver_refunds", "justification": WHY}
@@ -53,6 +49,7 @@ def test_a_limit_is_set_and_lifted_on_the_queues_page() -> None:
     assert not Limit.objects.filter(ended_at=None).exists()
 
 
+@pytest.mark.needs("standing_approvals", "step_up")
 @each_case(("typed", "kept"), [("50,000.50", "50000.50"), ("1,000", "1000"), ("999999999", "999999999")])
 def test_a_sum_comes_back_from_the_page_as_it_was_sent(typed: str, kept: str) -> None:
     admin, page = boss(), "/queues/of/legal"
@@ -94,16 +91,7 @@ def page(reader: Reader, path: str = "/policies") -> str:
     return str(reader.client.get(path).content.decode())
 
 
-def test_everybody_reads_and_an_administrator_sets(reader: Callable[..., Reader]) -> None:
-    admin = boss()
-    assert admin.post("/policies/new", **SENT).status_code == 302
-    found = page(reader("integrator"))
-    assert "Dear things need the law" in found and "cost &gt; 5" in found and "policy-form" not in found
-    assert "policy-form" in page(admin)
-    assert reader("operator").post("/policies/new", **SENT | {"name": "more"}).status_code == 403
-    assert Policy.objects.count() == 1
-
-
+@pytest.mark.needs("policies")
 def test_a_changed_version_shows_what_it_changed_and_who_did_it(reader: Callable[..., Reader]) -> None:
     admin = boss()
     admin.post("/policies/new", **SENT)
@@ -121,19 +109,7 @@ def test_a_changed_version_shows_what_it_changed_and_who_did_it(reader: Callable
     assert [row.action for row in ActRecord.objects.order_by("id")] == ["policy", "policy_change", "policy_retire"]
 
 
-def test_what_is_refused_is_said_at_its_field_and_kept() -> None:
-    admin = boss()
-    answer = admin.post("/policies/new", **SENT | {"condition": "cost > much"})
-    text = answer.content.decode()
-    assert answer.status_code == 422 and "t a number (character 8)" in text and "cost &gt; much" in text
-    answer = admin.post("/policies/new", **SENT | {"agent": "", "condition": ""})
-    text = answer.content.decode()
-    assert answer.status_code == 422 and "every call of every agent" in text and 'name="confirm"' in text
-    assert not Policy.objects.exists()
-    assert admin.post("/policies/new", **SENT | {"within_hours": "soon"}).status_code == 422
-    assert admin.post("/policies/of/nothing/retirements", justification="none").status_code == 404
-
-
+@pytest.mark.needs("policies")
 def test_hostile_words_are_inert(reader: Callable[..., Reader]) -> None:
     admin = boss()
     text = "<script>alert(1)</script> <b>{{ x }}"
@@ -143,76 +119,12 @@ def test_hostile_words_are_inert(reader: Callable[..., Reader]) -> None:
         assert "<script>alert(1)" not in found and "&lt;script&gt;alert(1)" in found
 
 
-WEEK = dict.fromkeys(("mon", "tue", "wed", "thu", "fri"), "09:00-17:00") | {"sat": "", "sun": ""}
 DE = {"name": "DE", "zone": "Europe/Berlin", "holidays": "2026-12-25 Christmas Day\n2027-01-01", "justification": WHY}
 
 
 @pytest.fixture
 def admin(db: None) -> Reader:
     return Reader(User.objects.create_superuser("boss"))
-
-
-def test_a_calendar_is_added_tried_set_again_and_removed(admin: Reader, reader: Callable[..., Reader]) -> None:
-    assert admin.post("/queues/calendars/new", **DE | WEEK).status_code == 302
-    page = reader("auditor").client.get("/queues/calendars/of/DE?hours=8").content.decode()
-    assert re.search(r"<b>Fri [^<]* 16:00</b> <span[^>]*>on a Friday afternoon", page), "by the clock there"
-    assert re.search(r"<b>Mon [^<]* 16:00</b>", page) and "Christmas Day" in page and "calendar-form" not in page
-    sent = {key: value for key, value in (DE | WEEK).items() if key != "name"}
-    again = admin.post("/queues/calendars/of/DE/changes", **sent)
-    assert again.status_code == 422 and "is as it was" in again.content.decode()
-    assert admin.post("/queues/calendars/of/DE/changes", **sent | {"sat": "10:00-12:00"}).status_code == 302
-    assert list(Calendar.objects.values_list("version", flat=True).order_by("version")) == [1, 2]
-    assert admin.post("/queues/calendars/of/DE/removals", justification=WHY).status_code == 302
-    assert admin.client.get("/queues/calendars/of/DE").status_code == 404
-
-
-def test_a_queues_deadlines_are_set_and_shown(admin: Reader, reader: Callable[..., Reader]) -> None:
-    admin.post("/queues/calendars/new", **DE | WEEK)
-    sent = {
-        "calendar": "DE",
-        "on_timeout": "escalate",
-        "to1": "legal",
-        "hours1": "4",
-        "to2": "",
-        "hours2": "",
-        "to3": "",
-        "hours3": "",
-        "remind": "50, 80",
-        "every_hours": "",
-        "at_once_if_away": "on",
-        "justification": WHY,
-    }
-    assert admin.post("/queues/of/finance_po/timings", **sent).status_code == 302
-    row = Timing.objects.get()
-    assert (row.calendar, row.steps, row.remind, row.at_once_if_away) == ("DE", [["legal", 240]], [50, 80], True)
-    page = reader("auditor").client.get("/queues/of/finance_po").content.decode()
-    assert (
-        "escalates to" in page
-        and "after 50 % and 80 % of the time" in page
-        and "rejected; escalates at once" in page
-        and "timing-form" not in page
-    )
-    for wrong in ({"hours1": "soon"}, {"remind": "half"}, {"on_timeout": "approve"}, {"to1": "finance_po"}):
-        assert admin.post("/queues/of/finance_po/timings", **sent | wrong).status_code == 422
-    assert Timing.objects.count() == 1
-    assert admin.post("/queues/of/finance_po/timings", **sent | {"at_once_if_away": "off"}).status_code == 302
-    assert "then rejected" in reader("auditor").read("/queues/of/finance_po")
-
-
-def test_somebody_is_away_and_the_queue_says_that_nobody_is_there(admin: Reader, reader: Callable[..., Reader]) -> None:
-    ann = reader("approver_legal", name="ann")
-    until = (timezone.now() + timedelta(days=3)).strftime("%Y-%m-%dT%H:%M")
-    sent = {"deputy": "", "starts_at": "", "ends_at": until, "justification": WHY}
-    assert ann.post("/queues/absences", **sent).status_code == 302
-    page = admin.client.get("/queues/of/legal").content.decode()
-    assert "Everyone is away" in page and 'data-label="away"><b>ann</b>' in page, "a phone shows no heads of tables"
-    row = Absence.objects.get()
-    assert f"absence-{row.pk}" in ann.client.get("/queues").content.decode()
-    assert reader("operator").post(f"/queues/absences/{row.pk}/endings", justification=WHY).status_code == 403
-    assert ann.post(f"/queues/absences/{row.pk}/endings", justification=WHY).status_code == 302
-    assert "Everyone is away" not in admin.client.get("/queues/of/legal").content.decode()
-    ann.post("/queues/absences", **sent | {"justification": "<script>alert(1)</script>"})
-    assert "<script>alert" not in ann.client.get("/queues").content.decode()
 
 
 TERMS = {
@@ -227,6 +139,7 @@ TERMS = {
 }
 
 
+@pytest.mark.needs("calendars")
 @each_case(
     ("more", "says"),
     [

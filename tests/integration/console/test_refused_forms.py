@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from html import unescape
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
 from django.db import connection
-from django.utils import timezone
 
-from approvals.models import Queue
-from approvals.queue_models import Deputy, Limit
+from approvals.queue_models import Limit
 from approvals.queues.labels import FIELDS, fields_in
-from durableagents.contrib.calendars.models import Absence, Calendar, Timing
-from durableagents.contrib.change_control import services as changes
-from durableagents.contrib.change_control import setting as guards
-from durableagents.contrib.change_control.models import RuleChange
-from durableagents.contrib.change_control.setting import GuardsBody
-from durableagents.contrib.notifications.models import Channel
 from durableagents.identity import rights
 from ledger.actors import Actor
-from ledger.errors import DurableAgentsError, Moved
+from ledger.errors import Moved
 from ledger.models import ActRecord
 from runs import features
 from tests.cases import each_case
 from tests.integration.console.conftest import Forms, Reader, text_of
-from tests.integration.console.test_queues import DE, WEEK
 
 pytestmark = pytest.mark.django_db
 WHY = "because it is so"
@@ -83,6 +72,7 @@ def refused_and_given_back(boss: Reader, page: str, act: str, typed: dict[str, s
 BOXES = {"second_factor": "on", "type_amount": "on", "type_target": "on"}
 
 
+@pytest.mark.needs("calendars", "standing_approvals", "step_up")
 @each_case(
     ("act", "typed"),
     [
@@ -132,6 +122,7 @@ def test_a_refused_opening_keeps_its_reason(boss: Reader) -> None:
     assert answer.status_code == 409 and Forms(answer).sent[f"{QUEUE}/openings"] == {"justification": "for good"}
 
 
+@pytest.mark.needs("calendars")
 @each_case(
     ("act", "typed"),
     [
@@ -145,11 +136,13 @@ def test_a_refused_form_of_a_calendar(boss: Reader, act: str, typed: dict[str, s
     refused_and_given_back(boss, "/queues/calendars/of/DE", act, {"justification": WHY, **typed})
 
 
+@pytest.mark.needs("calendars")
 def test_a_refused_calendar_is_kept(boss: Reader) -> None:
     typed = CALENDAR | {"name": "DE", "mon": "always", "tue": "", "justification": WHY}
     refused_and_given_back(boss, "/queues/calendars", "/queues/calendars/new", typed)
 
 
+@pytest.mark.needs("policies")
 @each_case(
     ("act", "typed"),
     [
@@ -163,12 +156,14 @@ def test_a_refused_form_of_a_policy(boss: Reader, act: str, typed: dict[str, str
     refused_and_given_back(boss, "/policies/of/dear", f"/policies/of/dear/{act}", {"justification": WHY, **typed})
 
 
+@pytest.mark.needs("policies")
 def test_a_policy_that_was_tried_keeps_the_reason_for_it(boss: Reader) -> None:
     typed = RULE | {"name": "dear", "justification": WHY}
     assert Forms(boss.post("/policies/tries", **typed)).sent["/policies/new"] == typed
     refused_and_given_back(boss, "/policies", "/policies/new", typed | {"condition": "("})
 
 
+@pytest.mark.needs("change_control")
 @each_case(
     ("act", "typed"),
     [
@@ -190,34 +185,13 @@ def test_a_refused_form_of_all_queues(boss: Reader, act: str, typed: dict[str, s
     refused_and_given_back(boss, "/queues", act, {"justification": WHY, **typed})
 
 
-def test_a_refused_end_of_a_time_keeps_its_reason(boss: Reader, reader: Callable[..., Reader]) -> None:
-    ann = reader("approver_legal", name="ann")
-    reader("operator", name="bob")
-    until = (timezone.now() + timedelta(days=3)).strftime("%Y-%m-%dT%H:%M")
-    times = {"starts_at": "", "ends_at": until, "justification": WHY}
-    assert ann.post("/queues/deputies", deputy="bob", queue="", **times).status_code == 302
-    assert ann.post("/queues/absences", deputy="", **times).status_code == 302
-    for row, act in ((Deputy.objects.get(), "deputies/{}/revocations"), (Absence.objects.get(), "absences/{}/endings")):
-        refused_and_given_back(ann, "/queues", f"/queues/{act.format(row.pk)}", {"justification": "x" * 5000})
-
-
+@pytest.mark.needs("notifications")
 def test_refused_wishes_about_notices_are_kept(boss: Reader) -> None:
     before = Forms(boss.get("/notifications")).sent["/notifications/settings"]
     boxes = {name: "on" for name in before if "." in name}
     for wished in ({"opened.browser": "on"}, boxes):
         typed = {**wished, "zone": "Mars", "digest": "daily", "quiet_from": "", "quiet_until": "", "digest_at": "09:00"}
         refused_and_given_back(boss, "/notifications", "/notifications/settings", typed)
-
-
-def test_a_refused_form_of_a_channel_is_kept(boss: Reader) -> None:
-    page = "/notifications/channels"
-    made = {"name": "law", "queue": "legal", "form": "mailbox", "address": "law@example.org", "justification": WHY}
-    refused_and_given_back(boss, page, f"{page}/new", made | {"address": "nowhere", "kind.opened": "on"})
-    assert boss.post(f"{page}/new", **made, **{"kind.opened": "on"}).status_code == 302
-    row = Channel.objects.get()
-    other = {"address": "nowhere", "justification": WHY, "kind.due_soon": "on"}
-    refused_and_given_back(boss, page, f"{page}/{row.pk}/changes", other)
-    refused_and_given_back(boss, page, f"{page}/{row.pk}/ends", {"justification": "x" * 5000})
 
 
 PAGES = {
@@ -262,6 +236,7 @@ def alert(answer: Any) -> str:
     return found[2]
 
 
+@pytest.mark.needs
 def test_every_field_that_is_named_stands_on_its_page_under_that_name(boss_of_all: Reader) -> None:
     for path, acts in PAGES.items():
         page = boss_of_all.get(path).content.decode()
@@ -274,6 +249,7 @@ def test_every_field_that_is_named_stands_on_its_page_under_that_name(boss_of_al
     assert {act for acts in PAGES.values() for act in acts} == forms - {"QueueOpenings", "try", "restore"}
 
 
+@pytest.mark.needs
 def test_what_is_refused_leads_to_its_field_by_the_name_that_it_has_there(boss_of_all: Reader) -> None:
     answer = boss_of_all.post(
         f"{QUEUE}/proofs", above="100", risk="", minutes="-5", type_amount="on", justification=WHY
@@ -288,14 +264,6 @@ def test_what_is_refused_leads_to_its_field_by_the_name_that_it_has_there(boss_o
 
 
 PAGE, DE_PAGE = "/queues/of/finance_po", "/queues/calendars/of/DE"
-# What the first person sets by each form of a queue's page, and what the second one does.
-SET = {
-    "changes": ({"title": "Orders"}, {"currency": "EUR"}),
-    "proofs": ({"minutes": "5"}, {"type_amount": "on"}),
-    "reasons": ({"reasons": "A good price"}, {"reasons": "Cheap"}),
-    "grants": ({"times": "3", "days": "3"}, {"times": "5", "days": "1"}),
-    "timings": ({"remind": "50"}, {"remind": "80"}),
-}
 
 
 @pytest.fixture
@@ -315,26 +283,6 @@ def of(reader: Reader) -> Actor:
 
 def form(reader: Reader, page: str, act: str) -> dict[str, str]:
     return Forms(reader.get(page)).sent[act] | {"justification": WHY}
-
-
-def stored() -> list[Any]:
-    return [*Queue.objects.order_by("pk").values(), *Timing.objects.values(), *Calendar.objects.values()]
-
-
-@pytest.mark.parametrize("act", SET)
-def test_who_comes_second_to_a_queues_form_is_told_and_may_say_it_again(anna: Reader, bert: Reader, act: str) -> None:
-    first, second = SET[act]
-    at = f"{PAGE}/{act}"
-    stale = form(bert, PAGE, at) | second
-    assert anna.post(at, **form(anna, PAGE, at) | first).status_code == 302
-    before = stored()
-    answer = bert.post(at, **stale)
-    assert answer.status_code == 409 and "was changed by user:anna meanwhile" in text_of(answer)
-    assert stored() == before and ActRecord.objects.count() == 1
-    entry = Forms(answer).sent[at]
-    assert entry["seen"] != stale["seen"] and {**entry, "seen": ""} == {**stale, "seen": ""}, "the words are kept"
-    assert bert.post(at, **entry).status_code == 302, "who has been told may say it again"
-    assert ActRecord.objects.count() == 2
 
 
 @pytest.mark.every(3)
@@ -377,18 +325,6 @@ def test_an_unseen_limit_is_neither_replaced_nor_lifted(anna: Reader, bert: Read
     assert bert.post(limits, **stale).status_code == 302 and held() == [900]
 
 
-def test_what_was_seen_still_has_to_hold_when_a_second_person_confirms_a_limit(anna: Reader, bert: Reader) -> None:
-    at, later = f"{PAGE}/limits", []
-    guards.require(GuardsBody(families=["queues", "roles"], justification=WHY), by=of(anna))
-    for most in ("100", "200"):
-        assert anna.post(at, **form(anna, PAGE, at) | {"most": most}).status_code == 302
-        later.append(RuleChange.objects.latest("made_at").pk)
-    changes.apply(later[0], by=of(bert), justification=WHY)
-    with pytest.raises(DurableAgentsError, match="was changed by user:anna meanwhile"):
-        changes.apply(later[1], by=of(bert), justification=WHY)
-    assert [row.most for row in Limit.objects.filter(ended_at=None)] == [100]
-
-
 @pytest.mark.parametrize("seen", ["", "USD x", "\x00", "USD 9999999999999999999999", "EUR", "usd"])
 def test_what_no_page_of_ours_says_was_seen_is_refused_and_nothing_is_set(anna: Reader, seen: str) -> None:
     anna.post(f"{PAGE}/limits", person="", most="5", justification=WHY)
@@ -405,24 +341,7 @@ def test_a_limit_is_in_the_currency_that_was_seen(anna: Reader, bert: Reader) ->
     assert bert.post(at, **Forms(answer).sent[at]).status_code == 302 and Limit.objects.get().currency == "JPY"
 
 
-def test_a_calendar_is_added_over_none_and_changed_over_what_was_seen(anna: Reader, bert: Reader) -> None:
-    assert anna.post("/queues/calendars/new", **DE | WEEK).status_code == 302
-    answer = bert.post("/queues/calendars/new", **DE | WEEK | {"tue": ""})
-    assert answer.status_code == 422 and "is that of the calendar DE" in text_of(answer)
-    at = f"{DE_PAGE}/changes"
-    stale = form(bert, DE_PAGE, at) | {"fri": ""}
-    assert anna.post(at, **form(anna, DE_PAGE, at) | {"sat": "10:00-12:00"}).status_code == 302
-    answer = bert.post(at, **stale)
-    assert answer.status_code == 409 and "was changed by user:anna meanwhile" in text_of(answer)
-    assert Calendar.objects.count() == 2
-    entry = Forms(answer).sent[at] | {"justification": WHY}
-    assert bert.post(at, **entry).status_code == 302 and Calendar.objects.count() == 3
-    stale = form(bert, DE_PAGE, at) | {"mon": ""}
-    assert anna.post(f"{DE_PAGE}/removals", justification=WHY).status_code == 302
-    assert bert.post(at, **stale).status_code == 404
-    assert anna.post("/queues/calendars/new", **DE | WEEK).status_code == 302, "one that was removed is none"
-
-
+@pytest.mark.needs("accounts")
 def test_a_role_that_was_given_meanwhile_is_not_taken_back_unseen(anna: Reader, bert: Reader) -> None:
     vera = User.objects.create_user("vera")
     page, at = f"/people/{vera.pk}", f"/people/{vera.pk}/roles"
@@ -445,11 +364,12 @@ def rules() -> list[str]:
     return sorted(found.values_list("username", flat=True))
 
 
+@pytest.mark.needs("accounts")
 def test_the_last_administrator_stays_one(anna: Reader) -> None:
     assert anna.user is not None
     at = f"/people/{anna.user.pk}/roles"
     answer = anna.client.post(at, {"roles": ["operator"], "justification": WHY})
-    assert answer.status_code == 409 and "Nobody but anna administers" in text_of(answer)
+    assert answer.status_code == 409 and "anna is the only administrator" in text_of(answer)
     assert rules() == ["anna"] and not anna.user.groups.exists() and not ActRecord.objects.exists()
     assert anna.client.post(at, {"roles": ["operator"], "is_admin": "yes", "justification": WHY}).status_code == 302
 

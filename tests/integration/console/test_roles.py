@@ -11,31 +11,25 @@ import pytest
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from durableagents.contrib.bulk import services as acts
-from durableagents.contrib.bulk.services import BatchBody
-from durableagents.contrib.policies import services as policies
-from durableagents.contrib.policies.services import NewPolicyBody
 from ledger.actors import Actor
 from ledger.codec import pack
-from ledger.models import ActRecord
 from ledger.web.roles import ROLES
 from runs.engine.agents import registry
 from runs.journal.reader import checksum
 from runs.models import Checkpoint
 from runs.services import lifecycle
+from tests.apps import offered
 from tests.cases import each_case
-from tests.contrib.accounts.people import boss, boss_account
 from tests.integration.console.conftest import SHOP, Reader, State
+from tests.roles import EVERY, STOP
 from tests.tiers import sample
 
 pytestmark = pytest.mark.django_db
 
-ALL = set(ROLES)
-# Access alone; then the run decides: see test_stopping.py.
-STOP = ALL - {"auditor"}
+ALL = EVERY
 
 
-def _by_name(*table: tuple[set[str], str]) -> dict[str, set[str]]:
+def _by_name(*table: tuple[Set[str], str]) -> dict[str, Set[str]]:
     return {name: roles for roles, names in table for name in names.split()}
 
 
@@ -43,74 +37,38 @@ READ = _by_name(
     (
         ALL,
         """
-        overview inbox approval runs run verification reconcile agents agent run-view view_value event_payload
-        checkpoint_state versions migrations password account second_factor schedules shared_budgets fork start_again
-        queues queue batches batch policies policy notifications halts calendars calendar standing_grants
-        standing_grant similar_outcomes api_reference document document_page plan
+        overview inbox approval runs run verification reconcile agents agent run-view view_value
+        event_payload checkpoint_state queues queue similar_outcomes api_reference plan
         """,
     ),
-    (ALL - {"integrator"}, "audit verify_all evidence"),
-    (ALL, "reports report run_report insights"),  # each report has roles of its own: see tests/contrib/reports
-    ({"operator", "auditor"}, "stored_report retention runs_and_archives webhooks webhook"),
-    (ALL, "archived_run"),  # which run each may see: see tests/contrib/retention
+    (ALL - {"integrator"}, "audit verify_all"),
     ({"integrator", "operator"}, "start"),
-    ({"operator", "auditor"}, "fleet recoveries notice_log channels rule_changes rule_change"),
-    ({"integrator", "operator", "auditor"}, "limits"),
+    ({"operator", "auditor"}, "fleet recoveries"),
     ({"operator"}, "context fleet_acts"),
-    (STOP, "new_batch"),
     ({"approver_finance", "approver_legal"}, "changes"),
+    *(row for rows in offered("addresses", "READ") for row in rows),
 )
 ACT = _by_name(
-    (
-        {"integrator", "operator"},
-        """
-        start messages new_schedule schedule_pauses schedule_changes schedule_resumptions schedule_deletions
-        """,
-    ),
-    (STOP, "pauses resumptions cancellations new_batch batch_starts batch_stops"),
+    ({"integrator", "operator"}, "start messages"),
+    (STOP, "pauses resumptions cancellations"),
     (STOP - {"integrator"}, "budgets"),
-    (ALL - {"integrator"}, "evidence_exports"),
-    (
-        ALL,
-        """
-        answers case_answers inquiry_withdrawals delegation_ends password account_session_ends
-        account_key_revocations second_factor factor_removals recovery_codes sign_in_links sign_in_removals
-        passkeys passkey_new passkey_names passkey_removals account_devices account_device_removals deputies
-        deputy_revocations standing_grant_ends absences absence_endings notice_settings notice_tests
-        notice_browser
-        """,
-    ),
+    (ALL, "answers"),
     (
         {"operator"},
         """
-        retries reconciliations reconciliation_withdrawals reconciliation_askings models new_shared_budget
-        shared_budget_limits
-        shared_budget_closings limit_settings limit_resets breaker_openings breaker_closings migration_looks migrating
-        new_halt halt_stages halt_liftings version_closings version_openings new_ramp ramp_shares
-        ramp_resumptions ramp_rollbacks ramp_completions forks new_starts requeues worker_drains host_deaths
-        context_looks context_resumptions context_retries notice_replays restorations
+        retries reconciliations reconciliation_withdrawals reconciliation_askings models requeues
+        worker_drains host_deaths context_looks context_resumptions context_retries
         """,
     ),
-    ({"approver_finance", "approver_legal"}, "decision inquiries delegations claims releases changes"),
-    # Administrators, which is not a role.
+    ({"approver_finance", "approver_legal"}, "decision changes"),
     (
         set(),
         """
         new_queue queue_changes queue_closings queue_openings queue_removals queue_limits queue_lifts
-        queue_proofs queue_reasons queue_grants queue_timings new_calendar calendar_changes calendar_removals
-        new_policy policy_versions policy_retirements policy_restorations four_eyes new_channel channel_changes
-        channel_ends channel_tests new_retention_policy retention_policy_ends new_legal_hold legal_hold_ends erasures
-        erasures_of_many new_webhook webhook_changes webhook_secrets webhook_pauses webhook_resumptions webhook_ends
-        webhook_tests webhook_replays
+        queue_proofs queue_reasons
         """,
     ),
-    (
-        {"operator", "auditor"},
-        """
-        policy_tries rule_change_agreements rule_change_refusals rule_change_withdrawals new_finding
-        finding_closures
-        """,
-    ),
+    *(row for rows in offered("addresses", "ACT") for row in rows),
 )
 # Only payloads, and the roles that read those of every run.
 ALL_PAYLOAD = {"run-view", "view_value", "event_payload", "checkpoint_state", "evidence"}
@@ -118,19 +76,12 @@ READERS = {"operator", "auditor"}
 PAYLOAD_ACTS = {"evidence_exports"}
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
 OPEN = {
-    *("login", "demo_login", "logout", "sign_in_code", "sign_in_factor", "sso", "sso_callback", "passkey_sign_in"),
+    "login",
+    "demo_login",
+    "logout",
     "service_worker",
+    *(name for names in offered("addresses", "OPEN") for name in names),
 }
-# Only with a link: see test_setup.py, test_invitations.py, test_resets.py.
-LINKS = {"setup_claim": "/setup/x", "invited": "/invited/x", "reset": "/reset", "reset_set": "/reset/x/y"}
-# For administrators only, whatever roles someone has.
-ADMIN_READ = {"setup", "people", "person"}
-ADMIN_ACT = {
-    *("invitations", "invitation_revocations", "person_session_ends", "person_reset_links", "person_own_keys"),
-    *("person_payloads", "role_payloads", "person_roles"),
-}
-# For those an administrator allows.
-ALLOWED = {"account_keys"}
 
 
 def _routes(patterns: list[URLPattern | URLResolver]) -> Iterator[tuple[str, set[str]]]:
@@ -164,68 +115,27 @@ OF_SOMEBODY = OF_A_RUN | {"batch", "batch_starts", "batch_stops"}
 def paths_of(db: None) -> Callable[..., Callable[[str], str]]:
     """Return the addresses of one run of this owner and of one of everything else."""
     registry.find("buyer").view("summary", answers=State)(lambda state: state)
-    given = {"name": "buying", "agent": "buyer", "effect": "allow", "rule": "all of it", "justification": "as agreed"}
-    policies.create(NewPolicyBody(**given), by=Actor("os", "root", auth="shell"))
 
     def of(owner: Reader | None = None) -> Callable[[str], str]:
         by = SHOP if owner is None or owner.user is None else replace(SHOP, person=owner.user.pk)
-        parts = PARTS | _run_and_batch(by)
+        parts = PARTS | _made(by)
         return lambda name: reverse(name, kwargs={part: parts[part] for part in ROUTES[name]})
 
     return of
 
 
-def _run_and_batch(by: Actor) -> dict[str, Any]:
-    run, state = lifecycle.start("buyer", {"item": "chairs"}, by=by).id, pack({"request": {"item": "chairs"}}, None)
+def _made(by: Actor) -> dict[str, Any]:
+    run, state = lifecycle.start("buyer", {"item": "chairs"}, by=by), pack({"request": {"item": "chairs"}}, None)
     kept = {"generation": 0, "node": "", "visit": 0, "fingerprint": "", "checksum": checksum("", 0, state)}
-    Checkpoint.objects.create(run_id=run, seq=1, state=state, at=timezone.now(), **kept)
-    body = BatchBody(action="pause", runs=[run], justification="Hold on.", start=False)
-    batch = acts.create(body, [run], {"runs": 1}, by=by, held=frozenset({"operator"}))
-    return {"run_id": run, "batch_id": batch.pk}
+    Checkpoint.objects.create(run_id=run.pk, seq=1, state=state, at=timezone.now(), **kept)
+    found: dict[str, Any] = {"run_id": run.id}
+    for make in offered("addresses", "make_parts"):
+        found |= make(run, by)
+    return found
 
 
 def test_every_address_has_its_line_here() -> None:
-    assert ROUTES.keys() == {*READ, *ACT, *OPEN, *LINKS, *ADMIN_READ, *ADMIN_ACT, *ALLOWED}
-
-
-def _admin_path(name: str, user: int = 404) -> str:
-    return reverse(name, kwargs=dict.fromkeys(ROUTES[name], user))
-
-
-def test_what_is_the_administrators_opens_for_them_and_for_no_role(reader: Callable[..., Reader]) -> None:
-    root = boss()
-    assert root.user is not None
-    given = {"justification": "Let me in.", "may": "yes", "name": "mine", "days": "3"}
-    for role in (*ROLES, "none"):
-        somebody = reader(role)
-        for name in ADMIN_READ:
-            assert somebody.get(_admin_path(name, root.user.pk)).status_code == 403, (role, name)
-        for name in ADMIN_ACT | ALLOWED:
-            assert somebody.post(_admin_path(name, root.user.pk), **given).status_code == 403, (role, name)
-    for name in ADMIN_READ:
-        assert root.get(_admin_path(name, root.user.pk)).status_code == 200, name
-    for name in ADMIN_ACT:
-        assert root.get(_admin_path(name, root.user.pk))["Location"].startswith("/people"), name
-        assert root.post(_admin_path(name), justification="Try.").status_code in (404, 422), name
-    assert not ActRecord.objects.exists()
-
-
-def test_administrators_pages_need_a_sign_in_and_the_forms_token(reader: Callable[..., Reader]) -> None:
-    boss()
-    for name in ADMIN_READ | ADMIN_ACT | ALLOWED:
-        answer = reader(None).post(_admin_path(name), justification="why")
-        assert answer.status_code == 302 and answer["Location"] == "/login?next=/", name
-    strict = Reader(boss_account(), checks_csrf=True)
-    for name in ADMIN_ACT | ALLOWED:
-        assert strict.post(_admin_path(name), justification="why").status_code == 403, name
-
-
-def test_a_link_opens_for_nobody_by_being_signed_in(reader: Callable[..., Reader]) -> None:
-    for somebody in (reader("operator"), reader(None), boss()):
-        for name, path in LINKS.items():
-            assert somebody.get(path).status_code == (200 if name == "reset" else 404), name
-    for path in LINKS.values():
-        assert reader(None, checks_csrf=True).post(path, who="ada").status_code == 403, path
+    assert ROUTES.keys() == {*READ, *ACT, *OPEN}.union(*offered("addresses", "ELSEWHERE"))
 
 
 def others(names: Set[str], role: str) -> list[str]:

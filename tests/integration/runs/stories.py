@@ -4,30 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from datetime import timedelta
 
-from django.contrib.auth.models import User
 from django.db import connection
 
-from approvals.models import Approval, Escalation, Queue
-from approvals.services import decide
 from durableagents import BusinessFailure, Context, End, Flag, Keyword, Keywords, Number, TransportError
-from durableagents.contrib.accounts import passkeys, webauthn
-from durableagents.contrib.calendars.models import Timing
-from durableagents.contrib.casework import delegations, inquiries
-from durableagents.contrib.step_up.models import Assertion, terms_of_yes
 from ledger.actors import Actor
 from runs.engine.agents import Agent
-from runs.journal.asked.queues import QUEUES
 from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, questions, signals
 from runs.services.messages import sending
-from runs.workers import failover, timers
-from tests.contrib.accounts.authenticator import Device
-from tests.contrib.standing_approvals.granting import allowed, given, swept
-from tests.integration.approvals.setup import boss, somebody
-from tests.integration.runs.stage import Stage, calling, now
+from runs.workers import failover
+from tests.integration.runs.stage import Stage, calling
 from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
 
@@ -143,89 +130,3 @@ def rows_refused(what: str, which: str, code: str = "P0001") -> Iterator[None]:
         with connection.cursor() as cursor:
             cursor.execute(f"DROP TRIGGER refuse ON {table}")
             cursor.execute("DROP FUNCTION refuse")
-
-
-def escalated(stage: Stage, tools: Toolbox) -> Run:
-    timing = Timing(
-        queue=Queue.objects.get(name="finance_po"),
-        version=1,
-        on_timeout="escalate",
-        steps=[["legal", 60]],
-        remind=[50],
-        set_by="user:boss",
-        set_at=now(),
-    )
-    timing.seal()
-    timing.save()
-    QUEUES.forget()
-    assert tools.pay.gate is not None
-    soon = replace(tools.pay, gate=replace(tools.pay.gate, within=timedelta(milliseconds=1)))
-
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(soon, Item(name="po", amount=5000))).ref)
-
-    run = stage.start(agent_of(node, tools=[soon]))
-    assert stage.drive() == "parked"
-    timers.sweep()
-    assert [row.queue for row in Escalation.objects.filter(run_id=run.id)] == ["legal"]
-    talked_about(run)
-    return run
-
-
-def allowed_again(stage: Stage, tools: Toolbox) -> Run:
-    assert tools.pay.gate is not None
-    allowed(boss())
-    pay = replace(tools.pay, gate=replace(tools.pay.gate, amount="amount USD", same=["name"]))
-
-    async def node(state: Notes, ctx: Context) -> End:
-        await ctx.call(pay, Item(name="pen", amount=5000))
-        return End((await ctx.call(pay, Item(name="pen", amount=6000))).ref)
-
-    run = stage.start(agent_of(node, tools=[pay]))
-    assert stage.drive() == "parked"
-    given(Approval.objects.get(run=run), somebody("gina", "approver_finance"), times=5)
-    assert stage.drive() == "parked"
-    swept()
-    assert stage.drive() == "completed"
-    return run
-
-
-def signed(stage: Stage, tools: Toolbox) -> Run:
-    assert tools.pay.gate is not None
-    Queue.objects.filter(name="legal").update(proof={"within": 300})
-    row = Queue.objects.get(name="legal")
-    row.seal()
-    row.save()
-    QUEUES.forget()
-    lea, where = somebody("lea", "approver_legal"), webauthn.site()
-    user, device = User.objects.get(pk=lea.person), Device(where.origin, where.rp_id)
-    challenge, options = passkeys.to_make(user)
-    passkeys.set_up(user, challenge.token, device.make(options), "phone", by=lea)
-    asks = replace(tools.pay, gate=replace(tools.pay.gate, queue="legal"))
-
-    async def node(state: Notes, ctx: Context) -> End:
-        await ctx.call(asks, Item(name="one", amount=5000))
-        return End((await ctx.call(asks, Item(name="two", amount=6000))).ref)
-
-    run = stage.start(agent_of(node, tools=[asks]))
-    for _ in range(2):
-        assert stage.drive() == "parked"
-        case = Approval.objects.get(run=run, state="open")
-        terms = terms_of_yes(case.pk, case.revision, case.plan_hash, "approve", lea.person)
-        challenge, options = passkeys.to_use(terms, user)
-        check = passkeys.check(user, challenge.token, device.sign(options), terms)
-        decide(case.pk, verdict="approve", plan_hash=case.plan_hash, justification="read", by=lea, evidence=check)
-    assert stage.drive() == "completed"
-    assert Assertion.objects.filter(run_id=run.id).count() == 2
-    return run
-
-
-def talked_about(run: Run) -> None:
-    """Ask two people about its question (one answers); delegate it to both and revoke one."""
-    fay, ira, ina = somebody("fay", "approver_finance"), somebody("ira", "operator"), somebody("ina", "operator")
-    case, why = Approval.objects.get(run=run), "as agreed with the board"
-    for one in (ira, ina):
-        inquiries.ask(case.id, to=one.name, question="Do you know them?", by=fay)
-        delegations.delegate(case.id, to=one.name, justification=why, by=fay)
-    inquiries.answer(case.id, 0, answer="For ten years.", by=ira)
-    delegations.take_back(case.id, 1, justification=why, by=fay)

@@ -18,7 +18,7 @@ from runs.services import authority, lifecycle, reconciling
 from runs.services.settling import senders
 from runs.services.settling.agreeing import Heard, heard
 from runs.workers import failover
-from tests.integration.approvals.setup import WHY, boss, somebody
+from tests.integration.approvals.setup import WHY, somebody
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import (
@@ -34,7 +34,6 @@ from tests.integration.runs.stage import (
     problems,
     waiting,
 )
-from tests.integration.runs.test_settling import FAMILIES, guarded, refused_late, says, word
 from tests.world import Done, Outside, Toolbox
 
 FOUND = Happened(Done(ref="as the mailbox has it"))
@@ -205,14 +204,6 @@ def test_many_ask_at_once_and_it_is_asked_once(run: Run, stage: Stage, outside: 
     assert len(question) == 1 and kinds(run).count("UpstreamAsked") == 1 and problems(run) == []
 
 
-def test_what_is_told_late_is_told_alongside_it(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
-    answers(outside, FOUND)
-    ask(run, olga)
-    stage.drive()
-    refused_late(stage, run)
-    assert told(run).answer == "happened" and problems(run) == []
-
-
 def test_asking_upstream_takes_no_part_in_the_run(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
     ask(run, olga)
     assert authority.own_act(fresh(run), olga.person, "olga") is None
@@ -234,20 +225,3 @@ def test_cancel_asks_what_a_pause_left_unasked(run: Run, stage: Stage, outside: 
     lifecycle.cancel(run.id, by=olga, justification=WHY)
     question = answers(outside, FOUND)
     assert stage.drive() == "parked" and len(question) == 1 and told(run).answer == "happened" and problems(run) == []
-
-
-def test_uninformative_answer_keeps_the_first_word(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
-    boss()
-    somebody("second", is_superuser=True, is_staff=True)
-    ben = somebody("ben", "operator")
-    guarded(*FAMILIES)
-    says(run, olga)
-    answers(outside, None)
-    ask(run, ben)
-    stage.drive()
-    assert (word(run) or pytest.fail("it is gone")).is_open
-    answers(outside, DidNotHappen())
-    ask(run, ben)
-    stage.drive()
-    assert not (word(run) or pytest.fail("it is gone")).is_open, "what it tells is looked at first"
-    assert says(run, ben) is not None and says(run, olga) is None and problems(run) == []

@@ -15,11 +15,10 @@ from runs.models import Run
 from runs.services import lifecycle
 from runs.services.starts import keys
 from runs.workers.housekeeping import Housekeeping
-from tests.contrib.limits.budgets import pool, raised
+from tests.apps import offered
 from tests.integration.runs.aging import runs_out
 from tests.integration.runs.families_undone import all_sound, family
 from tests.integration.runs.stage import Stage, follow_actions, fresh, kinds, now, problems, waiting
-from tests.integration.runs.test_budgets import ordering
 from tests.unit.engine.undoings import Reversible, names
 from tests.waiting import eventually
 from tests.world import OLGA, SHOP, Asked, Notes, Outside, Toolbox, agent_of, ends_with
@@ -86,13 +85,6 @@ def child_to_cancel(scene: Scene) -> Run:
     return Run.objects.get(parent=run.pk)
 
 
-def pool_raised(scene: Scene) -> Run:
-    shared = pool(limit=1)
-    run = scene.parked(ordering(scene.tools, "order", "order"), text="x")
-    raised(shared, 2)
-    return run
-
-
 def begun(agent: Agent, rule: str, **plan: datetime) -> Run:
     with transaction.atomic():
         wanted = keys.Wanted(agent.graph_id, {}, business_key="k", on_conflict=rule, **plan)
@@ -135,11 +127,12 @@ SCENES: dict[str, tuple[Callable[[Scene], Run], str]] = {
     "an approval": (lambda s: overdue(s, lambda ctx: ctx.call(s.tools.pay, DEAR)), "ApprovalDecided"),
     "a child's end": (child_ended, "ChildEnded"),
     "a parent's cancel": (child_to_cancel, "RunCancelled"),
-    "a pool": (pool_raised, "WaitResolved"),
     "a key": (queued_behind, "RunAdmitted"),
     "a start": (late_start, "RunCancelled"),
     "its time": (time_is_up, "BudgetExceeded"),
 }
+for scenes in offered("situations", "SCENES"):
+    SCENES |= scenes
 
 
 @pytest.mark.every(3)

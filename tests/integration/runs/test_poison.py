@@ -8,17 +8,14 @@ import pytest
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from durableagents import Assistant, Context, End
-from durableagents.contrib.policies import services as policies
-from durableagents.contrib.policies.services import NewPolicyBody
 from ledger import events as e
-from ledger.actors import Actor
 from runs.engine.agents import Agent
 from runs.models import Run
 from runs.services import signals
 from runs.workers import failover
 from runs.workers.failover import MAX_DEATHS
 from tests.integration.runs.stage import Stage, events, fresh, head, now
-from tests.integration.runs.test_incidents import buying, dies, told
+from tests.integration.runs.test_incidents import dies, told
 from tests.world import OLGA, Done, Item, Notes, Toolbox, agent_of, ends_with
 
 FIRST_THEN_COUNTED = [False] + [True] * MAX_DEATHS
@@ -48,17 +45,6 @@ def test_a_request_whose_answer_kills_anyone_who_reads_it_is_not_paid_for_withou
         dies(stage, run, point, "model")
     assert str(fresh(run).state) == "waiting_human" and counted(run) == FIRST_THEN_COUNTED
     assert len(events(run, e.ModelRouted)) == MAX_DEATHS + 1 and told(run)[-1].is_stopped
-
-
-def test_what_policies_say_of_a_call_that_is_sent_again_is_no_progress(stage: Stage, tools: Toolbox) -> None:
-    agent = buying(tools, "order")
-    fields = {"name": "none", "effect": "deny", "rule": "never", "tool": "pay", "justification": "agreed"}
-    policies.create(NewPolicyBody(**fields), by=Actor("os", "root", auth="shell"))
-    run = stage.start(agent)
-    for _ in range(MAX_DEATHS + 1):
-        dies(stage, run, "CP4", "order")
-    assert str(fresh(run).state) == "waiting_human" and counted(run) == FIRST_THEN_COUNTED
-    assert len(events(run, e.PolicyApplied)) > 2
 
 
 def test_what_comes_from_outside_meanwhile_is_no_progress(stage: Stage) -> None:

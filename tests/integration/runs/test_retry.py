@@ -8,8 +8,6 @@ import pytest
 
 from approvals.models import Approval
 from durableagents import BusinessFailure, Context, End, Failure, TransportError
-from durableagents.contrib.notifications import addressing
-from durableagents.contrib.notifications.models import Notice
 from ledger import events as e
 from ledger.codec import decode, unpack
 from ledger.models import Event
@@ -17,15 +15,12 @@ from ledger.verification.runs import verify
 from runs.engine.agents import Agent
 from runs.models import Run
 from runs.workers import timers
-from tests.contrib.halts.halting import halt, lift
-from tests.integration.approvals.setup import boss
-from tests.integration.approvals.timing import make_late, timing
+from tests.integration.approvals.timing import make_late
 from tests.integration.runs.aging import all_earlier, written_as
 from tests.integration.runs.situations import act
-from tests.integration.runs.stage import Mood, Stage, calling, events, facts, fresh, now, output, problems, waiting
+from tests.integration.runs.stage import Mood, Stage, calling, events, facts, fresh, output, problems, waiting
 from tests.integration.runs.test_steering import is_sound
-from tests.tampering import tamper
-from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
+from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.every(3)
 
@@ -151,87 +146,6 @@ def test_retry_opens_a_withdrawn_question_again(stage: Stage, tools: Toolbox, ou
     assert retried(stage, run) == "parked"
     stage.decide(run)
     assert stage.drive() == "completed" and len(outside.executed("pay")) == 1
-
-
-def halted(by: timedelta) -> None:
-    it = halt("all")
-    lift(it)
-    tamper("UPDATE runs_halt SET at = at - %s WHERE halt = %s AND n = 0", by, it.halt)
-
-
-def about_time(run: Run) -> list[str]:
-    return [problem for problem in verify(run.id).problems if "deadline" in problem or "had not ended" in problem]
-
-
-@pytest.mark.parametrize("is_halted", [False, True], ids=["", "beside a halt"])
-@pytest.mark.parametrize("asks", ["approval", "input", "signal"])
-def test_retry_keeps_the_time_left(stage: Stage, tools: Toolbox, mood: Mood, asks: str, is_halted: bool) -> None:
-    mood.is_bad, days = False, timedelta(days=2)
-    assert tools.pay.gate is not None
-    pay = replace(tools.pay, gate=replace(tools.pay.gate, within=days))
-
-    async def node(state: Notes, ctx: Context) -> End:
-        if mood.is_bad:
-            raise KeyError("a deployment gone wrong")
-        match asks:
-            case "approval":
-                await ctx.call(pay, Item(name="po", amount=5000))
-            case "input":
-                await ctx.ask("finance_po", title="Which account?", schema=Done, within=days)
-            case _:
-                await ctx.signal("paid", within=days)
-        return End("well")
-
-    run = stage.start(agent_of(node, tools=[pay]))
-    assert stage.drive() == "parked"
-    all_earlier(run.id, timedelta(hours=12))
-    breaks(stage, run, mood)
-    all_earlier(run.id, timedelta(days=9))
-    if is_halted:
-        halted(timedelta(days=8))
-    mood.is_bad = False
-    act("retry", run)
-    assert stage.drive() == "parked"
-    timers.sweep()
-    (wait,) = waiting(run)
-    left = wait.deadline - now()
-    assert wait.kind == asks and abs(left - timedelta(hours=36)) < timedelta(minutes=1) and about_time(run) == []
-    if asks == "approval":
-        assert Approval.objects.get(run=run).deadline == wait.deadline
-        stage.decide(run)
-        assert stage.drive() == "completed" and about_time(run) == []
-    run.waits.filter(pk=wait.pk).update(deadline=wait.deadline + timedelta(days=1))
-    assert len(about_time(run)) == 1, "and no more than that"
-    if asks != "approval":
-        run.waits.filter(pk=wait.pk).update(deadline=wait.deadline)
-        all_earlier(run.id, timedelta(hours=37))
-        timers.sweep()
-        assert waiting(run) == [], "nor once more when it comes due"
-
-
-def test_people_are_reminded_after_a_retry_as_late_as_they_were_asked(stage: Stage, tools: Toolbox, mood: Mood) -> None:
-    """And the deadline's warning follows its newest record alone."""
-    timing(boss(), remind=[50])
-    mood.is_bad = False
-    run = stage.start(paying(tools, mood, within=timedelta(days=2)))
-    assert stage.drive() == "parked"
-    addressing.address_all()
-    all_earlier(run.id, timedelta(hours=12))
-    breaks(stage, run, mood)
-    all_earlier(run.id, timedelta(days=9))
-    mood.is_bad = False
-    act("retry", run)
-    assert stage.drive() == "parked"
-    Approval.objects.update(look_at=now())
-    timers.sweep()
-    row = Approval.objects.get()
-    assert row.reminded == 0 and row.look_at is not None and about_time(run) == []
-    assert abs(row.look_at - now() - timedelta(hours=12)) < timedelta(minutes=1)
-    assert not [problem for problem in problems(run) if "looked at" in problem]
-    addressing.address_all()
-    Notice.objects.filter(kind="due_soon", state="new").update(due_at=now())
-    addressing.address_all()
-    assert [*Notice.objects.filter(kind="due_soon").order_by("pk").values_list("state", flat=True)] == ["over", "new"]
 
 
 def test_a_retry_gives_nobody_more_time_than_the_run_had_ended(stage: Stage, tools: Toolbox, mood: Mood) -> None:

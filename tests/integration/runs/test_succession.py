@@ -11,8 +11,7 @@ from uuid import UUID
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from durableagents import Agent, Budget, Context, End, Keyword, Renew
-from durableagents.contrib.search.models import Attribute
+from durableagents import Agent, Budget, Context, End, Renew
 from ledger import events as e
 from ledger.errors import IllegalTransition, StaleLease
 from ledger.models import Event, Head
@@ -135,26 +134,6 @@ def _apart(act: Callable[[], Any]) -> None:
 
 
 # --- what is carried over ---------------------------------------------------------------------------------------------
-
-
-def test_what_is_left_of_the_budget_and_of_the_time_goes_along(stage: Stage, tools: Toolbox) -> None:
-    agent = counting(tools, 4, attributes={"customer": Keyword()})
-    run = lifecycle.start(
-        agent.graph_id,
-        {},
-        by=SHOP,
-        tags=["late"],
-        budget=Budget(tool_calls=3, wall_seconds=3600),
-        attributes={"customer": "ACME"},
-    )
-    for _ in range(3):
-        assert stage.drive() == "completed"
-    *_, fourth = successors(run)
-    assert [head(each).cap_tool_calls for each in (run, *successors(run))] == [3, 2, 1, 0]
-    assert {each.time_up_at for each in successors(run)} == {fresh(run).time_up_at}
-    assert fourth.tags == ["late"] and Attribute.objects.get(run_id=fourth.pk, name="customer").word == "ACME"
-    assert stage.drive() == "paused" and str(fresh(fourth).state) == "paused"
-    whole(run)
 
 
 def test_a_signal_reaches_the_newest_and_is_one_however_often_it_is_sent(stage: Stage, tools: Toolbox) -> None:

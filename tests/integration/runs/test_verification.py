@@ -23,20 +23,11 @@ from ledger.verification.registers import verify_registers
 from ledger.verification.runs import SLACK, ReadJournal, known_runs, verify, verify_all
 from ledger.verification.runs import tables as every_table
 from runs.models import Run, Wait
+from tests.apps import offered
 from tests.cases import each_case
-from tests.contrib.limits.budgets import pool
 from tests.integration.runs.conftest import new_stage
 from tests.integration.runs.stage import Stage, fresh, in_thread
-from tests.integration.runs.stories import (
-    allowed_again,
-    answered,
-    cancelled,
-    escalated,
-    everything,
-    failed,
-    signed,
-    through,
-)
+from tests.integration.runs.stories import answered, cancelled, everything, failed, through
 from tests.tampering import run_sql, tamper, without_triggers
 from tests.tiers import many, sample
 from tests.world import Item, Notes, Outside, Toolbox, agent_of, only_for_now
@@ -99,7 +90,8 @@ ALL_TABLES = [*tables, "approvals_decision", *OF_NO_RUN]
 @pytest.fixture(scope="module")
 def stories(django_db_setup: None, django_db_blocker: Any, postgres: Mapping[str, str]) -> Iterator[list[Run]]:
     with new_stage(django_db_blocker, postgres) as stage, only_for_now(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("durableagents.contrib.limits.budget_verify.LATE", timedelta())  # they were made a moment before
+        for prepare in offered("stories", "prepare"):
+            prepare(patch)
         yield made(stage, Toolbox(Outside()))
 
 
@@ -121,7 +113,6 @@ def record(stories: list[Run]) -> Iterator[list[Run]]:
 
 
 def made(stage: Stage, tools: Toolbox) -> list[Run]:
-    pool("tool_calls", 10**6)
     agent = everything(tools)
     found = [
         through(stage, tools, agent),
@@ -129,9 +120,7 @@ def made(stage: Stage, tools: Toolbox) -> list[Run]:
         failed(stage, tools),
         cancelled(stage, tools),
         answered(stage, tools),
-        allowed_again(stage, tools),
-        signed(stage, tools),
-        escalated(stage, tools),
+        *(make_run(stage, tools) for make_run in offered("stories", "make_run")),
     ]
     for host in ("a.example", "b.example", "c.example"):
         acted(

@@ -9,16 +9,13 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from durableagents import Context, End, Renew
-from durableagents.contrib.releases import services
 from runs.api.present import run_rows
-from runs.engine.agents import registry
 from runs.fleet.agent_versions import Loaded, drivable, is_left_alone, why_not_driven
 from runs.models import Run, Served
 from runs.services import signals
-from runs.services.version_choice import elsewhere
-from tests.contrib.releases.releasing import NAME, WHY, served, start, versions
 from tests.integration.runs.stage import Stage, fresh, problems
-from tests.world import OLGA, SHOP, Notes, agent_of, ends_with
+from tests.integration.runs.two_versions import NAME, served, start, versions
+from tests.world import SHOP, Notes, agent_of, ends_with
 
 
 async def waits(state: Notes, ctx: Context) -> Any:
@@ -129,16 +126,6 @@ def test_a_parked_run_whose_version_is_gone_loses_nothing_and_goes_on_when_it_is
     served(stage, old)
     assert stage.drive() == stage.drive() == "completed" and problems(run) == []
     assert not is_left_alone(fresh(run), frozenset())
-
-
-def test_what_another_process_should_start_is_left_to_it(stage: Stage) -> None:
-    old, new = versions()
-    served(stage, old, new)
-    assert elsewhere(NAME) == ""
-    registry.remove(new.graph_id)
-    assert elsewhere(NAME) == new.graph_id and elsewhere(old.graph_id) == ""
-    services.close_version(NAME, "2.0.0", by=OLGA, justification=WHY)
-    assert elsewhere(NAME) == ""
 
 
 @pytest.mark.parametrize("only", ["nobody", f"{NAME}@9.0.0", f"{NAME}@", ""])

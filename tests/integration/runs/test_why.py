@@ -28,8 +28,8 @@ from runs.queries.status import NOBODY, REASONS, reason_of
 from runs.queries.why import why
 from runs.services import lifecycle
 from runs.services.starts import keys
+from tests.apps import offered
 from tests.cases import each_case
-from tests.contrib.limits.budgets import pool
 from tests.integration.api.conftest import Api, person
 from tests.integration.messages.desk import Desk, desk
 from tests.integration.runs import stage as stages
@@ -50,19 +50,19 @@ class Lives(Situations):
         async def node(state: Notes, ctx: Context) -> End:
             return End((await ctx.ask("legal", title="How many?", schema=Item)).name)
 
-        return self._parked(agent_of(node, tools=self.tools.all()))
+        return self.parked(agent_of(node, tools=self.tools.all()))
 
     def signal(self) -> Run:
         async def node(state: Notes, ctx: Context) -> End:
             return End(await ctx.signal("go"))
 
-        return self._parked(agent_of(node, tools=self.tools.all()))
+        return self.parked(agent_of(node, tools=self.tools.all()))
 
     def message(self) -> Run:
         async def wait(state: Desk, ctx: Context) -> End:
             return End((await ctx.message("add")).name)
 
-        return self._parked(desk(self.tools, wait))
+        return self.parked(desk(self.tools, wait))
 
     def child(self) -> Run:
         async def helper(state: Notes, ctx: Context) -> End:
@@ -81,10 +81,6 @@ class Lives(Situations):
 
     def budget_held(self) -> Run:
         return lifecycle.pause(self.budget().pk, by=OLGA, justification="hold on")
-
-    def pool(self) -> Run:
-        pool(limit=1)
-        return self._parked(ordering(self.tools, "order", "order"))
 
     def in_trouble(self) -> Run:
         self.tools.outside.trouble("order", NotSent("away"))
@@ -110,7 +106,7 @@ class Lives(Situations):
         with transaction.atomic():
             return keys.start(wanted, by=stages.SHOP).run
 
-    def _parked(self, agent: Any) -> Run:
+    def parked(self, agent: Any) -> Run:
         run = self.stage.start(agent)
         assert self.stage.drive() == "parked"
         return run
@@ -123,7 +119,6 @@ MORE = [
     "child",
     "budget",
     "budget_held",
-    "pool",
     "in_trouble",
     "not_due",
     "behind",
@@ -159,12 +154,17 @@ EXPECTED = {
     "child": "child",
     "budget": "budget",
     "budget_held": "budget",
-    "pool": "pool",
     "in_trouble": "retry_timer",
     "not_due": "not_due",
     "behind": "behind_key",
     "elsewhere": "no_version",
 }
+
+
+for situation, make, reason in offered("situations", "MORE"):
+    setattr(Lives, situation, make)
+    MORE.append(situation)
+    EXPECTED[situation] = reason
 
 
 @pytest.fixture
@@ -332,7 +332,8 @@ def test_nobody_drives_where_no_worker_runs_or_all_of_them_drain(lives: Lives) -
 
 def test_every_reason_is_reached() -> None:
     reached = {*EXPECTED.values(), "limit", "breaker", "damaged", "halted", "no_worker", "draining", "no_key"}
-    assert set(REASONS) - reached == {"renewed", "handed_off", "undoing"}, "told by tests of their own"
+    unreached = {"renewed", "handed_off", "undoing", *({"pool"} - reached)}  # pool: by the app limits
+    assert set(REASONS) - reached == unreached, "told by tests of their own"
 
 
 @each_case("how", ["renewal", "handoff"])

@@ -13,8 +13,8 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from durableagents.contrib.search import words
 from durableagents.identity import own_tags
+from tests.apps import offered
 from tests.integration.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)
 from tests.integration.scale.fill import fill
 from tests.integration.scale.paths import paths
@@ -88,7 +88,7 @@ def troubles(person: Reader, slack: int = SLACK) -> dict[str, list[str]]:
         with CaptureQueriesContext(connection) as found:
             status = person.client.get(path).status_code
         # A search reads a bounded number of runs, more of them if few match the other filters.
-        room = (words.MAX_OF_OTHERS if "&agent=" in path else words.MAX_FOUND) + slack if "q=" in path else slack
+        room = slack + sum(limit(path) for limit in offered("addresses", "max_found"))
         items = [
             query["sql"]
             for query in found.captured_queries

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import timedelta
-from hashlib import sha256
 from typing import Any
-from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -15,37 +12,14 @@ from django.db.models import Q
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
-from django.utils import timezone
 
 from approvals.models import Approval
 from approvals.queues.along import FACTS
-from durableagents.contrib.bulk import services as bulk
-from durableagents.contrib.bulk.services import BatchBody
-from durableagents.contrib.calendars.models import Calendar
-from durableagents.contrib.change_control.models import RuleChange
-from durableagents.contrib.halts import services as halts
-from durableagents.contrib.halts.services import HaltBody
-from durableagents.contrib.notifications import channels
-from durableagents.contrib.notifications.channels import ChannelBody
-from durableagents.contrib.policies import services as policies
-from durableagents.contrib.policies.models import Policy
-from durableagents.contrib.policies.services import NewPolicyBody
-from durableagents.contrib.releases.models import Ramp
-from durableagents.contrib.reports import catalogue
-from durableagents.contrib.reports.models import StoredReport
-from durableagents.contrib.reports.tables import as_bytes
-from durableagents.contrib.schedules.models import Firing, Schedule
-from durableagents.contrib.standing_approvals.models import StandingGrant, StandingUse
-from durableagents.contrib.webhooks import services as webhooks
-from durableagents.contrib.webhooks.models import Webhook
-from durableagents.contrib.webhooks.services import WebhookBody
 from durableagents.identity.auth import issue_key
-from ledger.actors import Actor
 from ledger.web.roles import AUDITOR, OPERATOR
 from runs.models import Run, Wait
-from tests.contrib.limits.budgets import pool
-from tests.integration.approvals.timing import calendar, timing
-from tests.integration.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)
+from tests.apps import offered
+from tests.integration.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)  # noqa: F401 (fixtures)
 from tests.integration.scale.fill import fill
 from tests.integration.scale.paths import paths
 from tests.integration.scale.test_reads import MAX_STATEMENTS
@@ -53,32 +27,10 @@ from tests.tampering import without_triggers
 from tests.tiers import sample
 
 pytestmark = pytest.mark.django_db
-RUNS = 6_000  # fills every page and list
 # They check a record against every table on request: no list, and never reloaded automatically.
-CHECKS = {"verification", "verify_all", "api-verification", "api-run-verification", "api-run-evidence"}
+CHECKS = {"verification", "verify_all", "api-verification", "api-run-verification"}
 # They read a file, or count what is due; none is reloaded automatically.
-ARCHIVED = {"archived_run", "api-archived-run", "api-archived-run-events", "retention"}
-# For a ready run: whether any worker has its version.
-READY = 1
-# The filled rows carry no codes: the audit and a decided case check whether they may lack them; by= looks up the name.
-UNCODED = 1
-# A process reads a run's journal at its first look only.
-FIRST = 1
-# For a run with pools: which pools, and their state.
-POOLED = 2
-# For a run at a gate: the question, and its queue's settings for deciders.
-GATED = 3
-# Other people's, or everybody's.
-OF_ALL = (
-    "/shared-budgets/",
-    "/api/v1/shared-budgets/",
-    "/bulk/",
-    "/api/v1/bulk/",
-    "/queues/grants/",
-    "/api/v1/grants/",
-)
-# Who may see the run, and which others it may name, for people who don't see all.
-OWN = 2
+ARCHIVED = {"archived_run", "api-archived-run", "api-archived-run-events", "retention", "api-run-evidence"}
 # Probe results of the agents' tools.
 PROBED = 1
 # The queues' settings, cached for some seconds, which the next page reads.
@@ -133,26 +85,6 @@ def is_read(route: URLPattern) -> bool:
     return view is not None and hasattr(view, "get") and "get" in view.http_method_names
 
 
-def scheduled() -> Schedule:
-    now = timezone.now()
-    given = {
-        "agent": "buyer",
-        "input": {},
-        "cron": "@daily",
-        "owner": 1,
-        "set_by": "user:olga",
-        "created_at": now,
-        "updated_at": now,
-        "next_at": now,
-    }
-    several = [Schedule.objects.create(name=f"n{i}", **given) for i in range(20)]
-    for one in several:
-        for day in range(12):
-            planned = now - timedelta(days=day)
-            Firing.objects.create(schedule=one, planned_at=planned, at=planned, outcome="missed")
-    return several[0]
-
-
 def runs() -> list[Any]:
     waiting = [
         Wait.objects.filter(kind=kind, resolved_at__isnull=True).earliest("opened_at", "id").run_id
@@ -178,143 +110,20 @@ def samples(name: str) -> list[Any]:
             return cases()
         case "graph_id" | "reference":
             return ["buyer@1.0.0"]
-        case "batch_id":
-            run = Run.objects.filter(state="pending")[0].id
-            body = BatchBody(action="pause", runs=[run], justification="Hold on.", start=False)
-            by = Actor("user", "olga", role="operator", person=1)
-            return [bulk.create(body, [run], {"runs": 1}, by=by, held=frozenset({"operator"})).pk]
-        case "schedule_id":
-            return [scheduled().id]
         case "name":
             return ["buyer"]
         case "user_id":
             return [User.objects.create(username="somebody").pk]
         case "queue":
-            timed()
+            for prepare in offered("addresses", "prepare_queue"):
+                prepare()
             return ["legal"]
-        case "ramp_id":
-            return [ramp().pk]
-        case "budget_id":
-            return [pool(limit=10**6).pk]
-        case "halt":
-            body = HaltBody(kind="starts", scope="agent", key="nobody", justification="None of these.")
-            return [halts.begin(body, by=Actor("user", "olga", role="operator", person=1)).halt]
-        case "calendar":
-            timed()
-            return ["DE"]
-        case "policy":
-            policy()
-            return ["dear"]
-        case "change_id":
-            return [rule_change().pk]
-        case "channel_id":
-            room = ChannelBody(name="room", form="mailbox", address="a@b.example", kinds=["failed"], justification="ok")
-            return [channels.add(room, by=Actor("os", "root", auth="shell")).pk]
-        case "webhook_id":
-            found = Webhook.objects.first()
-            webhook_body = WebhookBody(name="one", url="https://1.1.1.1/", events=["run.failed"], justification="ok")
-            return [(found or webhooks.create(webhook_body, by=Actor("os", "root", auth="shell"))[0]).pk]
-        case "grant_id":
-            return [standing_grant().pk]
-        case "report":
-            return [kind.name for kind in catalogue.REPORTS.values() if not kind.of_run]
-        case "stored_id":
-            return [stored_report().pk]
-        case "archived_id":
-            return [UUID(int=1)]
         case _:
-            raise AssertionError(f"an address has a part {name!r}: say here what stands for it")
-
-
-def standing_grant() -> StandingGrant:
-    if (known := StandingGrant.objects.first()) is not None:
-        return known
-    given, used = Approval.objects.filter(state="approved").order_by("opened_at")[:2]
-    now = timezone.now()
-    row = StandingGrant(
-        approval=given,
-        run_id=given.run_id,
-        queue=given.queue,
-        tool="buy",
-        agent="buyer",
-        is_of_run=False,
-        same="x",
-        fields=["item"],
-        count=3,
-        until=now + timedelta(days=3),
-        person=1,
-        by="user:lena",
-        role="approver_legal",
-        reason="the same",
-        at=now,
-    )
-    row.seal()
-    row.save()
-    use = StandingUse(grant=row, n=1, approval=used, run_id=used.run_id, at=now)
-    use.seal()
-    use.save()
-    return row
-
-
-def stored_report() -> StoredReport:
-    content = catalogue.make(catalogue.find("overrides")).to_json()
-    text = as_bytes(content).decode()
-    now = timezone.now()
-    return StoredReport.objects.create(
-        name="overrides",
-        schedule="monthly",
-        starts_at=now - timedelta(days=30),
-        ends_at=now,
-        made_at=now,
-        content=text,
-        sha256=sha256(text.encode()).hexdigest(),
-    )
-
-
-def timed() -> None:
-    if not Calendar.objects.exists():
-        root = Actor("os", "root", auth="shell")
-        calendar(root)
-        timing(root, "legal", calendar="DE", on_timeout="remind", every_hours=1)
-
-
-def policy() -> None:
-    if not Policy.objects.exists():
-        fields = {"name": "dear", "effect": "deny", "rule": "too dear", "agent": "buyer", "justification": "agreed"}
-        policies.create(NewPolicyBody(**fields), by=Actor("os", "root", auth="shell"))
-
-
-def rule_change() -> RuleChange:
-    fields = {"action": "policy", "subject": "policy dear", "queue": "", "before": {}, "after": {"rule": "no"}}
-    change = RuleChange(
-        id=uuid4(),
-        family="policies",
-        act="durableagents.contrib.policies.services.create",
-        given={},
-        told=[fields],
-        why="so",
-        by="user:olga",
-        person=1,
-        made_at=timezone.now(),
-    )
-    change.seal()
-    change.save(force_insert=True)
-    return change
-
-
-def ramp() -> Ramp:
-    now = timezone.now()
-    given = {
-        "agent": "buyer",
-        "share": 1000,
-        "bounds": {"failed": 5},
-        "least": 20,
-        "made_at": now,
-        "set_by": "user:olga",
-    }
-    for _ in range(5):
-        Ramp.objects.create(from_version="0.9.0", to_version="1.0.0", state="done", ended_at=now, **given)
-    return Ramp.objects.create(from_version="0.9.0", to_version="1.0.0", **given)
+            for table in offered("addresses", "SAMPLES"):
+                if name in table:
+                    found: list[Any] = table[name]()
+                    return found
+            raise AssertionError(f"an address has a part {name!r}: say here, or in its app, what stands for it")
 
 
 def addresses() -> Iterator[str]:
@@ -331,6 +140,64 @@ def counted(client: Client, path: str, **more: Any) -> tuple[int, list[str]]:
     if any(entry.startswith(OF_QUEUES) for entry in items):  # now cached for some seconds
         return counted(client, path, **more)
     return status, items
+
+
+def test_who_asks_is_one_statement(reader: Callable[..., Reader]) -> None:
+    person = reader("operator")
+    person.client.get("/agents")
+    assert len(counted(person.client, "/api/v1/agents")[1]) == 1 + PROBED
+    headers = {"Authorization": f"Bearer {issue_key(person.user, 'program')}"}
+    Client().get("/api/v1/agents", headers=headers)
+    assert len(counted(Client(), "/api/v1/agents", headers=headers)[1]) == 1 + PROBED
+
+
+def test_the_walk_finds_the_pages_that_everybody_knows() -> None:
+    found = {name for name, route in named(get_resolver()) if is_read(route)}
+    assert found >= {
+        *"overview inbox approval runs run reconcile audit agents agent fleet recoveries start password".split()
+    }
+    assert found >= {
+        *"api-runs api-run api-approvals api-audit api-incidents api-fleet api-run-events api-run-ledger".split()
+    }
+    assert found >= CHECKS
+
+
+RUNS = 6_000  # fills every page and list
+
+
+# For a ready run: whether any worker has its version.
+READY = 1
+
+
+# The filled rows carry no codes: the audit and a decided case check whether they may lack them; by= looks up the name.
+UNCODED = 1
+
+
+# A process reads a run's journal at its first look only.
+FIRST = 1
+
+
+# For a run with pools: which pools, and their state.
+POOLED = 2
+
+
+# For a run at a gate: the question, and its queue's settings for deciders.
+GATED = 3
+
+
+# Other people's, or everybody's.
+OF_ALL = (
+    "/shared-budgets/",
+    "/api/v1/shared-budgets/",
+    "/bulk/",
+    "/api/v1/bulk/",
+    "/queues/grants/",
+    "/api/v1/grants/",
+)
+
+
+# Who may see the run, and which others it may name, for people who don't see all.
+OWN = 2
 
 
 @pytest.fixture
@@ -372,7 +239,8 @@ def test_an_integrators_own_pages_cost_two_more_at_most(filled: list[str], reade
     assert person.user is not None
     with without_triggers() as cursor:
         cursor.execute("UPDATE runs_run SET creator = %s", [person.user.pk])
-        cursor.execute("UPDATE runs_schedule SET owner = %s", [person.user.pk])
+        for give_all in offered("addresses", "give_all"):
+            give_all(cursor, person.user.pk)
     person.client.get("/agents")
     too_many: dict[str, list[str]] = {}
     for path in sample(filled, 7):
@@ -383,23 +251,3 @@ def test_an_integrators_own_pages_cost_two_more_at_most(filled: list[str], reade
         if len(question) > MAX_STATEMENTS + OWN + more:
             too_many[path] = question
     assert too_many == {}
-
-
-def test_who_asks_is_one_statement(reader: Callable[..., Reader]) -> None:
-    person = reader("operator")
-    person.client.get("/agents")
-    assert len(counted(person.client, "/api/v1/agents")[1]) == 1 + PROBED
-    headers = {"Authorization": f"Bearer {issue_key(person.user, 'program')}"}
-    Client().get("/api/v1/agents", headers=headers)
-    assert len(counted(Client(), "/api/v1/agents", headers=headers)[1]) == 1 + PROBED
-
-
-def test_the_walk_finds_the_pages_that_everybody_knows() -> None:
-    found = {name for name, route in named(get_resolver()) if is_read(route)}
-    assert found >= {
-        *"overview inbox approval runs run reconcile audit agents agent fleet recoveries start password".split()
-    }
-    assert found >= {
-        *"api-runs api-run api-approvals api-audit api-incidents api-fleet api-run-events api-run-ledger".split()
-    }
-    assert found >= CHECKS

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from durableagents.dev import docs_reference
 from runs.models import State, Wait
 from runs.queries.status import REASONS
@@ -53,10 +55,12 @@ def test_no_page_has_a_link_inside_a_code_fence() -> None:
     assert [page.name for page, text in fences.items() if re.search(r"\]\([\w/]+\.md", text)] == []
 
 
+@pytest.mark.needs  # the pages describe every app
 def test_the_generated_reference_is_up_to_date() -> None:
     assert [page.name for page in docs_reference.stale()] == [], "run manage.py docs_reference"
 
 
+@pytest.mark.needs  # the pages describe every app
 def test_the_page_of_states_has_every_reason_and_kind_of_wait() -> None:
     first = {cells[0].strip("`") for cells in rows(ROOT / "docs" / "reference" / "states.md")}
     assert {*REASONS, *Wait.Kind.values, *State.values} <= first

@@ -8,6 +8,7 @@ from argparse import ArgumentParser, _SubParsersAction
 from functools import cache
 from pathlib import Path
 
+import pytest
 from django.core.management import get_commands, load_command_class
 
 from durableagents.openapi import description
@@ -25,6 +26,7 @@ def test_every_test_that_is_named_exists() -> None:
     assert sorted(found for found in named if found[2] not in _functions(ROOT / found[1])) == []
 
 
+@pytest.mark.needs  # the pages describe every app
 def test_every_command_that_is_named_exists_with_its_options() -> None:
     wrong = []
     for page in (*PAGES, *READMES):

@@ -28,15 +28,15 @@ from runs.services import callbacks, lifecycle, reconciling
 from runs.services.fleet import requeue
 from runs.services.late_results import lost_worker, record_late_result
 from runs.workers import failover, timers
+from tests.contrib.casework.talking_model import Talker
+from tests.contrib.forks.forking_model import Forker
 from tests.contrib.releases.moving_model import beside
 from tests.integration.runs.aging import runs_out
-from tests.integration.runs.forking_model import Forker
 from tests.integration.runs.going_on import Going
 from tests.integration.runs.model import Model
 from tests.integration.runs.sender import Sender
 from tests.integration.runs.spender import WHY, now_and_then, owned
 from tests.integration.runs.stage import Stage, fresh, head, kinds, now
-from tests.integration.runs.talking_model import Talker
 from tests.integration.runs.undoing_model import Undoer
 from tests.tiers import of_a_machine
 from tests.world import FIONA, OLGA, Toolbox

@@ -15,10 +15,10 @@ from runs.services import lifecycle, signals
 from runs.workers import failover
 from tests.contrib.releases.moving import NAME, moved
 from tests.contrib.releases.test_migrating import go, parked, sound
+from tests.contrib.releases.test_upgraders import ONE, UPGRADERS, again, broken, parked_by, to_two, version
 from tests.integration.messages import desk as messages
 from tests.integration.runs.stage import Stage, dump, events, fresh, now, output
 from tests.integration.runs.test_other_code import announce
-from tests.integration.runs.test_upgraders import ONE, UPGRADERS, again, broken, parked_by, to_two, version
 from tests.unit.engine.undoings import Reversible, names
 from tests.world import OLGA, SHOP, Asked, Item, Notes, Outside, Toolbox, agent_of
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.integration.runs.family_model import Family
+from tests.contrib.forks.family_model import Family
 from tests.integration.runs.stage import Stage
 from tests.tiers import of_a_machine
 from tests.world import Outside

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def people() -> None:
+def people(db: None) -> None:
     somebody("treasurer", QUEUES[QUEUE])
     somebody("operator", "operator")
 

@@ -13,12 +13,12 @@ from durableagents.identity import rights
 from ledger import events as e
 from ledger.actors import Actor
 from runs.models import Run, Wait
-from tests.integration.api.conftest import Api, is_problem
+from tests.contrib.change_control.test_settling import FAMILIES, SEEN, guarded
+from tests.integration.api.conftest import Api, auditor, caller, integrator, is_problem, operator, order_agent  # noqa: F401 (fixtures)
 from tests.integration.approvals.setup import WHY, boss, somebody
-from tests.integration.runs.conftest import outside, stage, tools  # noqa: F401 (fixtures)
+from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, outside, stage, tools  # noqa: F401 (fixtures)  # noqa: F401 (fixtures)
 from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import Stage, dump, events, kinds, output, problems
-from tests.integration.runs.test_settling import FAMILIES, SEEN, guarded
 from tests.world import Toolbox, only_for_now
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -38,7 +38,7 @@ class Signed:
 
 
 @pytest.fixture
-def run(stage: Stage, tools: Toolbox) -> Any:  # noqa: F811
+def run(stage: Stage, tools: Toolbox) -> Any:
     with only_for_now():
         boss()
         somebody("second", is_superuser=True, is_staff=True)
@@ -60,7 +60,7 @@ def ben(run: Run) -> Signed:
 
 def test_the_first_is_answered_202_and_the_second_200(
     run: Run,
-    stage: Stage,  # noqa: F811
+    stage: Stage,
     ann: Signed,
     ben: Signed,
     auditor: Api,
@@ -127,8 +127,8 @@ def test_someone_who_may_not_read_what_the_run_holds_reads_no_receipt(run: Run, 
 
 def test_calls_without_a_known_outcome_are_listed_over_all_runs(
     run: Run,
-    stage: Stage,  # noqa: F811
-    tools: Toolbox,  # noqa: F811
+    stage: Stage,
+    tools: Toolbox,
     ann: Signed,
     integrator: Api,
 ) -> None:

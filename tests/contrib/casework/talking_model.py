@@ -13,7 +13,7 @@ from durableagents.contrib.casework import delegations, inquiries
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
 from runs.services.injecting import ContextBody, StateSeen, go_on
-from tests.integration.runs.settling_model import Sayer
+from tests.contrib.change_control.settling_model import Sayer
 from tests.integration.runs.spender import WHY, now_and_then
 from tests.integration.runs.stage import dump, head
 from tests.world import OLGA

@@ -16,10 +16,7 @@ from ledger.errors import Forbidden, IllegalTransition
 from ledger.models import Event
 from runs.models import Run
 from runs.services import authority
-from tests.integration.approvals.setup import WHY
-from tests.integration.runs.situations import Situations
-from tests.integration.runs.stage import Stage, events, fresh, now, problems
-from tests.integration.runs.test_settling import (
+from tests.contrib.change_control.test_settling import (
     DID_NOT,
     FAMILIES,
     SEEN,
@@ -33,6 +30,10 @@ from tests.integration.runs.test_settling import (
     two,
     word,
 )
+from tests.integration.approvals.setup import WHY
+from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, outside, situations, stage, tools  # noqa: F401 (fixtures)
+from tests.integration.runs.situations import Situations
+from tests.integration.runs.stage import Stage, events, fresh, now, problems
 from tests.tampering import tamper
 
 __all__ = ["ann", "ben", "run", "two"]  # fixtures

@@ -26,6 +26,7 @@ from runs.services.late_results import lost_worker, record_late_result
 from runs.services.settling import agreeing
 from runs.services.settling.agreeing import AlreadySaid, NothingProposed, Proposal, newest
 from tests.integration.approvals.setup import WHY, boss, somebody
+from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, outside, situations, stage, tools  # noqa: F401 (fixtures)
 from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import (
     Stage,

@@ -1,0 +1,12 @@
+"""Rows of this app in the tables of tests/integration: who may use its addresses, and what stands for their parts."""
+
+from __future__ import annotations
+
+from tests.roles import EVERY
+
+API = [
+    ("GET", EVERY, "api-document api-document-pages api-document-page"),
+]
+READ = [
+    (EVERY, "document document_page"),
+]

@@ -1,0 +1,84 @@
+"""Deciding: the whole plan is shown, the first decision wins, nothing typed is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+import pytest
+
+from approvals.models import Approval
+from durableagents import Agent, Context, End
+from runs.engine.agents import registry
+from runs.models import Run, Wait
+from runs.services import lifecycle
+from tests.contrib.halts.halting import halt
+from tests.integration.console.conftest import (  # noqa: F401 (fixtures)
+    OLGA,
+    SHOP,
+    Reader,
+    agent,
+    asked,
+    finance,
+    reader,
+    text_of,
+)
+from tests.integration.console.stage import settled, working
+from tests.integration.console.test_inbox import HOSTILE_ANSWER, Visit, Wanted
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+STANDS: dict[str, tuple[Callable[[Run], object], str]] = {
+    "paused": (
+        lambda run: lifecycle.pause(run.pk, by=OLGA, justification="let me see"),
+        "The run is paused. Resume it to continue.",
+    ),
+    "halted": (lambda run: halt("agent", "buyer"), "The run is halted. It continues when the halt is lifted."),
+    "only new ones": (lambda run: halt("agent", "buyer", kind="starts"), "The run continues."),
+    "stopped": (
+        lambda run: Wait.objects.create(
+            id=uuid4(), run=run, kind="operator", slot="stop", opened_at=run.created_at, deadline=run.created_at
+        ),
+        "The run is stopped. An operator has to examine it.",
+    ),
+}
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    agent = Agent("visit", "1.0.0", input=Wanted, state=Wanted)
+
+    @agent.node(start=True)
+    async def plan(state: Wanted, ctx: Context) -> End:
+        both = (
+            ctx.ask(
+                of,
+                title=f"When? {of} {HOSTILE_ANSWER}",
+                schema=Visit,
+                prefilled={"day": "monday", "where": {"street": HOSTILE_ANSWER}},
+            )
+            for of in ("legal", "finance_po")
+        )
+        return End([visit.model_dump() for visit in await ctx.gather(*both)])
+
+    agent.validate()
+    run = lifecycle.start("visit", {"title": "chairs for the quay"}, by=SHOP)
+    with working():
+        yield settled(run, "waiting_human")
+    registry.remove(agent.graph_id)
+
+
+@pytest.mark.every(2)
+@pytest.mark.parametrize("how", STANDS)
+def test_a_yes_says_when_the_run_continues(finance: Reader, asked: Callable[..., Approval], how: str) -> None:
+    approval = asked()
+    act, words = STANDS[how]
+    act(approval.run)
+    answer = finance.client.post(
+        f"/approvals/{approval.id}/decision",
+        {"verdict": "approve", "plan_hash": approval.plan_hash, "justification": "Fine by me."},
+        follow=True,
+    )
+    page = text_of(answer)
+    assert f"Approved. {words}" in page and ("The run continues." in page) is (how == "only new ones")
