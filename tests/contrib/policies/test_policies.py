@@ -201,7 +201,7 @@ def admin(stage: Stage, tools: Toolbox) -> Actor:
     ("given", "words"),
     [
         ({"agent": "nobody"}, "agent is not a known agent"),
-        ({"tool": "nothing"}, "tool is no tool"),
+        ({"tool": "nothing"}, "tool is not a tool"),
         ({"queue": "nowhere"}, "queue does not exist"),
         ({"queue": ""}, "queue does not exist"),
         (
@@ -219,7 +219,7 @@ def admin(stage: Stage, tools: Toolbox) -> Actor:
         ({"rule": "see \u202e evil"}, "invisible characters"),
         ({"tool": ""}, "every call of every agent"),
         ({"tool": "", "confirm": "yes"}, "every call of every agent"),
-        ({"effect": "deny", "queue": "legal"}, "asked nothing by a policy that says deny"),
+        ({"effect": "deny", "queue": "legal"}, "has no function in a policy with effect deny"),
         ({"name": "Orders!"}, "name may hold only"),
     ],
 )

@@ -103,13 +103,13 @@ def test_the_command_looks_and_moves(runs: list[str]) -> None:
     assert versions() == ["2.0.0", "1.0.0", "1.0.0"]
     record = OverrideRecord.objects.get(action="migrate")
     assert record.by.startswith("os:") and record.auth == "shell"
-    with pytest.raises(CommandError, match="1 of 1 stay where they are"):
+    with pytest.raises(CommandError, match="1 of 1 were not migrated"):
         shell("--node", "finish=finish", "--run", runs[0], "--justification", "once more")
-    with pytest.raises(CommandError, match=r"nodes\.finish is left out"):
+    with pytest.raises(CommandError, match=r"nodes\.finish is missing"):
         shell("--justification", "the old one is wrong")
     with pytest.raises(CommandError, match="needs a reason"):
         shell("--node", "finish=finish")
-    with pytest.raises(CommandError, match="'finish' is no OLD=NEW"):
+    with pytest.raises(CommandError, match="'finish' is not OLD=NEW"):
         shell("--node", "finish", "--dry-run")
     with pytest.raises(CommandError, match="two agents"):
         call_command("versions", "migrate", f"{NAME}@1.0.0", "other@2.0.0", "--dry-run")

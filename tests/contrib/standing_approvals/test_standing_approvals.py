@@ -194,7 +194,7 @@ def test_withdrawn_it_answers_nothing_and_an_unused_yes_lapses(
     say(renewed, fiona)
     assert stage.drive() == "completed" and paid(tools) == 3
     sound(later.run)
-    with pytest.raises(GrantOver, match="taken back by user:fiona"):
+    with pytest.raises(GrantOver, match="revoked by user:fiona"):
         revoke(grant.pk, justification=WHY, by=fiona, roles=[ROLE])
 
 
@@ -613,7 +613,7 @@ def test_whatever_says_that_it_was_taken_back_takes_it_back(stage: Stage, agent:
     StandingEnd.objects.create(grant=grant, by="user:x", role="operator", reason="x", at=grant.at)
     swept()
     assert state(case.run) == "open" and named()
-    assert "taken back by user:x" in str(refused(case, grant)), "between the look and the yes too"
+    assert "revoked by user:x" in str(refused(case, grant)), "between the look and the yes too"
 
 
 def test_a_question_that_was_made_to_look_the_same_is_not(

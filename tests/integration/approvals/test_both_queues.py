@@ -195,7 +195,7 @@ def test_who_acts_under_a_role_of_neither_is_told_where_it_is_decided(escalated:
 
 
 def test_a_decider_of_the_further_queue_alone_may_not_change_and_reads_why(escalated: Approval, bo: Actor) -> None:
-    lena, why = signed_in(somebody("lena", LEGAL)), "Changes are made in finance_po, which is asked first"
+    lena, why = signed_in(somebody("lena", LEGAL)), "Changes are made in finance_po, which decides first"
     page = lena.get(f"/inbox/{escalated.id}").content.decode()
     assert 'data-verdict="approve"' in page and "Change…" not in page
     form = lena.get(f"/approvals/{escalated.id}/changes")

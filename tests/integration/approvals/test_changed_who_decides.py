@@ -45,7 +45,7 @@ def root(stage: Stage) -> Actor:
 
 
 def refused(approval: Approval, by: Actor) -> None:
-    with pytest.raises(Forbidden, match="You changed who decides here"):
+    with pytest.raises(Forbidden, match="You changed the members of this role"):
         say(approval, by)
     assert Approval.objects.get(pk=approval.pk).state == "open"
 
@@ -77,7 +77,7 @@ def test_nor_does_anybody_in_their_place(stage: Stage, tools: Toolbox, ada: Acto
     if how == "one case":
         delegate(approval.id, to="bob", justification=WHY, by=replace(ada, role=FINANCE))
     limited(ada, None, person="ada")
-    with pytest.raises(Forbidden, match="ada, whose deputy you are, changed who decides here"):
+    with pytest.raises(Forbidden, match="ada, whose deputy you are, changed the members of this role"):
         say(approval, bob)
     assert Approval.objects.get(pk=approval.pk).state == "open"
 

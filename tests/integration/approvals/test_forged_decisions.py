@@ -525,7 +525,7 @@ def test_a_list_that_nobody_can_make_sense_of_hides_no_other(busy: Run, monkeypa
     monkeypatch.setattr(registers, "more", [every_oddity, *registers.more])
     act("{}", "queue")
     found = {each.name: each.problems for each in verify_registers()}
-    assert found["every oddity"] == ["every oddity: a row can't be made sense of: RecursionError: too deep"]
+    assert found["every oddity"] == ["every oddity: a row can't be interpreted: RecursionError: too deep"]
     assert found["acts"] and found["accounts"] == []
 
 

@@ -359,7 +359,7 @@ def test_taking_part_in_the_origin_counts_in_a_child_of_its_fork(stage: Stage, t
     assert Approval.objects.get(state="open").run_id == child.pk
     for who, did in (
         (steerer, "answered a question of a run from which this run was forked"),
-        (starter, "started a run of which"),
+        (starter, "started a run from which"),
     ):
         refused(as_(who, FINANCE), did)
     assert own_act(child, FIONA.person, FIONA.name) is None, "who rejected it there has only decided"

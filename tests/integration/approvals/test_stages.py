@@ -198,7 +198,7 @@ def test_a_deputy_and_their_principal_are_one(stage: Fleet, ask: Callable[..., A
     say(dora)
     (vote,) = events(question.run, e.ApprovalVoted)
     assert vote.people == {dora.person, fiona.person}
-    nothing_changes(lambda: say(fiona), AlreadyVoted, "You approved this, by the word of a deputy")
+    nothing_changes(lambda: say(fiona), AlreadyVoted, "You approved this, through a deputy")
     nothing_changes(lambda: say(dora), AlreadyVoted)
     say(frank)
     assert stage.drive() == "completed"
@@ -249,7 +249,7 @@ def test_who_changed_who_decides_after_it_was_asked_does_not_decide(ask: Callabl
     limited(admin, "100")  # set before the rule exists
     question = ask(TWO)
     limited(admin, None, person="ada")
-    nothing_changes(lambda: say(admin), Forbidden, "You changed who decides here")
+    nothing_changes(lambda: say(admin), Forbidden, "You changed the members of this role")
     assert question.run.approvals.count() == 1
 
 

@@ -118,12 +118,12 @@ class TestSettling:
     @each_case(
         ("receipt", "status", "words"),
         [
-            ("{broken", 422, "(line 1, column 2); correct the JSON, or write plain words"),
+            ("{broken", 422, "(line 1, column 2); correct the JSON, or write plain text"),
             ("[1,", 422, "(line 1, column 4); correct the JSON"),
             ('{"wrong": 1}', 422, "po"),
             ("po\x00-1", 422, "holds a NUL character; remove it"),
             ('{"po": "L\\u0000"}', 422, "po: holds a NUL character; remove it"),
-            ('{"po": 9007199254740993}', 422, "po: is an integer beyond"),
+            ('{"po": 9007199254740993}', 422, "po: is an integer outside"),
             ('"' + "x" * 2_000_000 + '"', 413, "holds 2000002 bytes; at most 1048576 in the whole form"),
         ],
     )

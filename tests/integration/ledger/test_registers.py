@@ -97,16 +97,16 @@ def test_taking_one_away_closing_the_gap_and_linking_again_is_found_by_the_codes
         (
             "INSERT INTO auth_user_groups (user_id, group_id) SELECT u.id, g.id FROM auth_user u, auth_group g"
             " WHERE u.username = 'bob' AND g.name = 'operator'",
-            "account {bob} has the role 'operator' 1 time(s), and its records say 0",
+            "account {bob} has the role 'operator' 1 time(s), but its records say 0",
         ),
-        ("DELETE FROM durableagents_apikey", "account {bob} has the API key 'laptop' 0 time(s), and its records say 1"),
+        ("DELETE FROM durableagents_apikey", "account {bob} has the API key 'laptop' 0 time(s), but its records say 1"),
         (
             "UPDATE durableagents_apikey SET revoked_at = NULL WHERE name = 'old'",
-            "account {bob} has the API key 'old' 1 time(s), and its records say 0",
+            "account {bob} has the API key 'old' 1 time(s), but its records say 0",
         ),
         (
             "DELETE FROM mfa_authenticator",
-            "account {bob} has the second factor 'totp' 0 time(s), and its records say 1",
+            "account {bob} has the second factor 'totp' 0 time(s), but its records say 1",
         ),
     ],
 )
