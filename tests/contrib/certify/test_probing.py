@@ -307,7 +307,7 @@ def refusal(**more: Any) -> str:
 def test_what_can_not_be_probed_is_refused_by_name_and_nothing_is_sent() -> None:
     shop = Shop()
     agent_with(shop)
-    assert "no tool of any agent" in refusal(tool="place_ordr")
+    assert "not a tool of any agent" in refusal(tool="place_ordr")
     assert "There is no agent" in refusal(agent="nobody")
     assert "input item" in refusal(input={"amount": 2}) and "input it" in refusal(input=[1])
     assert "the same body" in refusal(conflict={"item": "a", "amount": 1})

@@ -87,7 +87,7 @@ def test_neither_of_the_two_decides_by_it_what_was_asked_before(
     approval = asked(stage, tools)
     deputy = anna if who == "who proposed it" else bert
     agreed(proposed(lambda: act(anna, deputy.name)), bert)
-    with pytest.raises(Forbidden, match="You changed who decides here"):
+    with pytest.raises(Forbidden, match="You changed the members of this role"):
         say(approval, deputy)
     assert Approval.objects.get().state == "open"
 

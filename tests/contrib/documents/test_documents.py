@@ -239,11 +239,11 @@ def test_a_revision_of_a_pdf_is_told_by_its_digest(stage: Stage, tools: Toolbox)
 
 UNSHOWN: dict[str, tuple[Any, str]] = {
     "broken": (broken_pdf, "it can't be opened"),
-    "too long": (lambda: pdf(41), "it has 41 pages, and 40 can be shown"),
+    "too long": (lambda: pdf(41), "it has 41 pages; at most 40 can be shown"),
     "cut off": (lambda: replace_content(jpeg(), jpeg().bytes[:2000]), "it can't be read"),
     "a bomb": (lambda: bomb(), "pixels"),
     "several": (lambda: animated(), "several pictures"),
-    "no picture": (lambda: replace_content(png(), b"\x89PNG\r\n\x1a\nnothing"), "it can't be read (it is no PNG)"),
+    "no picture": (lambda: replace_content(png(), b"\x89PNG\r\n\x1a\nnothing"), "it can't be read (it is not a PNG)"),
     "a strip": (lambda: png(size=(600, 60_000)), "too long to be legible"),
     "a wall": (lambda: sheet(14_000, 14_000), "too large to be legible"),
 }

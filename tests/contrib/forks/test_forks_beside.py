@@ -36,7 +36,7 @@ def test_a_paused_origin_is_not_resumed_once_its_fork_has_acted(stage: Stage, ru
     made = acted(stage, run)
     signals.signal(run.pk, "go", None, by=SHOP)
     before = head(run).seq
-    with pytest.raises(IllegalTransition, match=f"begun again as run {made.pk}.*fork this one at its newest visit"):
+    with pytest.raises(IllegalTransition, match=f"started again as run {made.pk}.*fork this one at its newest"):
         lifecycle.resume(run.pk, by=OLGA, justification=WHY)
     assert (str(fresh(run).state), head(run).seq) == ("paused", before)
     stage.settle(run)

@@ -79,7 +79,7 @@ def _prepared(fickle: Fickle) -> Agent[None, str]:
         (_dynamic, "its prompts or dynamic instructions"),
         (_history, "the messages, or a history processor that changes them"),
         (_settings, "its model settings"),
-        (_prepared, "its tools or its output type"),
+        (_prepared, "its tools, its output type"),
     ],
 )
 async def test_what_differs_on_a_replay_is_named_and_nothing_is_sent(make: Callable[[Fickle], Any], says: str) -> None:

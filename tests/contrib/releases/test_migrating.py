@@ -199,7 +199,7 @@ def test_a_function_that_breaks_changes_nothing(stage: Stage, tools: Toolbox) ->
     ("change", "field", "problem"),
     [
         ({"nodes": {"take": "take", "hold": "wait_here"}}, "nodes.settle", "is left out"),
-        ({"nodes": NODES | {"gone": "take"}}, "nodes.gone", "is no node of mover@1.0.0"),
+        ({"nodes": NODES | {"gone": "take"}}, "nodes.gone", "is not a node of mover@1.0.0"),
         ({"nodes": NODES | {"hold": "holt"}}, "nodes.hold", "leads to 'holt'"),
         ({"to": "3.0.0"}, "to_version", "is unknown here"),
         ({"of": "0.9.0"}, "from_version", "is unknown"),

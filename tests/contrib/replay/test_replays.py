@@ -328,8 +328,8 @@ def test_what_can_not_be_replayed_is_refused_by_name(tmp_path: Path) -> None:
     for text, words in (
         ("{", "it is not JSON"),
         ("{}", "it is not a durableagents checkpoint"),
-        (file_text(first).replace('"format": 1', '"format": 2'), "of format 2, and this version reads up to 1"),
-        (file_text(first).replace('"format": 1', '"format": 0'), "the oldest that can be read is 1"),
+        (file_text(first).replace('"format": 1', '"format": 2'), "of format 2, but this version reads up to 1"),
+        (file_text(first).replace('"format": 1', '"format": 0'), "the oldest readable format is 1"),
         (file_text(first).replace('"format": 1', '"format": "one"'), "which is not a number"),
         (file_text(first).replace('"schema_version": 1', '"schema_version": 9'), "the checkpoint is of format 9"),
         (file_text(first).replace("RunCreated", "RunInvented"), "it is damaged"),

@@ -132,9 +132,9 @@ def test_each_part_of_a_leaf_counts() -> None:
         *(
             (json.dumps(json.loads(line().to_json()) | changed), problem)
             for changed, problem in (
-                ({"number": 0}, "`number` is no positive number"),
-                ({"number": 2**63}, "`number` is no positive number"),
-                ({"number": True}, "`number` is no positive number"),
+                ({"number": 0}, "`number` is not a positive number"),
+                ({"number": 2**63}, "`number` is not a positive number"),
+                ({"number": True}, "`number` is not a positive number"),
                 ({"at": "yesterday"}, "isoformat"),
                 ({"at": "2026-05-04"}, "no time zone"),
                 ({"at": 7}, "wrong type"),
@@ -144,7 +144,7 @@ def test_each_part_of_a_leaf_counts() -> None:
                 ({"leaves": 7}, "wrong type"),
                 ({"leaves": [[]]}, "unpack"),
                 ({"leaves": [["x", 1, "00"]]}, "UUID"),
-                ({"leaves": [[str(UUID(int=1)), -1, "00" * 32]]}, "`seq` is no positive"),
+                ({"leaves": [[str(UUID(int=1)), -1, "00" * 32]]}, "`seq` is not a positive"),
             )
         ),
     ],
@@ -161,7 +161,7 @@ def test_a_damaged_line_is_refused_with_the_reason(text: str, problem: str) -> N
     "content, problem",
     [
         (None, "is missing: put back"),
-        (b"AAAA", "holds 3 bytes, and a seals' key has 32"),
+        (b"AAAA", "holds 3 bytes, but a seals' key has 32"),
         (b"", "holds 0 bytes"),
         (b"\xff\xfe", "is not base64url text"),
         (b"not base64!", "is not base64url text"),

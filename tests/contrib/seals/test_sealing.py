@@ -285,7 +285,7 @@ def test_a_missing_key_stops_sealing_and_is_never_replaced(
     kept = path.read_text()
     path.unlink()
     go_on(run_id)
-    with pytest.raises(SealKeyProblem, match=r"is missing: put back the seal\.key"):
+    with pytest.raises(SealKeyProblem, match=r"is missing: restore the seal\.key"):
         seal()
     monkeypatch.setattr(sealing, "_due_at", 0.0)
     monkeypatch.setattr(sealing, "_complain_at", 0.0)
@@ -374,7 +374,7 @@ def test_a_run_can_not_be_hidden_by_a_head_that_was_never_sealed(new_run: NewRun
     seal()
     run_sql("INSERT INTO seals_sealedhead VALUES (%s, 1000, sha256(''), 2)", run_id)
     assert f"run {run_id}: event 1000 was sealed in seal 2, which is missing" in findings()
-    assert any(each.startswith(f"run {run_id}: event 1000 was sealed in seal 2, and is gone") for each in findings())
+    assert any(each.startswith(f"run {run_id}: event 1000 was sealed in seal 2, but is missing") for each in findings())
 
 
 def test_a_run_of_the_lowest_id_is_sealed(new_run: NewRun) -> None:

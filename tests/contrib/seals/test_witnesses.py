@@ -170,7 +170,7 @@ def test_a_lying_witness_accuses_nobody(new_run: NewRun, witness: SealWitness) -
     assert len(found) == 3 and not any(str(run_id) in each for each in found), found
     assert found[0].endswith("line 2: seal 2 does not match its signature: this copy is damaged or forged there")
     assert "line 3: seal 3 was signed with" in found[1] and "is not a key of this installation" in found[1]
-    assert found[2].endswith("its copy ends at seal 1, and it took seals up to 3: the copy was cut off")
+    assert found[2].endswith("its copy ends at seal 1, but it had stored seals up to 3: the copy was cut off")
 
 
 def test_a_witness_that_lacks_what_it_took_is_named(new_run: NewRun, witness: SealWitness) -> None:
@@ -368,7 +368,7 @@ def test_a_bucket_with_object_lock_keeps_each_seal_and_overwrites_none(new_run: 
         tamper("DELETE FROM seals_delivery WHERE last = 3")
         wait_over()
         assert deliver(witness) == 2
-        assert "another object 000000000003.json, and none is overwritten" in Delivery.objects.latest("id").error
+        assert "a different object 000000000003.json, which is not overwritten" in Delivery.objects.latest("id").error
         bucket.bucket.Object("production/000000000003.json").delete()
         tamper("DELETE FROM seals_seal WHERE number = 2")
         code, text = run_command("verify", "--witness", "storage:seals")
@@ -409,10 +409,7 @@ def test_status_names_a_stale_witness(new_run: NewRun, witness: SealWitness) -> 
     assert run_command("status")[0] == 0, "it has been a witness for less"
     tamper("UPDATE seals_witness SET since = since - interval '16 minutes'")
     code, text = run_command("status")
-    assert (
-        code == 1
-        and f"problem: witness {witness.name} is stale: it took seal 1 last, and seals have been waiting since" in text
-    )
+    assert code == 1 and f"problem: witness {witness.name} is stale: it took seal 1 last, and seals wait since" in text
     listed = every_seal_witness()
     assert listed is not None and listed.name == "seal witnesses" and "is stale" in listed.problems[0]
 
@@ -422,7 +419,7 @@ def test_status_names_seals_that_a_witness_has_and_the_database_lacks(new_run: N
     deliver(witness)
     tamper("DELETE FROM seals_seal WHERE number = 3")
     code, text = run_command("status")
-    assert code == 1 and f"witness {witness.name} took seal 3, and the last one here is 2: seals were deleted" in text
+    assert code == 1 and f"witness {witness.name} stored seal 3, but the last one here is 2: seals were deleted" in text
 
 
 def test_an_empty_copy_is_named(new_run: NewRun, witness: SealWitness, tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_operators_set_budgets_and_anyone_who_has_the_budgets_queue(
     for role in ("approver_finance", "approver_legal"):
         answer = caller(role).post(address, {})
         assert is_problem(answer, 403, "forbidden")
-        assert answer.json()["detail"] == "Only an operator may set what a run may use."
+        assert answer.json()["detail"] == "Only an operator may set a run's budget."
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"budget_queue": "finance_po"})
     assert caller("approver_finance").post(address, body).json()["budget"]["caps"]["steps"] == 9
     assert OverrideRecord.objects.get().role == "approver_finance"

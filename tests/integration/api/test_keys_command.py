@@ -93,7 +93,7 @@ def test_a_refused_key_names_the_argument_and_changes_nothing() -> None:
         (["--account", "ci", "--name", "x", "--expires", "0d"], "--expires: '0d' is not between"),
         (["--account", "ci", "--name", "x", "--expires", "366d"], "--expires: '366d' is not between"),
         (["--account", "new", "--name", "x", "--create-account", "chef"], "--create-account: There is no role 'chef'"),
-        (["--account", "CI", "--name", "x", "--create-account", "integrator"], "There is an account named 'CI'"),
+        (["--account", "CI", "--name", "x", "--create-account", "integrator"], "The user name 'CI' is taken"),
         (["--account", "\u0430dm", "--name", "x", "--create-account", "integrator"], "A user name must be unambiguous"),
     ]:
         with pytest.raises(CommandError) as refused:

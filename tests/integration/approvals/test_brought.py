@@ -202,4 +202,4 @@ def test_verification_names_a_call_that_went_out_under_the_yes_to_another(
     with monkeypatch.context() as before:
         before.setattr(gate, "_check_grant", believes)
         assert stage.drive() == "completed" and len(outside.executed("order")) == 1
-    assert any("the yes at slot 0.1/1 is about another call" in problem for problem in problems(run))
+    assert any("the approval at slot 0.1/1 is for another call" in problem for problem in problems(run))

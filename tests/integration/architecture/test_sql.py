@@ -62,7 +62,7 @@ def test_a_second_migrate_changes_nothing() -> None:
 def test_database_of_other_code_is_refused_with_what_to_do() -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("INSERT INTO django_migrations (app, name, applied) VALUES ('runs', '0123_other', now())")
-        newer = "brought further by newer code: it has runs.0123_other, .* restore a backup from before"
+        newer = "upgraded by newer code: it has runs.0123_other, .* restore a backup from before"
         with pytest.raises(EnvironmentProblem, match=newer):
             call_command("migrate", verbosity=0)
         assert re.search(newer, schema.misfit() or "")

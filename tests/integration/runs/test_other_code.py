@@ -102,7 +102,7 @@ def test_development_warns_once_about_other_code(stage: Stage, caplog: pytest.Lo
     stage.send_told()
     assert kinds(run).count("OperatorNeeded") == 0
     (line,) = LogLine.objects.filter(run_id=run.id)
-    assert line.level == "warning" and "written by other code of payer@1.0.0" in line.text
+    assert line.level == "warning" and "written by different code of payer@1.0.0" in line.text
     assert any("node waits: code changed" in each.getMessage() for each in caplog.records)
 
 

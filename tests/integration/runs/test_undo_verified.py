@@ -29,11 +29,11 @@ Forged = Callable[[Run], e.Event]
 FORGED: dict[str, tuple[Forged, str]] = {
     "undone twice": (
         lambda run: e.EffectUndone(slot="0.3/77", of_run="", of_slot="0.1/1", of_attempt=0, tool="book"),
-        "EffectUndone: what became of slot 0.1/1, attempt 0 is told by event",
+        "EffectUndone: what became of slot 0.1/1, attempt 0 is already recorded by event",
     ),
     "left as well": (
         lambda run: e.EffectLeft(slot="0.3/77", of_run="", of_slot="0.1/1", of_attempt=0, tool="book", by="user:olga"),
-        "EffectLeft: what became of slot 0.1/1, attempt 0 is told by event",
+        "EffectLeft: what became of slot 0.1/1, attempt 0 is already recorded by event",
     ),
     "never planned": (
         lambda run: e.EffectUndone(slot="0.3/77", of_run="", of_slot="0.9/9", of_attempt=0, tool="book"),
@@ -67,7 +67,7 @@ def test_an_effect_that_nobody_saw_to_is_named(stage: Stage, tools: Reversible, 
     append(run.pk, e.RunFailed(code="no_luck", payload={"message": "", "undo": {}}), by=FAMILY)
     found = problems(run)
     for slot in ("0.1/1", "0.1/2"):
-        named = f"RunFailed: there is no record of the outcome of slot {slot}, attempt 0, which was to be undone"
+        named = f"RunFailed: no outcome is recorded for slot {slot}, attempt 0, which was to be undone"
         assert any(named in problem for problem in found), found
     assert any("what it says about the undo differs from its outcome" in problem for problem in found)
 

@@ -146,7 +146,7 @@ def test_what_nobody_begins_says_that_its_workers_only_drain(stage: Stage) -> No
     Run.objects.filter(pk=child.pk).update(parent=begun.pk)
     signals.signal(begun.pk, "go", {}, by=SHOP)
     now = drivable()
-    assert why_not_driven(fresh(new), now) == f"every running worker with {NAME}@1.0.0 drains it, and begins no run"
+    assert why_not_driven(fresh(new), now) == f"every running worker with {NAME}@1.0.0 drains it and starts no runs"
     assert why_not_driven(fresh(child), now) is None and why_not_driven(fresh(begun), now) is None
     (row,) = run_rows([fresh(new)])
     assert row.served and row.status.reason == "draining" and "drains it" in row.status.sentence

@@ -66,7 +66,7 @@ WRONG = {
     "twice": (HEAD + NODE.replace("BODY", "pass") + NODE.replace("BODY", "pass"), "there are two agents mine@1.0.0"),
     "a set": (
         HEAD + "class Bag(BaseModel):\n    tags: set[str]\nAgent('mine', '1.0.0', input=Bag, state=Bag)\n",
-        "Bag.tags holds a set",
+        "Bag.tags contains a set",
     ),
     "a gate that nobody decides": (HEAD + TOOL + NODE.replace("BODY", "pass"), "the gate of tool 'look' asks 'cfo'"),
     "a queue that nobody decides": (

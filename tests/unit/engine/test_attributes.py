@@ -240,7 +240,7 @@ async def test_a_child_is_found_by_what_its_parent_gave_it() -> None:
 
     story = Story(agent_of(node))
     assert await story.drive() == "parked"
-    assert "nobody is no attribute" in refused[0]
+    assert "nobody is not an attribute" in refused[0]
     (spec,) = story.run.children.values()
     assert spec.attributes is not None and told(spec.attributes) == {"customer": ["ACME"]}
     assert spec.attributes.by == f"run:{story.run.id}" and spec.attributes.slot is None

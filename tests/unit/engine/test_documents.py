@@ -30,7 +30,7 @@ def shown(story: Story) -> list[list[tuple[str, str]]]:
         (("a/b.txt", TEXT, "a"), "without slashes"),
         (("a\u202efdp.exe", TEXT, "a"), "visible characters"),
         (("a\nb", TEXT, "a"), "one line"),
-        (("a" * 121, TEXT, "a"), "120 characters"),
+        (("a" * 121, TEXT, "a"), "120 visible characters"),
         ((7, TEXT, "a"), "name=7"),
         (("a", "text/html", "a"), "'text/html': give one of text/plain"),
         (("a", TEXT, ""), "is empty"),
@@ -38,9 +38,9 @@ def shown(story: Story) -> list[list[tuple[str, str]]]:
         (("a", TEXT, "\ud800"), "half a surrogate pair"),
         (("a", TEXT, "x" * (MAX_TEXT_BYTES + 1)), "give a longer one as a PDF"),
         (("a", PDF, "text"), "of type str: give bytes"),
-        (("a", PDF, b"hello"), "does not begin as application/pdf does"),
-        (("a", PNG, jpeg().bytes), "does not begin as image/png does"),
-        (("a", PDF, b"%PDF-" + bytes(MAX_BYTES)), f"may have {MAX_BYTES}"),
+        (("a", PDF, b"hello"), "does not begin like application/pdf"),
+        (("a", PNG, jpeg().bytes), "does not begin like image/png"),
+        (("a", PDF, b"%PDF-" + bytes(MAX_BYTES)), f"the limit is {MAX_BYTES}"),
         (("a", PDF, None), "of type NoneType"),
     ],
 )
@@ -59,7 +59,7 @@ def test_what_can_not_be_shown_is_refused_by_name(given: tuple[Any, ...], told: 
         ([Document(f"{n}.txt", TEXT, "x" * 150_000) for n in range(3)], "the texts together"),
         (text(), "give a list of Document"),
         ("a text", "give a list of Document"),
-        ([b"bytes"], "bytes is no Document"),
+        ([b"bytes"], "bytes is not a Document"),
     ],
 )
 async def test_too_many_or_what_is_no_document_fails_the_run_by_name(given: Any, told: str) -> None:

@@ -322,7 +322,7 @@ async def test_a_state_that_is_no_plain_data_where_the_node_waits_is_told_to_the
     story.run.message("add", {"name": "a"})
     assert await story.drive() == "parked"
     (handled,) = story.events(e.MessageHandled)
-    assert handled.outcome == "failed" and "put on record" in handled.payload["message"]
+    assert handled.outcome == "failed" and "be recorded" in handled.payload["message"]
     story.run.signal("go")
     assert await story.drive() == "completed"
 

@@ -325,9 +325,9 @@ RETURNED: list[tuple[str, Any, int, str]] = [
     ("bytes", b"\xff\xfe", 0, "__4="),
     ("bytes in a mapping", {"raw": b"\xff\xfe"}, 0, "__4="),
     ("a large number", 2**60, 0, str(2**60)),
-    ("an object", object(), 0, "can't be put on record"),
-    ("a set", {1, 2}, 0, "can't be put on record"),
-    ("half a pair", "a\ud83d", 0, "can't be put on record"),
+    ("an object", object(), 0, "can't be recorded"),
+    ("a set", {1, 2}, 0, "can't be recorded"),
+    ("half a pair", "a\ud83d", 0, "can't be recorded"),
     ("more than a record takes", BinaryContent(b"x" * 50_500_000, media_type="image/png"), 0, "may have 67108864"),
 ]
 

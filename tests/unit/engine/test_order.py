@@ -130,7 +130,7 @@ def giving(model: Any) -> Any:
     ],
 )
 def test_no_tool_agent_or_assistant_is_made_of_sets(define: Any) -> None:
-    with pytest.raises(DefinitionError, match=r"Deep\.parts holds a set.*use a list"):
+    with pytest.raises(DefinitionError, match=r"Deep\.parts contains a set.*use a list"):
         define()
 
 
@@ -143,7 +143,7 @@ async def test_a_node_that_waits_for_a_set_stops_for_an_operator_at_once(wait: s
 
     story = Story(agent_of(node))
     assert await story.drive() == "operator"
-    assert story.found.reason == "definition" and "Frozen.tags holds a set" in story.found.payload["problem"]
+    assert story.found.reason == "definition" and "Frozen.tags contains a set" in story.found.payload["problem"]
 
 
 @each_case(
@@ -156,7 +156,7 @@ async def test_a_node_that_waits_for_a_set_stops_for_an_operator_at_once(wait: s
     ],
 )  # type: ignore[call-arg]
 def test_a_set_where_anything_may_be_is_not_put_on_record(value: Any) -> None:
-    with pytest.raises(ValueError, match="can't be put on record"):
+    with pytest.raises(ValueError, match="can't be recorded"):
         plain(value)
 
 
@@ -180,4 +180,4 @@ async def test_a_state_with_a_set_in_it_fails_the_run_by_name(tools: Toolbox) ->
 
     story = Story(agent_of(first, second))
     assert await story.drive() == "failed" and story.failure.code == "bad_state"
-    assert "a set has no order of its own: use a list" in story.failure.payload["message"]
+    assert "a set has no defined order: use a list" in story.failure.payload["message"]

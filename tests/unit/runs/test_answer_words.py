@@ -43,7 +43,7 @@ class Count(BaseModel):
         ({"worth": -5}, "worth", ("is less than 0.0", "at least 0.0")),
         ({"worth": [1]}, "worth", ("is not a number", "give a number, such as 12.5")),
         ({"share": 0}, "share", ("is not more than 0", "more than 0")),
-        ({"share": 0.7}, "share", ("is no multiple of 0.5", "give a multiple of 0.5")),
+        ({"share": 0.7}, "share", ("is not a multiple of 0.5", "give a multiple of 0.5")),
         ({"note": "too long"}, "note", ("too long: 8 characters", "at most 5")),
         ({"name": ""}, "name", ("is empty", "fill it in")),
         ({"day": "sunday"}, "day", ("is not one of the choices", "choose one of: monday, friday")),
