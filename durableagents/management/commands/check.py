@@ -13,7 +13,7 @@ import durableagents
 
 
 class Command(check.Command):
-    def handle(self, *app_labels: str, **options: Any) -> None:
+    def handle(self, *app_labels: Any, **options: Any) -> None:
         super().handle(*app_labels, **options)
         for folder in sorted(Path(durableagents.__file__).with_name("contrib").iterdir()):
             name, config = f"durableagents.contrib.{folder.name}", folder / "apps.py"
