@@ -29,6 +29,7 @@ def test_everybody_reads_and_an_administrator_sets(reader: Callable[..., Reader]
     assert Policy.objects.count() == 1
 
 
+@pytest.mark.usefixtures("db")
 def test_what_is_refused_is_said_at_its_field_and_kept() -> None:
     admin = boss()
     answer = admin.post("/policies/new", **SENT | {"condition": "cost > much"})

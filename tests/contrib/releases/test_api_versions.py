@@ -8,7 +8,7 @@ from durableagents.contrib.releases import services
 from ledger.actors import Actor
 from runs.models import Run
 from tests.cases import each_case
-from tests.integration.api.conftest import START, Api, is_problem
+from tests.integration.api.conftest import START, Api, is_problem, order_agent  # noqa: F401 (fixtures)
 from tests.integration.api.test_roads import intruder, named
 from tests.integration.approvals.setup import WHY
 from tests.integration.runs.conftest import outside, stage, tools  # noqa: F401 (fixtures)

@@ -46,6 +46,7 @@ def said(**options: Any) -> list[str]:
     return out.getvalue().splitlines()
 
 
+@pytest.mark.usefixtures("db")
 def test_it_lists_what_fits_in_order_over_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     made = [sold(score=n, urgent=n % 2 == 0) for n in range(9)]
     assert [line.split()[0] for line in said()] == made[::-1]
@@ -59,6 +60,7 @@ def test_it_lists_what_fits_in_order_over_all_pages(monkeypatch: pytest.MonkeyPa
     assert said(where="score > 100") == [] and said(state="failed") == []
 
 
+@pytest.mark.usefixtures("db")
 def test_hostile_text_does_nothing_to_a_terminal() -> None:
     run = sold(customer="ACME")
     hostile = "\x1b[2Jgone\r\n\u202eevil"  # refused today; an old or a forged row

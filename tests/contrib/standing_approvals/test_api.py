@@ -36,6 +36,7 @@ from tests.integration.runs.conftest import outside, stage, tools  # noqa: F401 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+@pytest.mark.usefixtures("db")
 def test_given_used_read_withdrawn(
     granted_case: Approval, finance: Api, boss: Api, caller: Callable[[Any], Api]
 ) -> None:

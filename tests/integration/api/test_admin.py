@@ -32,6 +32,7 @@ def boss() -> Client:
     return client
 
 
+@pytest.mark.needs("accounts")
 def test_only_people_roles_keys_and_money_are_set_up_here() -> None:
     names = {model._meta.label for model in admin.site._registry}
     ours = {"durableagents.ApiKey", "durableagents.OwnTag", "runs.Price", "runs.BudgetDefault"}

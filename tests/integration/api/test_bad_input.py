@@ -279,6 +279,7 @@ def somebody(*held: str) -> Client:
     return browser
 
 
+@pytest.mark.needs
 @each_case("kind", UNREADABLE)
 def test_a_form_that_can_not_be_read_is_an_ordinary_refusal_on_every_page(
     start: Callable[..., Any], errors: Callable[[], list[str]], kind: str
@@ -296,6 +297,7 @@ def test_a_form_that_can_not_be_read_is_an_ordinary_refusal_on_every_page(
     assert Run.objects.get().state == "pending" and browser.get("/account/password").status_code == 200
 
 
+@pytest.mark.needs
 @each_case(
     ("raw", "sent_as"),
     [
@@ -310,6 +312,7 @@ def test_a_text_form_is_read_without_any_file(start: Callable[..., Any], raw: by
     assert answer.status_code == (302 if is_taken else 422) and "not UTF-8" not in answer.content.decode()
 
 
+@pytest.mark.needs
 @each_case("kind", UNREADABLE)
 def test_the_api_takes_no_form(
     start: Callable[..., Any], operator: Api, errors: Callable[[], list[str]], kind: str
@@ -328,6 +331,7 @@ def test_the_api_takes_no_form(
     assert Run.objects.get().state == "pending"
 
 
+@pytest.mark.needs
 @each_case(
     "path",
     "/ /login /runs /inbox /runs/new /account/password /admin/ /admin/auth/user/ /audit /fleet".split(),
@@ -340,6 +344,7 @@ def test_an_address_of_thousands_of_names_is_an_ordinary_refusal(errors: Callabl
     assert errors() == []
 
 
+@pytest.mark.needs
 @each_case(
     ("raw", "sent_as"),
     [(b"{", "application/json"), (b'{"agent": "\\u0000"}', "application/json"), (b"f=1", FORM), (parts(2000), PARTS)],

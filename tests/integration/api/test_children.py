@@ -88,6 +88,7 @@ def test_a_wait_tells_how_its_child_is(grown: Callable[..., Run], auditor: Api) 
     assert (own["kind"], own["child"]) == ("signal", None)
 
 
+@pytest.mark.needs("search")
 def test_a_list_of_families_costs_no_more_statements(grown: Callable[..., Run], auditor: Api) -> None:
     run, other = grown("fsa"), grown("xx", state="completed")
     until(lambda: children(run, "waiting_human"), "one asks")

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 REASON = {"justification": WHY}
 
 
+@pytest.mark.needs("casework")
 def test_a_case_is_claimed_read_taken_over_and_let_go(story: Story, caller: Callable[[Any], Api]) -> None:
     story.start().to_the_gate()
     id = story.approval()["id"]
@@ -79,6 +80,7 @@ def ira() -> Api:
     return Api(issue_key(person("ira", "integrator"), "test"))
 
 
+@pytest.mark.needs("casework")
 def test_who_is_asked_sees_the_case_and_answers_and_reads_nothing_of_it(case: str, finance: Api, ira: Api) -> None:
     assert ira.get(case).status_code == 404
     assert ira.post(f"{case}/inquiries/0/answer", {"answer": "Yes, they do."}).status_code == 404
@@ -104,6 +106,7 @@ def test_who_is_asked_sees_the_case_and_answers_and_reads_nothing_of_it(case: st
     assert ira.get(case).status_code == 200, "what one answered can still be read"
 
 
+@pytest.mark.needs("casework")
 def test_who_has_it_reads_it_and_decides_it_and_no_other(case: str, finance: Api, ira: Api) -> None:
     handed = finance.post(f"{case}/delegations", {"to": "ira", **REASON})
     assert handed.status_code == 201 and handed.json()["to"] == "ira"
@@ -120,6 +123,7 @@ def test_who_has_it_reads_it_and_decides_it_and_no_other(case: str, finance: Api
     assert ira.get(f"approvals/{put().id}").status_code == 404
 
 
+@pytest.mark.needs("casework")
 @each_case(
     "body",
     [

@@ -122,6 +122,7 @@ def test_what_names_nothing_is_refused_in_words(operator: Api, start: Callable[.
 TOOL = {"scope": "tool", "key": "charge"} | WHY
 
 
+@pytest.mark.needs("limits")
 def test_who_does_not_see_every_run_is_not_told_of_calls_in_flight(operator: Api, integrator: Api) -> None:
     it = operator.post("halts", TOOL).json()
     assert it["in_flight"] == [] and it["held"] == 0
@@ -162,6 +163,7 @@ def made(api: Api, **changed: Any) -> dict[str, Any]:
     return dict(answer.json())
 
 
+@pytest.mark.needs("limits")
 def test_a_pool_is_made_read_listed_set_again_and_switched_off(operator: Api, auditor: Api) -> None:
     one = made(operator)
     assert (one["limit"], one["used"], one["left"], one["waiting"]) == ("500.00", "0.00", "500.00", 0)

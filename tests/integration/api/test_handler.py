@@ -220,6 +220,7 @@ async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.needs
 @pytest.mark.django_db(transaction=True)
 async def test_a_client_that_left_keeps_its_place_until_the_end(handler: Handler, integrator: Api) -> None:
     """The thread can't be interrupted: freeing its slot would admit more requests than there are connections."""

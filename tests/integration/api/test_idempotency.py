@@ -35,6 +35,7 @@ def test_a_repeat_is_the_same_bytes_and_no_second_run(integrator: Api, operator:
     assert Run.objects.count() == 1
 
 
+@pytest.mark.needs
 def test_a_start_costs_few_statements_and_its_repeat_fewer(integrator: Api) -> None:
     """Each statement waits for the server and for this process, and the run is not durable until all are done."""
 

@@ -115,6 +115,7 @@ def test_a_page_of_large_events_is_cut_short_and_goes_on(
     assert [row["seq"] for row in follow(auditor, f"runs/{run}/events")] == [1, 2, 3, 4]
 
 
+@pytest.mark.needs
 def test_a_cursor_belongs_to_its_list_and_its_filters(integrator: Api, start: Callable[..., Any]) -> None:
     for _ in range(3):
         start()
@@ -126,6 +127,7 @@ def test_a_cursor_belongs_to_its_list_and_its_filters(integrator: Api, start: Ca
         assert is_problem(refused, 400) and "'cursor'" in refused.json()["detail"]
 
 
+@pytest.mark.needs("search")
 def test_runs_are_filtered_by_state_age_tag_and_waits(
     operator: Api, integrator: Api, start: Callable[..., Any]
 ) -> None:
@@ -177,6 +179,7 @@ def test_runs_are_filtered_by_state_age_tag_and_waits(
     assert is_problem(integrator.get("runs?tag=x&where=amount > 1"), 400, "bad-search")
 
 
+@pytest.mark.needs("bulk")
 def test_a_list_is_filtered_by_trace_and_counted_and_bulk_jobs_have_its_filters(
     integrator: Api, start: Callable[..., Any]
 ) -> None:

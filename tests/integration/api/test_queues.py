@@ -63,6 +63,7 @@ def test_what_is_wrong_is_refused_by_field(caller: Callable[[Any], Api]) -> None
 BODY = {"name": "dear_things", "effect": "require", "queue": "legal", "condition": "cost > 5", "rule": "Ask", **WHY}
 
 
+@pytest.mark.needs("policies")
 def test_a_policy_is_put_in_force_changed_and_retired(caller: Callable[[Any], Api]) -> None:
     boss, reader = caller("superuser"), caller("integrator")
     made = boss.post("policies", BODY)
@@ -95,6 +96,7 @@ def wrong(answer: Any) -> set[str]:
     return {each["field"].partition(".")[0] for each in answer.json()["errors"]}
 
 
+@pytest.mark.needs("calendars")
 def test_one_sets_ones_own_absence_and_an_administrator_anybodys(admin: Api, caller: Callable[[Any], Api]) -> None:
     approver = caller("approver_legal")
     name = User.objects.get(groups__name="approver_legal").username
@@ -115,6 +117,7 @@ def test_one_sets_ones_own_absence_and_an_administrator_anybodys(admin: Api, cal
 OWN = {"ways": {"opened": ["browser"]}, "zone": "Europe/Berlin", "quiet_from": "22:00", "quiet_until": "07:00"}
 
 
+@pytest.mark.needs("notifications")
 def test_each_sets_and_reads_their_own(caller: Callable[[Any], Api]) -> None:
     answer = caller("operator").post("notifications/settings", OWN)
     assert answer.status_code == 200, answer.content

@@ -98,6 +98,7 @@ def test_swapped_password_signs_nobody_in() -> None:
     assert named().count("done by user:finance") >= 2
 
 
+@pytest.mark.needs("accounts")
 def test_forged_invitation_makes_no_administrator() -> None:
     maker = User.objects.create_superuser("admin", password="x")
     with intruder() as cursor:
@@ -112,6 +113,7 @@ def test_forged_invitation_makes_no_administrator() -> None:
     assert "invitation of 'eve'" in named()
 
 
+@pytest.mark.needs("accounts")
 def test_deleted_factors_open_no_road_to_a_passkey() -> None:
     finance = person("finance", "approver_finance")
     finance.set_password(PASSWORD)
@@ -155,6 +157,7 @@ def test_changed_budget_default_starts_nothing(integrator: Api, change: str) -> 
     assert "default budget" in named()
 
 
+@pytest.mark.needs("accounts")
 def test_session_table_opens_no_session() -> None:
     """Neither its key, nor data moved to another row, nor a forged row."""
     ada = person("ada", "operator")
@@ -177,6 +180,7 @@ def test_session_table_opens_no_session() -> None:
     assert named().count("session") >= 2 and row.pk not in named()
 
 
+@pytest.mark.needs("accounts")
 def test_ended_session_stays_ended() -> None:
     """Neither a later end in the table nor a copied or moved row reopens it."""
     ada = person("ada", "operator")

@@ -84,6 +84,7 @@ def _told(client: Client, headers: dict[str, str], own: str) -> dict[str, str]:
     return fields
 
 
+@pytest.mark.needs("search")
 def test_nothing_that_others_do_changes_what_an_integrator_is_told(integrator: Api, operator: Api) -> None:
     """Pages, lists, counts and badges, before and after two thousand runs of others in every state."""
     own = integrator.post("runs", START).json()["id"]
@@ -111,6 +112,7 @@ def _as_orders(agent: str) -> None:
     )
 
 
+@pytest.mark.needs("search")
 def test_no_search_finds_a_run_of_others(integrator: Api, operator: Api) -> None:
     hidden = theirs(tags={"tenant": "acme"})
     LedgerEntry.objects.create(
@@ -233,6 +235,7 @@ def test_anothers_key_names_no_run_and_touches_none(integrator: Api, operator: A
     assert [row["kind"] for row in operator.get(f"runs/{hidden}/events").json()["results"]][-1] != "SignalReceived"
 
 
+@pytest.mark.needs("limits")
 def test_limits_tell_what_counts_and_nothing_of_who_waits(integrator: Api, operator: Api) -> None:
     rule = {"per_minute": 60, "at_once": 4, "justification": "Their contract says so."}
     assert operator.post("limits", rule | {"key": "tool:charge"}).status_code == 200

@@ -30,6 +30,7 @@ def test_a_key_that_lives_is_refused_and_the_answer_names_its_run(integrator: Ap
     assert joined["Location"].endswith(first["id"])
 
 
+@pytest.mark.needs("search")
 def test_a_queued_run_says_behind_whom_and_is_cancelled_as_any_other(integrator: Api) -> None:
     first = integrator.post("runs", KEYED).json()
     second = integrator.post("runs", KEYED | {"on_conflict": "queue"})
