@@ -217,10 +217,10 @@ def _child(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     child = child_of(wait)
     name = f"<b>{visible(name_of(wait))}</b>"
     linked = to_run(str(child.id), name) if child is not None else name
-    return f"Waiting for the child run {linked}\nsince {began(wait.opened_at)}.{_stands(child)}"
+    return f"Waiting for the child run {linked}\nsince {began(wait.opened_at)}.{_child_state(child)}"
 
 
-def _stands(child: ChildRow | None, one: str = "It") -> str:
+def _child_state(child: ChildRow | None, one: str = "It") -> str:
     if child is None or not child.need:
         return ""
     who = one if child.need_at == child.id else "A run below it"
@@ -243,7 +243,7 @@ def sentences(waits: Sequence[Wait], tools: Mapping[str, ToolCard]) -> str:
     )
     still = stopped(of_children)
     if len(still) == 1:
-        texts.append(_stands(still[0], "One of them").strip())
+        texts.append(_child_state(still[0], "One of them").strip())
     elif still:
         texts.append(f"<b>{len(still)} of them</b> need a person.")
     return " ".join(texts)
