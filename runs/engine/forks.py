@@ -191,7 +191,7 @@ def _effect(run: str, name: str, slot: Slot, number: int, attempt: Attempt, tool
 
 def _may_have_been(attempt: Attempt) -> bool:
     """Return whether the attempt may have had its effect: not excluded, or contradicted by late results."""
-    if attempt.testimony is not None or attempt.is_called_back_late or attempt.is_belied:
+    if attempt.testimony is not None or attempt.is_called_back_late or attempt.is_contradicted:
         return True
     if attempt.reconciled is not None and attempt.reconciled.verdict == DID_NOT:
         return False

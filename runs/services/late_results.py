@@ -50,7 +50,7 @@ def record_late_result(late: LateAnswer, by: Actor) -> bool:
         return True
     n = sum(isinstance(event, e.ToolAnsweredLate) for event in on_record)
     outcome, payload = _testimony(late)
-    contradicts = attempt.finding.belied_by(outcome)
+    contradicts = attempt.finding.contradicted_by(outcome)
     event = e.ToolAnsweredLate(
         slot=late.slot,
         attempt=late.attempt,
@@ -83,7 +83,7 @@ def note_unrecorded(late: LateAnswer, by: Actor, problem: str) -> None:
     on_record = _on_record(run, late)
     n = sum(isinstance(event, e.ToolAnsweredLate) for event in on_record)
     outcome, _ = _testimony(late)
-    contradicts = Tape(on_record).slot(late.slot).at(late.attempt).finding.belied_by(outcome)
+    contradicts = Tape(on_record).slot(late.slot).at(late.attempt).finding.contradicted_by(outcome)
     event = e.ToolAnsweredLate(
         slot=late.slot,
         attempt=late.attempt,

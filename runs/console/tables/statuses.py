@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 from ledger.templatetags.console import amount, clock, datum, due, since, title_of, took, until, visible, words
 from runs.console.run_page import Dossier
-from runs.console.tables.event_words import belied, witness
+from runs.console.tables.event_words import contradicted, witness
 from runs.console.tables.waits import began, sentence, sentences, spent, stopped, suspicion, to_run
 from runs.models import State
 from runs.queries.display import detail_text, name_of, stood_at, undone
@@ -239,13 +239,13 @@ def _paused(d: Dossier) -> str:
 
 def _unknown(d: Dossier) -> str:
     opened, deadline = (d.wait.opened_at, d.wait.deadline) if d.wait else (None, None)
-    if d.unknown and d.unknown.belied and not d.unknown.is_of_earlier:
+    if d.unknown and d.unknown.contradicted and not d.unknown.is_of_earlier:
         return (
-            f"The outcome of <b>{visible(name_of(d.wait))}</b> is unknown again: {belied(d.unknown)}, and"
+            f"The outcome of <b>{visible(name_of(d.wait))}</b> is unknown again: {contradicted(d.unknown)}, and"
             f" {witness(d.unknown)}. {_who_settles(d)} it;\n"
             f"waiting since {began(opened)}, {due(deadline)}."
         )
-    news = f" But {belied(d.unknown)}, and {witness(d.unknown)}." if d.unknown and d.unknown.belied else ""
+    news = f" But {contradicted(d.unknown)}, and {witness(d.unknown)}." if d.unknown and d.unknown.contradicted else ""
     return (
         f"The outcome of <b>{visible(name_of(d.wait))}</b> is unknown. {_who_settles(d)} it;\n"
         f"waiting since {began(opened)}, {due(deadline)}.{news}{suspicion(d.wait)}"
