@@ -15,14 +15,14 @@ from typing import Any
 
 from runs.engine.gating.proof import Threshold
 
-NOT_GENUINE = (
+NOT_AUTHENTIC = (
     "The queue {queue} was changed outside the application: nobody {what} until an administrator saves it again."
 )
 CHANGED_FIRST = "Changes are made in {queue}, which decides first: approve it as it is, or reject it."
 # Verdicts that close a question, with the resulting state. An abstention closes nothing.
 VERDICTS = {"approve": "approved", "reject": "rejected", "fail": "rejected"}
 ABSTAIN = "abstain"
-SAID = {"approve": "approved", "reject": "rejected", "fail": "rejected", ABSTAIN: "abstained from"}
+VERDICT_TEXTS = {"approve": "approved", "reject": "rejected", "fail": "rejected", ABSTAIN: "abstained from"}
 _SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 
@@ -174,7 +174,7 @@ def _judge(facts: Facts, *, approves: bool) -> Authority | No:
         return No(f"The queue {facts.name} was removed. An administrator has to add it again.")
     queue = facts.queue
     if not queue.is_authentic:
-        return No(NOT_GENUINE.format(queue=queue.name, what="decides there"))
+        return No(NOT_AUTHENTIC.format(queue=queue.name, what="decides there"))
     nos = []
     for found in _standings(queue, facts):
         answer = _within(queue, found, facts.asked, approves=approves) if isinstance(found, Authority) else found

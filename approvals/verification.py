@@ -202,7 +202,7 @@ class Gates:
         for id, person in unvoted:
             yield f"the vote of {self.votes[id, person][1].by} on approval {id} has no row"
 
-    def _decision(self, row: Decision, recorded: list[Said]) -> Iterator[str]:
+    def _decision(self, row: Decision, recorded: list[RecordedVerdict]) -> Iterator[str]:
         """Check one row against its events: the vote, if any, and the closing. The first gives the state of the run."""
         what = f"decision {row.id}"
         for place, (seq, event) in enumerate(recorded):
@@ -254,7 +254,7 @@ class Gates:
                 yield f"approval {id} was granted, but {problem}"
 
 
-Said = tuple[int, e.ApprovalVoted | e.ApprovalDecided]
+RecordedVerdict = tuple[int, e.ApprovalVoted | e.ApprovalDecided]
 
 
 def _rights(what: str, row: Decision) -> Iterator[str]:

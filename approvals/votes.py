@@ -122,7 +122,7 @@ def case_of(approval: Approval, wait: Wait) -> Case:
 DONE, NOW, NEXT, AFTER, ENDED = "done", "now", "next", "after", "ended"
 LOOKED_AT = 8  # remaining people checked; if there are more, one of them will do
 _TONES = {DONE: "ok", NOW: "wait", ENDED: "bad"}
-_SAID = {APPROVE: "approved", "reject": "rejected", "fail": "failed the run", ABSTAIN: "abstained"}
+_VERDICT_TEXTS = {APPROVE: "approved", "reject": "rejected", "fail": "failed the run", ABSTAIN: "abstained"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Vote:
 
     @property
     def words(self) -> str:
-        return _SAID.get(self.row.verdict, self.row.verdict)
+        return _VERDICT_TEXTS.get(self.row.verdict, self.row.verdict)
 
     @property
     def counts(self) -> bool:

@@ -17,7 +17,7 @@ from ledger.errors import DurableAgentsError
 from ledger.web.roles import actor
 from runs import features
 
-Shown = TypeVar("Shown", bound=Callable[..., HttpResponseBase])
+View = TypeVar("View", bound=Callable[..., HttpResponseBase])
 _ROW = re.compile(r"[0-9]{1,19}", re.ASCII)
 _CHANGES_NOTHING = ("GET", "HEAD", "OPTIONS")
 
@@ -25,7 +25,7 @@ _CHANGES_NOTHING = ("GET", "HEAD", "OPTIONS")
 class Site(AdminSite):
     """Django's site, recording the actor of every change."""
 
-    def admin_view(self, view: Shown, cacheable: bool = False) -> Shown:
+    def admin_view(self, view: View, cacheable: bool = False) -> View:
         inner = super().admin_view(view, cacheable)
 
         def recorded(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -44,7 +44,7 @@ class Site(AdminSite):
                     raise
                 return _refused(error)
 
-        return cast(Shown, update_wrapper(recorded, inner))
+        return cast(View, update_wrapper(recorded, inner))
 
 
 def _refused(error: DurableAgentsError) -> HttpResponse:

@@ -27,7 +27,7 @@ from runs import features
 from runs.engine.agents import registry
 from runs.queries import run_list
 
-SHOWN = 8  # of each kind that needs a person; their own pages have all
+MAX_SHOWN = 8  # of each kind that needs a person; their own pages have all
 LAST = 10
 
 
@@ -46,8 +46,8 @@ class Overview(SharedPage):
         tally.read({**run_list.to_count(), **to_count(held)})
         counted = run_list.counts(tally)
         cards, _ = run_list.page(run_list.Filters(), size=LAST)
-        waiting = inbox(held, tally, limit=SHOWN, is_mine_only=True)
-        questions, stuck, is_more = run_list.needing_somebody(held, limit=SHOWN)
+        waiting = inbox(held, tally, limit=MAX_SHOWN, is_mine_only=True)
+        questions, stuck, is_more = run_list.needing_somebody(held, limit=MAX_SHOWN)
         environment = settings.DURABLEAGENTS
         return {
             "items": waiting.items,

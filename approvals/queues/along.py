@@ -17,7 +17,7 @@ from ledger.web.roles import Mark, OwnCase, OwnLimit, StandsIn
 from runs.journal.asked.queues import QUEUES
 
 # SQL value: the queues, with the deputyships, cases and limits of the account named by `user` (sql/along.sql).
-ALONG = "approvals_along({user})::text"
+ANNOTATIONS = "approvals_along({user})::text"
 # The same without an account, for workers.
 FACTS = "approvals_along(NULL)::jsonb"
 

@@ -15,8 +15,8 @@ from django.db import connection
 
 from approvals.models import Approval, Decision, Delegation, Escalation
 from approvals.policy import (
-    NOT_GENUINE,
-    SAID,
+    NOT_AUTHENTIC,
+    VERDICT_TEXTS,
     Authority,
     Cap,
     Deputyship,
@@ -168,7 +168,7 @@ def role_held(queue: str) -> str | None:
     if row is None or row.state == Queue.State.REMOVED:
         return None
     if not row.is_authentic:
-        raise Forbidden(NOT_GENUINE.format(queue=row.name, what="acts as a member of its role"))
+        raise Forbidden(NOT_AUTHENTIC.format(queue=row.name, what="acts as a member of its role"))
     return row.role
 
 
@@ -226,7 +226,7 @@ def _word(person: int, verdict: str, at: str, queue: str, by: int | None, *, is_
     """Return a person's vote as text to follow their name. Even a forged row takes their seat."""
     means = "" if by == person else ", through a deputy or on someone's behalf,"
     whose = "" if is_ours else ", according to a row that this installation did not write"
-    return f"{SAID.get(verdict, verdict)} this{means} at {_moment(at)} for {queue}{whose}"
+    return f"{VERDICT_TEXTS.get(verdict, verdict)} this{means} at {_moment(at)} for {queue}{whose}"
 
 
 def _moment(at: str) -> str:

@@ -33,7 +33,7 @@ __all__ = ["ROLES", "ApiKeyAuthentication", "HasRole", "HeaderSession", "actor",
 ISSUE_OWN = "durableagents.issue_own_key"
 MAX_OWN, MAX_DAYS = 20, 365
 _PREFIX = "da_"
-_SHOWN = 10
+_SHOWN_LENGTH = 10
 _COLUMNS = [field.attname for field in ApiKey._meta.concrete_fields]
 _IS_NOTED = "coalesce(k.last_used_at >= statement_timestamp() - interval '1 minute', false)"
 _KEY = ", ".join(f'k."{field.column}"' for field in ApiKey._meta.concrete_fields)
@@ -69,7 +69,7 @@ def issue_key(
         defaults={
             "user": user,
             "name": name,
-            "prefix": token[:_SHOWN],
+            "prefix": token[:_SHOWN_LENGTH],
             "created_at": Now(),
             "expires_at": expires_at,
             "budget": budget,

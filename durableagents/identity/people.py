@@ -28,7 +28,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
-from approvals.queues.along import ALONG, learnt
+from approvals.queues.along import ANNOTATIONS, learnt
 from durableagents.identity.session_rows import ends_at, row_key, session_salt
 from durableagents.identity.signals import session_key_changed, session_key_changing
 from ledger.accounts import ACCOUNT as ACCOUNT_ROW
@@ -50,13 +50,13 @@ GROUPS = "ARRAY(SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.gro
 TAGS = "ARRAY(SELECT t.tag FROM durableagents_owntag t WHERE t.user_id = {user} AND t.taken_at IS NULL)"
 # Read with the session or key: groups, own tags, the payload right, the queues, and the proof that the account is
 # authentic.
-_ALL = (GROUPS, TAGS, READS, ALONG, f"{ACCOUNT_ROW.proof_sql('u')}::text")
+_ALL = (GROUPS, TAGS, READS, ANNOTATIONS, f"{ACCOUNT_ROW.proof_sql('u')}::text")
 WHO = ", ".join(each.format(user="u.id") for each in _ALL)
 _SESSION = f"""
     SELECT {MOMENT}, s.session_data, s.expire_date, {WHO}, {ACCOUNT}
     FROM django_session s LEFT JOIN auth_user u ON u.id = %s WHERE s.session_key = %s AND s.expire_date > %s"""
 
-_ALONG = RawSQL(ALONG.format(user='"auth_user"."id"'), [], output_field=TextField())
+_ANNOTATIONS = RawSQL(ANNOTATIONS.format(user='"auth_user"."id"'), [], output_field=TextField())
 _owners: dict[str, int] = {}
 _read_along: ContextVar[User | None] = ContextVar("read_along", default=None)
 
@@ -170,7 +170,7 @@ def person(pk: Any) -> User | None:
     known = _read_along.get()
     if known is not None and str(known.pk) == str(pk):
         return known
-    user: Any = User.objects.filter(pk=pk).annotate(held=group_names("pk"), along=_ALONG, proof=PROOF).first()
+    user: Any = User.objects.filter(pk=pk).annotate(held=group_names("pk"), along=_ANNOTATIONS, proof=PROOF).first()
     if user is None or not is_authentic(user.proof):
         return None
     know_roles(user, user.held, learnt(user.along))
@@ -203,13 +203,13 @@ class WhoAsks(AuthenticationMiddleware):
 
 def _of(request: HttpRequest) -> Any:
     request.session.get(SESSION_KEY)  # reads the session, if not read yet
-    with _along(getattr(request.session, "person", None)):
+    with _with_annotations(getattr(request.session, "person", None)):
         user = user_of(request)
     return AnonymousUser() if is_too_weak(user, request.session) else user
 
 
 @contextmanager
-def _along(user: User | None) -> Iterator[None]:
+def _with_annotations(user: User | None) -> Iterator[None]:
     token = _read_along.set(user)
     try:
         yield

@@ -25,7 +25,7 @@ from ledger.templatetags.console import (
     words,
 )
 from ledger.templatetags.console import said as without_class
-from runs.console.tables.event_words import belied, link_to, phrase, witness
+from runs.console.tables.event_words import contradicted, link_to, phrase, witness
 from runs.models import Run
 from runs.queries.tool_cards import ToolCard
 from runs.story import Effect, EventLine, findings
@@ -62,7 +62,7 @@ def effect(e: Effect, tools: dict[str, Any], downloads: Downloads = _nowhere, sp
     """Draw an effect of any status. `span` is HTML that names its span."""
     chip, tone, note, note_tone = STANDINGS.get(e.status, (e.status, "", "", ""))
     is_answered = e.result is not None
-    if e.belied and e.status == "settled_not":
+    if e.contradicted and e.status == "settled_not":
         note = "Settled by a person, who must confirm before anything is sent."
     return SafeString(
         f'<div class="e" id="effect-{e.seq}"><b>{visible(title_of(tools, e.tool))}</b>'
@@ -106,8 +106,8 @@ def _sending(e: Effect) -> str:
 
 
 def _afterwards(e: Effect) -> str:
-    if e.belied:
-        return _wide("bad", f"<b>Check this:</b> {belied(e)}, and {witness(e)}.")
+    if e.contradicted:
+        return _wide("bad", f"<b>Check this:</b> {contradicted(e)}, and {witness(e)}.")
     return _wide("muted", f"{_sentence(witness(e))}: recorded, without effect.") if e.late else ""
 
 

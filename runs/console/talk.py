@@ -39,7 +39,7 @@ def outcome_of(name: str) -> Outcome:
     return OUTCOMES.get(name, Outcome("bad", name))
 
 
-SHOWN = 20
+MAX_SHOWN = 20
 SENDERS = (OPERATOR, INTEGRATOR)
 _EXTRA_FIELDS = {"sent_id": ExtraField()}
 
@@ -95,7 +95,7 @@ def talk_of(
 ) -> Talk:
     """Return what these roles may see and send, with `hidden`, if given, instead of payloads."""
     total = Message.objects.filter(run=run).count() if agent is None or agent.messages else 0
-    rows = list(Message.objects.filter(run=run).order_by("-n")[:SHOWN]) if total else []
+    rows = list(Message.objects.filter(run=run).order_by("-n")[:MAX_SHOWN]) if total else []
     may = run.state not in ENDED and bool({*SENDERS} & {*held})
     declared = list(agent.messages.values()) if agent is not None else []
     forms = [_asking(each, wrong if wrong and wrong.name == each.name else None) for each in declared if may]

@@ -120,7 +120,7 @@ def _replayed(call: LogicalCall) -> BaseModel:
 
 async def _begin(call: LogicalCall) -> BaseModel | None:
     """Run guards and gate, then write the intent. Return a guard's answer. Raises the refusal of a guard or person."""
-    if call.attempt > 0 and (earlier := call.record.belied) is not None:
+    if call.attempt > 0 and (earlier := call.record.contradicted) is not None:
         await unknown.reopen_settlement(call, earlier)
     for guard in call.guards:
         if (output := await guard.before_intent(call)) is not None:
@@ -542,4 +542,4 @@ async def _commit(call: LogicalCall, batch: Batch, **outcome: Any) -> Reply:
 
 def _report_late_result(call: LogicalCall, outcome: dict[str, Any]) -> None:
     visit = call.visit
-    visit.runtime.hand_in(LateAnswer(visit.run_id, call.slot, call.attempt, call.tool.name, **outcome))
+    visit.runtime.record_late(LateAnswer(visit.run_id, call.slot, call.attempt, call.tool.name, **outcome))

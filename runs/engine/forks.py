@@ -21,7 +21,7 @@ CHILD = "child"
 
 Place = tuple[str, str, int]
 # An event with its number and its time.
-Told = tuple[int, str, e.Event]
+ForkRecord = tuple[int, str, e.Event]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def _parts(slot: str) -> tuple[int, str]:
 ToolOf = Callable[[str], Tool | None]
 
 
-def evidence_of(run: str, forks: Iterable[Told], tool_of: ToolOf) -> list[Evidence]:
+def evidence_of(run: str, forks: Iterable[ForkRecord], tool_of: ToolOf) -> list[Evidence]:
     """Return every effect in a run's events; tools from `tool_of` interpret callbacks and receipts."""
     every = list(forks)
     tape, at = Tape(event for *_, event in every), _times(every)
@@ -164,7 +164,7 @@ class Undoing:
                 pass
 
 
-def _times(forks: Iterable[Told]) -> dict[tuple[str | None, int], str]:
+def _times(forks: Iterable[ForkRecord]) -> dict[tuple[str | None, int], str]:
     began = (e.ToolInvoked, e.ChildStarted)
     return {(event.slot, event.attempt): at for _, at, event in forks if isinstance(event, began)}
 
@@ -191,7 +191,7 @@ def _effect(run: str, name: str, slot: Slot, number: int, attempt: Attempt, tool
 
 def _may_have_been(attempt: Attempt) -> bool:
     """Return whether the attempt may have had its effect: not excluded, or contradicted by late results."""
-    if attempt.testimony is not None or attempt.is_called_back_late or attempt.is_belied:
+    if attempt.testimony is not None or attempt.is_called_back_late or attempt.is_contradicted:
         return True
     if attempt.reconciled is not None and attempt.reconciled.verdict == DID_NOT:
         return False

@@ -166,27 +166,27 @@ class Finding:
     """The recorded outcome of an attempt and what contradicts it; checked before another attempt and by pages."""
 
     on_record: str = ""  # a verdict (happened, did_not, fail), `refused`, or `answered` by the other side
-    belied: str = ""  # the recorded outcome that a late result contradicts, until a person settles it again
-    is_belied: bool = False  # a late result says it was done, and no person has settled it since
+    contradicted: str = ""  # the recorded outcome that a late result contradicts, until a person settles it again
+    is_contradicted: bool = False  # a late result says it was done, and no person has settled it since
 
     def found(self, outcome: str) -> None:
         """Record the outcome. A refusal or *fail the run* does not settle a contradiction."""
         self.on_record = outcome
         if outcome not in ("fail", "refused"):
-            self.belied, self.is_belied = "", False
-        elif outcome == "refused" and self.is_belied:
-            self.belied = outcome
+            self.contradicted, self.is_contradicted = "", False
+        elif outcome == "refused" and self.is_contradicted:
+            self.contradicted = outcome
 
-    def belied_by(self, text: str) -> str:
+    def contradicted_by(self, text: str) -> str:
         """Return the recorded outcome that a late result contradicts; empty if none."""
-        is_belied = self.on_record == "happened" if text == "refused" else self.on_record in _NOT_DONE
-        return self.on_record if is_belied else ""
+        is_contradicted = self.on_record == "happened" if text == "refused" else self.on_record in _NOT_DONE
+        return self.on_record if is_contradicted else ""
 
     def hear(self, text: str) -> str:
         """Take a late result into account and return the recorded outcome that it contradicts."""
-        self.is_belied |= text != "refused" and self.on_record not in ("happened", "answered")
-        self.belied = self.belied_by(text) or self.belied
-        return self.belied_by(text)
+        self.is_contradicted |= text != "refused" and self.on_record not in ("happened", "answered")
+        self.contradicted = self.contradicted_by(text) or self.contradicted
+        return self.contradicted_by(text)
 
 
 @dataclass(frozen=True, slots=True)

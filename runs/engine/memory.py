@@ -312,8 +312,8 @@ class MemoryJournal(MemoryContinuation):
         self._fence()
         slot, attempt = _call_of(batch)
         is_stopping = batch.is_intent and (self.run.is_pause_requested or self.run.is_cancel_requested)
-        is_belied = batch.is_intent and attempt > 0 and self._is_belied(slot, attempt)
-        if is_stopping or is_belied or self._is_answered(batch.events):
+        is_contradicted = batch.is_intent and attempt > 0 and self._is_contradicted(slot, attempt)
+        if is_stopping or is_contradicted or self._is_answered(batch.events):
             return self._reply(is_done=False)
         if batch.is_intent:
             self._intend(batch, (slot, attempt))
@@ -439,7 +439,7 @@ class MemoryJournal(MemoryContinuation):
                 return True
         return False
 
-    def _is_belied(self, slot: str | None, attempt: int) -> bool:
+    def _is_contradicted(self, slot: str | None, attempt: int) -> bool:
         """Return whether a late result says an earlier attempt happened, and no person has denied it since."""
         contradicted: set[int] = set()
         for x in (x for x in self.run.events if slot is not None and x.slot == slot and x.attempt < attempt):

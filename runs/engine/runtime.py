@@ -75,7 +75,7 @@ class Runtime:
     """Services that the engine gets from outside.
     Idempotency keys and callback tokens are derived from `call_secret`, which is the same for a run's whole life.
     `hit` is called at each named crash point with the point and the tool; `is_fenced` says that this process lost its
-    place among the workers, and must send nothing until it has it back. `hand_in` takes a result that this process may
+    place among the workers, and must send nothing until it has it back. `record_late` takes a result that it may
     no longer record, `keep` a node's progress messages (see steps/telling.py). `models` are those for an assistant's
     first request in a run; `route` gives a model's price; an unavailable model comes last for `model_rest` seconds,
     until the time in `resting`; `budget_queue` is asked to raise a budget, as are operators; `price_patience` is
@@ -98,7 +98,7 @@ class Runtime:
     hit: Callable[[str, str], None] = lambda point, tool: None
     threads: ToolThreads = field(default_factory=ToolThreads)
     is_fenced: Callable[[], bool] = lambda: False
-    hand_in: Callable[[LateAnswer], None] = lambda late: None
+    record_late: Callable[[LateAnswer], None] = lambda late: None
     keep: Callable[[str, Lease, Any], None] = lambda run_id, lease, told: None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     models: Callable[[Assistant], Sequence[str]] = lambda assistant: [f"{SCRIPTED}{assistant.name}"]

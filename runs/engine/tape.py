@@ -41,9 +41,9 @@ class Attempt:
     asked: e.UpstreamAsked | None = None  # someone wants upstream asked, and no answer is recorded
 
     @property
-    def is_belied(self) -> bool:
+    def is_contradicted(self) -> bool:
         """Return whether a late result says it was done, and no person has settled it since."""
-        return self.finding.is_belied
+        return self.finding.is_contradicted
 
     @property
     def is_settled(self) -> bool:
@@ -118,13 +118,13 @@ class Slot:
 
     @property
     def is_asked_about(self) -> bool:
-        """Return whether a question about the outcome of any attempt is open, not only of the last (see `belied`)."""
+        """Return whether a question about the outcome of any attempt is open (see `contradicted`)."""
         return any(attempt.open_wait("reconcile") is not None for attempt in self.attempts.values())
 
     @property
-    def belied(self) -> int | None:
+    def contradicted(self) -> int | None:
         """The attempt recorded as not done that a late result contradicts; it blocks further ones until settled."""
-        return next((n for n, a in sorted(self.attempts.items()) if n < self.current and a.is_belied), None)
+        return next((n for n, a in sorted(self.attempts.items()) if n < self.current and a.is_contradicted), None)
 
     @property
     def was_invoked(self) -> bool:
@@ -297,7 +297,7 @@ class Tape:
             and (
                 slot.now.accepted is not None
                 or slot.now.unknown is not None
-                or slot.belied is not None
+                or slot.contradicted is not None
                 or isinstance(slot.now.intent, e.ChildStarted)
             )
         ]

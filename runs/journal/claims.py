@@ -29,7 +29,7 @@ CLAIM_OTHERS = """
         runs_claim(%s, %s, %s, %s::text[], CASE WHEN s.runs IS NULL THEN 0 ELSE %s END, %s) c"""
 RECLAIM = "SELECT * FROM runs_reclaim(%s, %s, %s, %s)"
 # A row of nulls says that all runs looked at are halted and were put aside: there may be more behind them.
-_LOOKS = 20
+_CLAIM_CHECKS = 20
 _READY = "SELECT id FROM runs_run WHERE ready_at <= clock_timestamp() AND graph_id = ANY(%s)"
 
 
@@ -105,7 +105,7 @@ async def claim(
                 failpoints.hit("CP9", run=str(run_id))
             if not ready:  # a run that becomes ready now must not be claimed past this point
                 return []
-        for _ in range(_LOOKS):
+        for _ in range(_CLAIM_CHECKS):
             cursor = await connection.execute(
                 statement, [*others, worker.id, worker.ascii_host, worker.pid, list(graph_ids), limit, solo]
             )

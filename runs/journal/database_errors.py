@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 STALE, NO_APPROVAL, EXPIRED, SHORT = "DA001", "DA002", "DA003", "DA004"
 NO_ROOM, NO_PRICE, HALTED = "DA005", "DA006", "DA007"
-NOT_OPEN, JUDGED_ANEW = "DA059", "DA060"
+NOT_OPEN, JUDGED_AGAIN = "DA059", "DA060"
 # serialization failure, deadlock, idle in a transaction for too long, read-only (a standby being promoted)
 _PASSING = frozenset({"40001", "40P01", "25P03", "25006"})
 # Refusals caused by other sessions, which therefore pass: also a lock timeout, or too many connections.
@@ -45,7 +45,7 @@ def is_transient(error: BaseException) -> bool:
     error = _itself(error)
     if getattr(error, "sqlstate", None) in _PASSING:
         return True
-    ours = (STALE, NO_APPROVAL, EXPIRED, SHORT, NO_ROOM, NO_PRICE, HALTED, NOT_OPEN, JUDGED_ANEW)
+    ours = (STALE, NO_APPROVAL, EXPIRED, SHORT, NO_ROOM, NO_PRICE, HALTED, NOT_OPEN, JUDGED_AGAIN)
     return (
         isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
         and getattr(error, "sqlstate", None) not in ours
@@ -88,7 +88,7 @@ def translated(error: psycopg.Error) -> Exception:
         return StaleLease(message)
     if state == EXPIRED:
         return ApprovalExpired(message, json.loads(error.diag.message_detail or "{}"))
-    if state == JUDGED_ANEW:
+    if state == JUDGED_AGAIN:
         return PoliciesChanged(message)
     if state == SHORT:
         return BudgetShort(message)

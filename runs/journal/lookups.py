@@ -35,16 +35,16 @@ from runs.journal.database_errors import patiently
 from runs.journal.large import decoding
 from runs.journal.libpq import Connection, Pool
 from runs.journal.reader import (
-    ASKED,
     AT_SLOT,
+    CARRIED_ROWS,
     EFFECTS,
-    ESTATE,
     EVENTS,
     INBOX,
     ORIGIN,
+    POSITION_ROWS,
+    REQUEST_ROWS,
     REVERSIBLE,
     SIGNAL,
-    STANDING,
     TAKEN_BACK,
     TAKEN_OVER,
     checked,
@@ -93,7 +93,7 @@ class Lookups:
         """Read twice; if another worker takes the run in between, our next commit notices."""
         async with self._pool.connection() as connection:
             await features.prepare_reading(connection, [self._run_id])
-            rows = await (await connection.execute(STANDING, [self._run_id])).fetchall()
+            rows = await (await connection.execute(POSITION_ROWS, [self._run_id])).fetchall()
             assert rows, "the head of a claimed run"
             (epoch, token, *flags), caps, used, depth, counts_reads = split_run_row(rows[0])
             self._check_lease(lease, epoch, token)
@@ -123,7 +123,7 @@ class Lookups:
     async def asked(self, slot: str) -> Sequence[Event]:
         """Return all events at a question's slot, and the intents that use its approval. Raises JournalBroken."""
         named, what = f'"grant":{json.dumps(slot)}', f"run {self._run_id}, reading the approval at {slot}"
-        rows = await patiently(lambda: self._rows(ASKED, self._run_id, slot, named), what)
+        rows = await patiently(lambda: self._rows(REQUEST_ROWS, self._run_id, slot, named), what)
         return await self._events(rows)
 
     async def models(self) -> Sequence[ModelsChosen]:
@@ -165,13 +165,15 @@ class Lookups:
     async def inherited(self) -> Sequence[tuple[int, Event]]:
         """Return the events for a continuation. Raises JournalBroken."""
         rows = await patiently(
-            lambda: self._rows(ESTATE, self._run_id, self._run_id), f"run {self._run_id}, reading its annotations"
+            lambda: self._rows(CARRIED_ROWS, self._run_id, self._run_id), f"run {self._run_id}, reading its annotations"
         )
         return await self._numbered(rows)
 
     async def inherited_on(self, connection: Connection) -> Sequence[tuple[int, Event]]:
         """Return the same within this connection's transaction. Raises JournalBroken."""
-        return await self._numbered(await (await connection.execute(ESTATE, [self._run_id, self._run_id])).fetchall())
+        return await self._numbered(
+            await (await connection.execute(CARRIED_ROWS, [self._run_id, self._run_id])).fetchall()
+        )
 
     async def _numbered(self, rows: Sequence[TupleRow]) -> Sequence[tuple[int, Event]]:
         return [(row[0], event) for row, event in zip(rows, await self._events(rows), strict=True)]

@@ -47,7 +47,7 @@ STORED = ", ".join(COLUMNS)  # a row's columns for `checked`
 _READ = f"SELECT {STORED} FROM ledger_event"
 # A run's lease, journal end and requests, with its newest checkpoints, if any.
 _COUNTED = len(RESOURCES)
-STANDING = """
+POSITION_ROWS = """
     SELECT h.epoch, h.lease, h.seq, clock_timestamp(), h.is_pause_requested, h.is_cancel_requested, h.is_on_hold,
            {caps}, {used}, (SELECT depth FROM runs_run WHERE id = h.run_id),
            runs_counts_reads(h.run_id),
@@ -79,7 +79,7 @@ _EARLIER = ("SignalReceived", "SignalCarried", "RunCarriedOn", "ModelsChosen")
 SIGNAL = f"{_READ} WHERE run_id = %s AND seq = (SELECT seq FROM runs_signal WHERE run_id = %s AND name = %s AND n = %s)"
 AT_SLOT = f"{_READ} WHERE run_id = %s AND slot = %s ORDER BY seq"
 # A question's events, with the intents that use its approval.
-ASKED = f"""{_READ} WHERE run_id = %s AND (
+REQUEST_ROWS = f"""{_READ} WHERE run_id = %s AND (
     slot = %s OR kind = 'ToolInvoked' AND position(convert_to(%s, 'UTF8') IN clear) > 0) ORDER BY seq"""
 # Statements and requests about unknown outcomes, each with its run, and the last other event about its call.
 PROPOSED = f"""
@@ -92,7 +92,7 @@ INBOX = f"""{_READ} WHERE run_id = %s AND seq = (
     SELECT seq FROM runs_message WHERE run_id = %s AND outcome = '' ORDER BY n LIMIT 1)"""
 # A continuation says so at the beginning of its journal.
 ORIGIN = f"{_READ} WHERE run_id = %s AND seq BETWEEN 2 AND 3 AND kind = 'RunCarriedOn'"
-ESTATE = f"""{_READ} WHERE run_id = %s AND (
+CARRIED_ROWS = f"""{_READ} WHERE run_id = %s AND (
     kind IN ('AttributesSet', 'ModelsChosen') OR seq <= 3 AND kind IN ('ChildOf', 'StartPlanned', 'RunCarriedOn')
     OR seq IN (SELECT seq FROM runs_signal WHERE run_id = %s AND taken_by IS NULL)) ORDER BY seq"""
 # Events about a run's effects, if some could be undone or it represents other runs' effects.

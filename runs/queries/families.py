@@ -112,7 +112,7 @@ class ChildRow(Shape):
     need_at: UUID | None = Field(description="The run that needs it: the child, or a run that the child waits for.")
 
 
-_TOLD = "(SELECT to_jsonb(t) - 'seen' FROM runs_telling t WHERE t.run_id = ledger_head.run_id)"
+_TOLD_DETAIL = "(SELECT to_jsonb(t) - 'seen' FROM runs_telling t WHERE t.run_id = ledger_head.run_id)"
 _DRIVABLE = f"(SELECT to_jsonb(runs_drivable({FRESH_SECONDS})))"
 # The last event's content, if it is a release.
 _RELEASED = (
@@ -128,7 +128,7 @@ def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
     facts = dict(item for each in features.installed.values() for item in each.run_facts.items())
     found = status_heads(run_ids).annotate(
         children=RawSQL(_STATES, (), output_field=JSONField()),
-        told=RawSQL(_TOLD, (), output_field=JSONField()),
+        told=RawSQL(_TOLD_DETAIL, (), output_field=JSONField()),
         last_at=RawSQL(_LAST_AT, (), output_field=DateTimeField()),
         **{name: RawSQL(statement, (), output_field=JSONField()) for name, statement in facts.items()},
     )

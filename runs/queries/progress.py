@@ -63,7 +63,7 @@ def is_early(run: Run) -> bool:
     return run.state == State.PENDING and run.ready_at not in (None, NEVER) and run.ready_at > datetime.now(UTC)
 
 
-SHOWN = 30  # lines on a run's page
+MAX_SHOWN = 30  # lines on a run's page
 
 
 class ProgressRow(Shape):
@@ -145,4 +145,4 @@ class ProgressPanel:
 
     @cached_property
     def lines(self) -> list[LogLine]:
-        return last_lines(self.run_id, SHOWN) if self.counts.kept else []
+        return last_lines(self.run_id, MAX_SHOWN) if self.counts.kept else []

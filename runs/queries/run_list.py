@@ -394,14 +394,14 @@ def without_hidden_kin(runs: Iterable[Run]) -> None:
     """Remove ids of related runs that the viewer may not see. Continuations are visible with their run."""
     runs = list(runs)
     if not viewer().sees_all:
-        known = seen.among(getattr(run, name, None) for run in runs for name in _KIN)
+        known = seen.among(getattr(run, name, None) for run in runs for name in _RELATED)
         for run in runs:
-            for name in _KIN:
+            for name in _RELATED:
                 if getattr(run, name, None) not in known:
                     setattr(run, name, None)
 
 
-_KIN = ("parent", "forked_from", "begun_again_as")
+_RELATED = ("parent", "forked_from", "begun_again_as")
 
 
 def carded(runs: Iterable[Run], heads: Mapping[UUID, Head], waits: Mapping[UUID, list[Wait]]) -> list[Card]:

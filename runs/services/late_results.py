@@ -75,7 +75,7 @@ def note_unrecorded(late: LateAnswer, by: Actor, problem: str) -> None:
 
 def _note(run: Run, late: LateAnswer, on_record: list[e.Event], outcome: str, payload: Any, by: Actor) -> str:
     """Record a late result without effect. Returns the recorded outcome that it contradicts; "" for none."""
-    contradicts = Tape(on_record).slot(late.slot).at(late.attempt).finding.belied_by(outcome)
+    contradicts = Tape(on_record).slot(late.slot).at(late.attempt).finding.contradicted_by(outcome)
     event = e.ToolAnsweredLate(
         slot=late.slot,
         attempt=late.attempt,

@@ -137,7 +137,7 @@ def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoke
     if attempt.waits.get(("reconcile", wait.n), "") is not None:
         raise act.refuse(UNASKED)
     invoked = attempt.intent
-    if not isinstance(invoked, e.ToolInvoked) or (attempt.result is not None and not attempt.is_belied):
+    if not isinstance(invoked, e.ToolInvoked) or (attempt.result is not None and not attempt.is_contradicted):
         raise act.refuse("The call was answered meanwhile.")
     return wait, slot, invoked
 

@@ -20,7 +20,7 @@ from runs.models import Run
 # step uses a key or an index of its direction: runs_run_one_heir, runs_run_forks. Damaged rows may form a cycle, so
 # each is taken once. A fork knows what was done before it was made, so others count only by what they did since; a run
 # that is no fork knows nothing of them.
-_KIN = """
+_RELATED = """
     WITH RECURSIVE kin(id, is_own, is_below) AS (
         SELECT {of}::uuid, true, true
         UNION
@@ -44,10 +44,10 @@ _KIN = """
             OR EXISTS (SELECT 1 FROM runs_run AS c WHERE c.parent = x.id AND c.created_at >= (SELECT at FROM since)))
         GROUP BY x.id
     )"""
-_OTHERS = f"""{_KIN}
+_OTHERS = f"""{_RELATED}
     SELECT others.id, is_below, (SELECT fork.id FROM fork) FROM others
     ORDER BY is_below DESC, created_at DESC, others.id"""
-_NEWEST = f"{_KIN} SELECT others.id FROM others WHERE is_below ORDER BY created_at DESC, others.id LIMIT 1"
+_NEWEST = f"{_RELATED} SELECT others.id FROM others WHERE is_below ORDER BY created_at DESC, others.id LIMIT 1"
 # The first run of all; its row may have been deleted.
 _LOCK = """
     WITH RECURSIVE up(id) AS (
@@ -80,7 +80,7 @@ def find_related_runs(run: Run) -> list[RelatedRun]:
 
 def crowded(run_ids: Iterable[UUID]) -> frozenset[UUID]:
     """Return those of these runs for which `others` finds any."""
-    some = RawSQL(f"EXISTS ({_KIN.format(of='runs_run.id')} SELECT 1 FROM others)", [], output_field=BooleanField())
+    some = RawSQL(f"EXISTS ({_RELATED.format(of='runs_run.id')} SELECT 1 FROM others)", [], output_field=BooleanField())
     return frozenset(Run.objects.filter(pk__in=list(run_ids)).filter(some).values_list("pk", flat=True))
 
 

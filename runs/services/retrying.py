@@ -96,7 +96,7 @@ def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wai
         attempt = slot.at(wait.attempt)
         is_asked = wait.kind == "approval" and slot.gate is not None and slot.gate.n == wait.n and slot.decision is None
         is_open = attempt.waits.get((wait.kind, wait.n), "none") is None
-        is_known = (attempt.result is not None or attempt.is_settled) and not attempt.is_belied
+        is_known = (attempt.result is not None or attempt.is_settled) and not attempt.is_contradicted
         if not is_known and (is_asked or is_open):
             wait.resolution = wait.resolved_by = wait.resolved_at = None
             if is_asked:

@@ -13,7 +13,7 @@ from ledger import events as e
 from runs.engine.checkpoints.position import Position, position_of
 from runs.engine.journal import Snapshot
 from runs.engine.undoing.ending import asked_of
-from runs.journal.reader import EVENTS, STANDING, cut_of, earlier_of, newest_sound, read
+from runs.journal.reader import EVENTS, POSITION_ROWS, cut_of, earlier_of, newest_sound, read
 from runs.models import Run
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ def position_on_record(run: Run, at_least: int) -> Recorded:
     """Read a run's position from its journal, as a claim does, which must have `at_least` so many events.
     Raises JournalBroken."""
     with connection.cursor() as cursor:
-        cursor.execute(STANDING, [run.pk])
+        cursor.execute(POSITION_ROWS, [run.pk])
         cuts = [stored for row in cursor.fetchall() if (stored := cut_of(row)) is not None]
         cut = newest_sound(str(run.pk), cuts)
         cursor.execute(EVENTS, [run.pk, cut.seq])

@@ -22,7 +22,7 @@ class Effect:
 
     held, cleared, rejected, expired (at its gate) · sent, accepted, not_sent (in progress) · committed, failed,
     unknown, settled_not · undone. `open` adds what the payloads of the noted events contain. `touched` is the last
-    event that changed it; `late` a late result about attempt `told_of`; `belied` the recorded outcome that it
+    event that changed it; `late` a late result about attempt `told_of`; `contradicted` the recorded outcome that it
     contradicts, while unanswered (see `findings`).
     """
 
@@ -53,7 +53,7 @@ class Effect:
     is_sender_done: bool = False
     late: str = ""
     told_of: int = 0
-    belied: str = ""
+    contradicted: str = ""
     testimony: Any = None
     touched: int = 0
     requests: tuple[int, ...] = ()
@@ -151,7 +151,7 @@ class Effects:
     def note(self, effect: Effect, line: Fact) -> str:
         """Note a finding or a late result; return the recorded outcome that it contradicts."""
         belies = self._findings.take(line)
-        effect.belied = self._findings.belied(effect.slot)
+        effect.contradicted = self._findings.contradicted(effect.slot)
         return belies
 
     def lost(self, line: Fact) -> None:
@@ -309,7 +309,7 @@ def _note_late_result(effects: Effects, line: Fact) -> None:
     if effect is not None:
         belies = effects.note(effect, line)
         effect.touched = line.seq
-        if belies or not effect.belied:
+        if belies or not effect.contradicted:
             effect.late, effect.witness = line.clear.get("outcome", CALLED_BACK), line.seq
             effect.told_of = line.attempt + 1
 

@@ -62,6 +62,6 @@ class Findings:
                 finding.found("refused")
         return ""
 
-    def belied(self, slot: str) -> str:
+    def contradicted(self, slot: str) -> str:
         """Return the recorded outcome of any of a call's attempts that a late result contradicts; "" if none."""
-        return next((finding.belied for finding in self._of.get(slot, {}).values() if finding.belied), "")
+        return next((finding.contradicted for finding in self._of.get(slot, {}).values() if finding.contradicted), "")

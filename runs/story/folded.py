@@ -40,7 +40,7 @@ _FACTS = """
     SELECT seq, at::text, kind, slot, attempt, clear, prev_hash, hash, xmin::text::bigint + hashtid(ctid)
     FROM ledger_event WHERE run_id = %s AND seq >= %s ORDER BY seq LIMIT %s"""
 # The same, with the checksum of the rows up to there; one row without an event if there are no more.
-_ASKED = f"""
+_REQUESTS = f"""
     SELECT facts.*, known.* FROM (
         SELECT count(*), coalesce(sum(xmin::text::bigint + hashtid(ctid)), 0) FROM ledger_event
         WHERE run_id = %s AND seq <= %s
@@ -160,7 +160,7 @@ class CachedStory:
 
     def _checked(self) -> list[tuple[Any, ...]]:
         """Return the rows from the last folded event on; none if the folded rows have changed."""
-        rows = _rows(_ASKED, self.run_id, self.last.seq, self.run_id, self.last.seq, AT_ONCE)
+        rows = _rows(_REQUESTS, self.run_id, self.last.seq, self.run_id, self.last.seq, AT_ONCE)
         self.checked_at = time.monotonic()
         count, prints = rows[0][-2:]
         return rows if (count, int(prints)) == (self.fold.length, self.prints) and rows[0][0] is not None else []

@@ -96,8 +96,8 @@ def effect(context: template.Context, effect: Effect) -> SafeString:
 
 
 @register.filter
-def belied(effect: Effect) -> SafeString:
-    return SafeString(event_words.belied(effect))
+def contradicted(effect: Effect) -> SafeString:
+    return SafeString(event_words.contradicted(effect))
 
 
 @register.filter

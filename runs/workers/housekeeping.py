@@ -172,7 +172,7 @@ class Housekeeping:
             return False
         return True
 
-    def take_late(self, late: LateAnswer) -> None:
+    def record_late(self, late: LateAnswer) -> None:
         """Record a late result of a run that another worker has, retrying as often as needed."""
         task = asyncio.create_task(self._keep_handing_in(late), name=f"late answer {late.slot} of {late.run_id}")
         self.late.add(task)

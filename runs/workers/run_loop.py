@@ -207,7 +207,7 @@ class Host:
                 replace(
                     runtime(self._threads, pool),
                     is_fenced=self._is_fenced,
-                    hand_in=self._house.take_late,
+                    record_late=self._house.record_late,
                     keep=teller.keep,
                     limits=self._limits,
                     halts=self._halts.lend(pool),

@@ -27,7 +27,7 @@ HEART: dict[str, tuple[Mutation, str]] = {
         "engine/test_crashes test_classes",
     ),
     "an unknown outcome is not looked at": (Operator(f"{CALL}:call_tool", "if_false", "intent"), "test_classes"),
-    "a contradicted result is not asked about": (Operator(f"{CALL}:_begin", "if_false", "belied"), "test_belied"),
+    "a contradicted result is not asked about": (Operator(f"{CALL}:_begin", "if_false", "contradicted"), "test_belied"),
     "no guard is asked": (Operator(f"{CALL}:_begin", "if_false", "before_intent"), "engine/test_policies"),
     "policies are not judged": (
         Operator(f"{POLICIES}:PolicyGuard.before_intent", "returns", "None"),

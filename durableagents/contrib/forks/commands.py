@@ -29,7 +29,7 @@ from runs.management.shell import operator
 from runs.services import lifecycle
 
 _OPTIONS_OF_OTHERS = {"fork": ("audit", "input"), "start-again": ("visit", "if_effects")}
-_SHOWN = ("tool", "at", "outcome", "external_id", "arguments", "has_result", "result", "is_verified")
+_MAX_SHOWN = ("tool", "at", "outcome", "external_id", "arguments", "has_result", "result", "is_verified")
 
 
 class _Entry(BaseModel):
@@ -122,7 +122,7 @@ def _check_options(verb: str, options: Mapping[str, Any]) -> None:
 
 
 def _unfilled(effect: Evidence) -> dict[str, Any]:
-    seen = {name: value for name, value in effect.as_json().items() if name in _SHOWN}
+    seen = {name: value for name, value in effect.as_json().items() if name in _MAX_SHOWN}
     return {"run": effect.run, "slot": effect.slot, "attempt": effect.attempt, "counts_as": "", "seen": seen}
 
 

@@ -16,7 +16,7 @@ from ledger.codec import decode, unpack
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.models import Head
 from runs.engine.errors import JournalBroken
-from runs.engine.forks import Evidence, Fork, Place, Told, evidence_of
+from runs.engine.forks import Evidence, Fork, ForkRecord, Place, evidence_of
 from runs.engine.journal import Snapshot
 from runs.engine.tools import ReplayClass
 from runs.engine.undo import UNDO_NODE
@@ -243,7 +243,7 @@ def _read(run: Run, cut: Cut) -> tuple[list[TupleRow], e.Event, Fork | None]:
     return rows, created, None if forked is None else Fork(forked)
 
 
-def _point_rows(rows: Sequence[TupleRow], after: int) -> list[Told]:
+def _point_rows(rows: Sequence[TupleRow], after: int) -> list[ForkRecord]:
     return [(row[0], moment(row), _event(row)) for row in rows if row[0] > after]
 
 

@@ -38,8 +38,8 @@ from runs.engine.forks import (
     START_AGAIN,
     Evidence,
     Fork,
+    ForkRecord,
     Place,
-    Told,
     child_tool,
     evidence_of,
 )
@@ -151,7 +151,7 @@ def read_remains(run: Run) -> Remains:
     return Remains(first, [*effects, *later], problems[:MAX_PROBLEMS], is_partial, begins)
 
 
-def _sound(run: Run, rows: Sequence[TupleRow], problems: list[str]) -> Iterator[Told]:
+def _sound(run: Run, rows: Sequence[TupleRow], problems: list[str]) -> Iterator[ForkRecord]:
     """Yield each event that its own code proves, whatever its neighbours; collects problems in `problems`."""
     last, prev = 0, b""
     for row in rows:

@@ -181,7 +181,7 @@ def _judge(run_id: UUID, seq: int, at: datetime, slot: str, attempt: int) -> Ite
             elif recorded_event.outcome == "happened":
                 yield from _compare(run_id, seq, [event for _, event in on_record], recorded_event, call)
         case e.CallbackArrivedLate():
-            if contradicted := before.finding.belied_by(CALLED_BACK):
+            if contradicted := before.finding.contradicted_by(CALLED_BACK):
                 what = f"The upstream system answered late, but the record says {_finding_of(contradicted)}."
                 yield Fact(Kind.CONTRADICTION, f"late:{run_id}:{seq}", recorded_event.tool, what, **call)
         case e.ToolOutcomeUnknown():

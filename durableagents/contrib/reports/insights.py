@@ -22,7 +22,7 @@ from ledger.web.page_base import Page
 
 # Label, days and number of bars, by the value of `over`.
 PERIODS = {"24h": ("24 hours", 1, 24), "7d": ("7 days", 7, 28), "30d": ("30 days", 30, 30)}
-SHOWN = (
+MAX_SHOWN = (
     *("completion_percent", "median_seconds", "wait_p95_seconds", "tokens_per_completed", "usd_per_completed"),
     *("recoveries", "abandoned_percent", "without_human_percent"),
 )
@@ -63,7 +63,7 @@ class InsightsPage(Page):
         (table,) = content.tables
         places = [n for name in COLUMNS for n, column in enumerate(table.columns) if column.name == name]
         context |= {
-            "figures": [by_name[name] for name in SHOWN],
+            "figures": [by_name[name] for name in MAX_SHOWN],
             "notes": content.notes,
             "columns": [_titled(table.columns[n]) for n in places],
             "rows": [[_readable(*row[n]) for n in places] for row in table.cells],

@@ -27,7 +27,7 @@ from ledger.verification.registers import Listed
 from ledger.verification.runs import UNREADABLE, Verification
 from ledger.web.seeing.viewers import viewer
 
-_STANDING = """
+_IN_FORCE = """
     SELECT a.* FROM retention_archive a
     WHERE a.run_id = ANY (%s) AND NOT EXISTS (SELECT FROM retention_restoration r WHERE r.archive_id = a.id)
       AND NOT EXISTS (SELECT FROM retention_archive b WHERE b.run_id = a.run_id AND b.id > a.id)"""
@@ -71,7 +71,7 @@ class ArchiveDeleted(DurableAgentsError):
 def archived_entries(run_ids: Collection[UUID]) -> dict[UUID, Archive]:
     """Return the entries of those of these runs that are archived, also where the archive was deleted since. Entries
     that this installation didn't write don't count."""
-    rows = Archive.objects.raw(_STANDING, [list(run_ids)])
+    rows = Archive.objects.raw(_IN_FORCE, [list(run_ids)])
     return {row.run_id: row for row in rows if row.is_authentic}
 
 

@@ -19,7 +19,7 @@ from ledger.web.page_forms import Refused
 from ledger.web.roles import AUDITOR, OPERATOR, actor, roles
 from runs import features
 
-_SHOWN = 100
+_MAX_SHOWN = 100
 _EFFECTS = ("pure", "idempotent_with_key", "unsafe_on_replay")
 _STATES = ("completed", "failed", "cancelled")
 
@@ -43,7 +43,7 @@ class RetentionPage(FormPage):
             "holds": [(row, holds.covered(row, holds.MAX_COUNTED_IN_LISTS)) for row in holds.in_force()],
             "counted": holds.MAX_COUNTED_IN_LISTS,
             "report": report.report(report.ON_PAGES),
-            "archived": [(row, register.deleted_at(row)) for row in listed.archived(limit=_SHOWN)],
+            "archived": [(row, register.deleted_at(row)) for row in listed.archived(limit=_MAX_SHOWN)],
             "is_set": places.is_set(),
             "may_set": _is_superuser(request),
             "effects": _EFFECTS,
@@ -94,7 +94,7 @@ class ArchivedRunPage(FormPage):
         start = int(after) if after.isdecimal() and len(after) < 19 else 0
         problem, found = "", []
         try:
-            found = listed.lines(row, after=start, limit=_SHOWN + 1)
+            found = listed.lines(row, after=start, limit=_MAX_SHOWN + 1)
         except (listed.ArchiveUnreadable, places.StorageUnavailable) as error:
             problem = error.detail
         fields = {
@@ -103,8 +103,8 @@ class ArchivedRunPage(FormPage):
             "erasure": erasure_of(row.run_id),
             "digest": bytes(row.digest).hex(),
             "chain": bytes(row.chain).hex(),
-            "lines": found[:_SHOWN],
-            "next": found[_SHOWN - 1].seq if len(found) > _SHOWN else None,
+            "lines": found[:_MAX_SHOWN],
+            "next": found[_MAX_SHOWN - 1].seq if len(found) > _MAX_SHOWN else None,
             "problem": problem,
             "may_restore": OPERATOR in roles(request.user) or _is_superuser(request),
             "links": [] if register.deleted_at(row) else features.parts_of_all(lambda each: each.archived_run_links),

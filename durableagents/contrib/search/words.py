@@ -34,7 +34,7 @@ _RUNS = Order("runs_run", "created_at")
 _DIGEST = "`"  # before digests: no word begins with it
 _DIGEST_BYTES = 12
 _EDGES = "\"'`.,;:!?()[]{}<>…“”‘’„«»"
-_SHOWN = re.compile(r"([0-9a-f]{4,8})?(?:…|\.{2,3})([0-9a-f]{4,12})", re.I)
+_SHOWN_ID = re.compile(r"([0-9a-f]{4,8})?(?:…|\.{2,3})([0-9a-f]{4,12})", re.I)
 _AMOUNT = re.compile(r"[$€£]?[0-9]{1,3}(,[0-9]{3})*(\.[0-9]+)?|[$€£][0-9]+(\.[0-9]+)?")
 _ZEROS = re.compile(r"^([0-9]+)\.0+$")
 _HEX = re.compile(r"[0-9a-f]{4,32}")
@@ -241,7 +241,7 @@ def _by_id(query: _Query, q: str) -> None:
             tail = query.word(_tail_term(digits))
             query.take(f"SELECT run_id FROM {tail}")
             query.cuts.append(query.is_cut(tail))
-    elif displayed_ids := _SHOWN.fullmatch(q):
+    elif displayed_ids := _SHOWN_ID.fullmatch(q):
         head, tail = (displayed_ids.group(1) or "").lower(), query.word(_tail_term(displayed_ids.group(2).lower()))
         query.take(f"SELECT run_id FROM {tail} AS few WHERE left(run_id::text, %s) = %s", len(head), head)
         query.cuts.append(query.is_cut(tail))

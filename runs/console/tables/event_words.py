@@ -64,9 +64,9 @@ def taken_over(f: Mapping[str, Any], attempt: int = 0) -> str:
 _NO_OUTCOME = ("no_answer", "nothing")
 
 
-def belied(e: Effect) -> str:
+def contradicted(e: Effect) -> str:
     which = f"of attempt {e.told_of} " if e.is_of_earlier else ""
-    return f"{which}{findings.source(e.belied)} <b>{escape(findings.on_record(e.belied))}</b>"
+    return f"{which}{findings.source(e.contradicted)} <b>{escape(findings.on_record(e.contradicted))}</b>"
 
 
 def witness(e: Effect) -> str:

@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 
 from ledger.templatetags.console import amount, clock, datum, due, short, since, title_of, until, visible
 from runs.console.run_page import Dossier
-from runs.console.tables.event_words import belied, link_to, witness
+from runs.console.tables.event_words import contradicted, link_to, witness
 from runs.queries.run_list import Card
 from runs.queries.sentences import Part, Text
 from runs.queries.status import Reason, notes_of, sentence_of
@@ -82,9 +82,9 @@ def _from_journal(d: Dossier) -> list[str]:
             return [f"{f'Now: {call}, in' if call else 'In'} process {pid} on {host} since {clock(owner.at)}."]
         case "pausing" | "cancelling" if call:
             return [f"{call} was sent; its result is recorded first."]
-        case "unknown_outcome" if d.unknown is not None and d.unknown.belied:
+        case "unknown_outcome" if d.unknown is not None and d.unknown.contradicted:
             again = "It is unknown again" if not d.unknown.is_of_earlier else "But"
-            return [f"{again}: {belied(d.unknown)}, and {witness(d.unknown)}."]
+            return [f"{again}: {contradicted(d.unknown)}, and {witness(d.unknown)}."]
         case "cancelled":
             return _cancelled(d)
     return []

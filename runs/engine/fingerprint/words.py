@@ -101,7 +101,7 @@ def _file(key: str) -> str:
 
 Parts = Mapping[str, Any]
 # An owner's label, and what changed about it.
-Said = Iterator[tuple[str, str]]
+DifferenceTexts = Iterator[tuple[str, str]]
 _TIMES = {"timeout": "timeout", "key_ttl": "key lifetime", "cache": "cache"}
 _PLAIN = {
     "class": "replay class",
@@ -159,7 +159,7 @@ def next_version(version: str, taken: Iterable[str] = ()) -> str:
     return proposed
 
 
-def _all_differences(before: Parts, now: Parts) -> Said:
+def _all_differences(before: Parts, now: Parts) -> DifferenceTexts:
     code = Code(before, now)
     yield from _nodes(_named_part(before, "nodes"), _named_part(now, "nodes"), code)
     if before.get("start") != now.get("start"):
@@ -207,7 +207,7 @@ def _all_differences(before: Parts, now: Parts) -> Said:
     yield from _rest("agent", before, now, known)
 
 
-def _nodes(before: Parts, now: Parts, code: Code) -> Said:
+def _nodes(before: Parts, now: Parts, code: Code) -> DifferenceTexts:
     for name in sorted({*before, *now}):
         was, ist = before.get(name), now.get(name)
         if was is None or ist is None:
@@ -219,7 +219,7 @@ def _nodes(before: Parts, now: Parts, code: Code) -> Said:
         yield from _rest(f"node {name}", was, ist, {"edges", "code"})
 
 
-def _tool(name: str, was: Parts, ist: Parts, code: Code) -> Said:
+def _tool(name: str, was: Parts, ist: Parts, code: Code) -> DifferenceTexts:
     for field, words in _PLAIN.items():
         if was.get(field) != ist.get(field):
             yield name, f"{words} {_step(was.get(field), ist.get(field))}"
@@ -277,7 +277,7 @@ def _stages(gate: Parts) -> str:
     return ", then ".join(f"{x['quorum']} of {x['queue']}" if x["quorum"] > 1 else str(x["queue"]) for x in stages)
 
 
-def _assistant(name: str, was: Parts, ist: Parts, code: Code) -> Said:
+def _assistant(name: str, was: Parts, ist: Parts, code: Code) -> DifferenceTexts:
     owner = f"assistant {name}"
     if was.get("instructions") != ist.get("instructions"):
         yield owner, "instructions changed"
@@ -297,7 +297,7 @@ def _assistant(name: str, was: Parts, ist: Parts, code: Code) -> Said:
     yield from _rest(owner, was, ist, {"instructions", "tools", "max_turns", "settings", "output", "agent"})
 
 
-def _message(name: str, was: Parts, ist: Parts, code: Code) -> Said:
+def _message(name: str, was: Parts, ist: Parts, code: Code) -> DifferenceTexts:
     for field in ("takes", "answers"):
         yield from _model(f"message {name}, {field}", was.get(field), ist.get(field), code)
     for field in ("code", "check"):
@@ -305,7 +305,7 @@ def _message(name: str, was: Parts, ist: Parts, code: Code) -> Said:
     yield from _rest(f"message {name}", was, ist, {"takes", "answers", "code", "check"})
 
 
-def _model(owner: str, was: Any, ist: Any, code: Code) -> Said:
+def _model(owner: str, was: Any, ist: Any, code: Code) -> DifferenceTexts:
     """Describe how a schema differs: its fields by name, and those of the models in it."""
     if was is None or ist is None:
         if was is not ist:
@@ -316,7 +316,7 @@ def _model(owner: str, was: Any, ist: Any, code: Code) -> Said:
     yield from texts or _for(owner, code.said(was.get("code"), ist.get("code")))
 
 
-def _schema(owner: str, was: Any, ist: Any) -> Said:
+def _schema(owner: str, was: Any, ist: Any) -> DifferenceTexts:
     if was == ist:
         return
     if not isinstance(was, Mapping) or not isinstance(ist, Mapping):
@@ -351,7 +351,7 @@ def _fields(was: Parts, ist: Parts) -> Iterator[str]:
 # --- shared helpers ---------------------------------------------------------------------------------------------------
 
 
-def _differences_of_kind(kind: str, before: Parts, now: Parts, differ: Any, code: Code) -> Said:
+def _differences_of_kind(kind: str, before: Parts, now: Parts, differ: Any, code: Code) -> DifferenceTexts:
     for name in sorted({*before, *now}):
         if name not in before or name not in now:
             yield f"{kind} {name}", "new" if name not in before else "gone"
@@ -359,13 +359,13 @@ def _differences_of_kind(kind: str, before: Parts, now: Parts, differ: Any, code
             yield from differ(name, before[name], now[name], code)
 
 
-def _rest(owner: str, was: Parts, ist: Parts, known: set[str]) -> Said:
+def _rest(owner: str, was: Parts, ist: Parts, known: set[str]) -> DifferenceTexts:
     for field in sorted(({*was} | {*ist}) - known):
         if was.get(field) != ist.get(field):
             yield owner, f"{field} changed"
 
 
-def _for(owner: str, lines: Iterable[str]) -> Said:
+def _for(owner: str, lines: Iterable[str]) -> DifferenceTexts:
     for line in lines:
         yield owner, line
 

@@ -23,9 +23,9 @@ from runs.engine.tools import Tool
 from runs.engine.undo import UNDO_NODE
 from runs.engine.visit import Visit
 
-ASKED = "operator"  # the role asked
+ASK_STEP = "operator"  # the role asked
 AGAIN, ON_RECORD, NO = "do_it_again", "take_what_is_on_record", "no"
-_SHOWN = 20  # effects of the origin listed
+_MAX_SHOWN = 20  # effects of the origin listed
 _MAX_CHARACTERS = 1000  # characters of arguments shown
 # An extra field of the answer if an effect of the origin is unknown: see `services/forks`.
 SENDER_IS_GONE: Mapping[str, Any] = {
@@ -108,10 +108,10 @@ def _must_not_be_refused(record: Slot) -> None:
     for item in (x.answers[n] for x in record.attempts.values() for n in sorted(x.consents.keys() & x.answers.keys())):
         if payload_of(item).get("answer", {}).get("decision") == NO:
             reason = payload_of(item).get("justification") or "the original run did it already"
-            raise Rejected(ASKED, reason, item.by, "rejected")
+            raise Rejected(ASK_STEP, reason, item.by, "rejected")
     n, resolution = record.now.last_wait("input")
     if n in record.now.consents and resolution == "timed_out":
-        raise Expired(ASKED, "nobody said before the deadline that it may be done again", "system", "expired")
+        raise Expired(ASK_STEP, "nobody said before the deadline that it may be done again", "system", "expired")
 
 
 def _place(event: e.AnswerTakenOver) -> Place:
@@ -165,7 +165,7 @@ async def _ask(visit: Visit, pending_call: PendingCall, question: dict[str, Any]
         schema["properties"]["sender_is_gone"] = dict(SENDER_IS_GONE)
     detail = {
         "title": printable(f"{pending_call.title}: do it again?"),
-        "of": ASKED,
+        "of": ASK_STEP,
         "prefilled": {},
         "schema": schema,
         "binds": visit.runtime.hasher(question),
@@ -174,7 +174,7 @@ async def _ask(visit: Visit, pending_call: PendingCall, question: dict[str, Any]
     within = visit.journal.now() + ATTENTION
     wait = WaitSpec(visit.run_id, pending_call.slot, pending_call.attempt, "input", n, within, detail)
     if ("input", n) not in past.waits:
-        await check_recipient_exists(visit, pending_call.slot, ASKED, visit.runtime.people, "queues and roles")
+        await check_recipient_exists(visit, pending_call.slot, ASK_STEP, visit.runtime.people, "queues and roles")
         fields = {"call": pending_call.what or pending_call.tool, "hash": pending_call.requested_hash, **detail}
         await visit.commit(Batch([wait.opened(fields)], wait=wait))
     visit.park(wait)
@@ -188,15 +188,15 @@ def _question_detail(fork: Fork, pending_call: PendingCall, same: Evidence | Non
         lines.append("Nobody can say that all of what that run did, or will do, is listed.")
     if not done:
         lines.append("Nothing is on record there of this tool.")
-    for each in done[:_SHOWN]:
+    for each in done[:_MAX_SHOWN]:
         known = f", {each.external_id}" if each.external_id else ""
         remark = {"open": ", and nobody knows what came of it", "undone": ", and undid it"}.get(each.outcome, "")
         ours = " This is the same call." if same is not None and each.place == same.place else ""
         row = "" if each.is_verified else " Told by a row alone: its event can't be read."
         when = f"{each.at[:19].replace('T', ' ')} UTC" if each.at else "an unknown time"
         lines.append(f"At {when} it called {each.tool} with {_short(each.arguments)}{known}{remark}.{ours}{row}")
-    if len(done) > _SHOWN:
-        lines.append(f"And {len(done) - _SHOWN} more.")
+    if len(done) > _MAX_SHOWN:
+        lines.append(f"And {len(done) - _MAX_SHOWN} more.")
     return " ".join(lines)
 
 

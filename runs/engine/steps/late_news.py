@@ -38,7 +38,7 @@ def late_news(events: Iterable[e.Event]) -> list[dict[str, Any]]:
         is_news = isinstance(event, e.CallbackArrivedLate) or event.outcome == "happened"
         is_news |= getattr(event, "contradicts", "") == "did_not"
         is_open = event.slot in tape.told_by_witnesses() and event.attempt == slot.current
-        if is_news and known.is_belied and not known.has_happened and not is_open:
+        if is_news and known.is_contradicted and not known.has_happened and not is_open:
             news = {"slot": event.slot, "attempt": event.attempt, "tool": event.tool, "came": event.KIND}
             late.append(news | {"told": getattr(event, "outcome", CALLED_BACK), **_outcome(known)})
     return late
@@ -58,7 +58,7 @@ def untold(tape: Tape) -> list[dict[str, Any]]:
     return [
         news
         for news in tape.unheard
-        if news["slot"] not in tape.slots or tape.slot(news["slot"]).at(news["attempt"]).is_belied
+        if news["slot"] not in tape.slots or tape.slot(news["slot"]).at(news["attempt"]).is_contradicted
     ]
 
 
@@ -78,7 +78,7 @@ def _fate(tape: Tape, name: str) -> Fate:
     slot = tape.slots.get(name)
     if slot is None or slot.now.outcome is not None or tape.went_on_from(name):
         return "kept"
-    if slot.now.intent is not None and not slot.now.is_belied:
+    if slot.now.intent is not None and not slot.now.is_contradicted:
         return "repeated"
     # A callback timeout is an outcome, unless a retry waits for it again.
     return "kept" if slot.now.accepted is not None and not slot.now.is_unknown else "asked"

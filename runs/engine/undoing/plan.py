@@ -147,7 +147,7 @@ def _effect(
     }
     if attempt.has_happened:
         yield _undoing(agent, attempt, known)
-    elif attempt.is_belied or (attempt.is_called_back_late and attempt.undo is not None):
+    elif attempt.is_contradicted or (attempt.is_called_back_late and attempt.undo is not None):
         yield Effect("ask", **known, why=LATE)
     elif attempt.undo is not None and (attempt.is_owed or _is_open(attempt)):
         yield Effect("ask" if attempt.is_owed else "stays", **known, why=_unknown(attempt))

@@ -196,7 +196,7 @@ class _News:
         """Return why an earlier effect was unknown: its result came late, or while the plan was made."""
         attempt = self.tape.slot(event.slot or "").at(event.attempt)
         is_news = attempt.has_happened and isinstance(attempt.intent, e.ToolInvoked) and attempt.undo is not None
-        return LATE if is_news or attempt.is_belied or attempt.is_called_back_late else ""
+        return LATE if is_news or attempt.is_contradicted or attempt.is_called_back_late else ""
 
     def _own(self, event: e.Event) -> str:
         """Return the late result that contradicts a call which undoes an effect; empty if none."""

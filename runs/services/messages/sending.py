@@ -32,7 +32,7 @@ from runs.engine.journal import Snapshot
 from runs.engine.messages import Message as Declared
 from runs.engine.messages import changes_in, with_changes
 from runs.journal import notify
-from runs.journal.reader import CHANGES, STANDING, Cut, check_version, checked, cut_of, newest_sound
+from runs.journal.reader import CHANGES, POSITION_ROWS, Cut, check_version, checked, cut_of, newest_sound
 from runs.models import ENDED, Message, Run
 from runs.services.command import locked, snapshot, wake
 from runs.services.continuation import check_not_continued, for_newest, is_of_chain, newest
@@ -135,7 +135,7 @@ def state_of(run: Run, agent: Agent) -> BaseModel:
 
 def _plain(run: Run, agent: Agent) -> dict[str, Any]:
     with connection.cursor() as cursor:
-        cursor.execute(STANDING, [run.pk])
+        cursor.execute(POSITION_ROWS, [run.pk])
         cuts = [stored for row in cursor.fetchall() if (stored := cut_of(row)) is not None]
         cut = newest_sound(str(run.pk), cuts)
         cursor.execute(CHANGES, [run.pk, cut.seq, cut.seq])

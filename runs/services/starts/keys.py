@@ -27,7 +27,7 @@ from runs.services.lifecycle import Accepted, Plan
 # Per key; more than this needs a queue, not a key.
 MAX_QUEUED = 1000
 FARTHEST = timedelta(days=366)
-_LOOKS = 5
+_CHECKS = 5
 _ONE = "runs_run_one_of_key"
 
 
@@ -138,7 +138,7 @@ def start(wanted: Wanted, *, by: Actor, most: Budget | None = None) -> Begun:
         return _delivered(wanted, Begun.of(_accept(wanted, plan, by=by, most=most)), by=by)
     name = registry.find(wanted.agent).name
     lock(name, wanted.business_key)
-    for _ in range(_LOOKS):
+    for _ in range(_CHECKS):
         try:
             with transaction.atomic():
                 return _delivered(wanted, _start_keyed(wanted, name, by=by, most=most), by=by)

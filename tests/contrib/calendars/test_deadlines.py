@@ -152,9 +152,9 @@ def test_a_gate_that_says_escalate_with_nobody_to_ask_is_a_no() -> None:
 
 def test_someone_who_is_asked_next_has_at_least_a_minute_and_so_have_reminders() -> None:
     board = settle(datetime(2026, 1, 1, tzinfo=UTC), Time(SOON, "escalate", "board"))
-    for_ever = settle(datetime(2026, 1, 1, tzinfo=UTC), Time(SOON, "remind"))
+    forever = settle(datetime(2026, 1, 1, tzinfo=UTC), Time(SOON, "remind"))
     assert board.said is not None and board.said["steps"] == [{"to": "board", "minutes": 1}]
-    assert for_ever.said is not None and for_ever.said["every"] == 1
+    assert forever.said is not None and forever.said["every"] == 1
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def turned(by: Actor, name: str = "orders", effect: str = "require", **more: Any
 def test_a_policy_counts_for_matching_calls_once_committed(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     agent, admin = ordering(tools), boss()
     run = stage.start(agent)
-    assert stage.drive() == "completed"  # and its worker knows that there are none
+    assert stage.drive() == "completed"  # and its worker knows of none
     put(admin, condition="args.amount >= 5")
     run = stage.start(agent)
     assert stage.drive() == "parked" and len(outside.requests) == 1

@@ -191,8 +191,8 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
         return not Wait.objects.filter(run=self.run, kind="reconcile").exists()
 
     @precondition(lambda self: free(self) and not self.model.waits and not self.model.is_denied and self.is_sure)
-    @rule(tool=st.sampled_from(["mail", "order"]), is_belied=st.booleans())
-    def be_denied(self, tool: str, is_belied: bool) -> None:
+    @rule(tool=st.sampled_from(["mail", "order"]), is_contradicted=st.booleans())
+    def be_denied(self, tool: str, is_contradicted: bool) -> None:
         """Reach a *did not* and its contradiction, whose steps chance alone seldom takes in order."""
         self.intend(tool, False)
         if self.model.call == "sent":
@@ -200,7 +200,7 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
             self.park(False)
             self.reconcile("did_not")
             self.claim()
-            if is_belied and self.model.is_denied:
+            if is_contradicted and self.model.is_denied:
                 self.testify()
 
     @precondition(lambda self: free(self) and self.model.is_denied)
@@ -222,7 +222,7 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
             self.became(slot, 1, "committed")
             model.tells("ToolInvoked", "ToolReturned")
 
-    @precondition(lambda self: free(self) and self.model.is_belied and asks_nobody(self))
+    @precondition(lambda self: free(self) and self.model.is_contradicted and asks_nobody(self))
     @rule()
     def ask_again(self) -> None:
         self.asked += 1
@@ -242,10 +242,10 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
         assert record_late_result(answer, lost_worker(uuid4())) is settles
         self.became(slot, 0, "committed" if settles else "open")
         if settles:
-            model.is_denied = model.is_belied = False
+            model.is_denied = model.is_contradicted = False
             self._resolved("reconcile", "ToolReconciled")
         else:
-            model.is_belied = True
+            model.is_contradicted = True
             model.tells("ToolAnsweredLate")
 
     @precondition(lambda self: free(self) and not self.model.waits)
@@ -364,7 +364,7 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
     # --- people, time, the outside
 
     # Of a late result people must say whether it is undone: test_belied.py.
-    @precondition(lambda self: len(self.model.kinds) > 9 and now_and_then(self) and not self.model.is_belied)
+    @precondition(lambda self: len(self.model.kinds) > 9 and now_and_then(self) and not self.model.is_contradicted)
     @rule()
     def cancel(self) -> None:
         self.steer("cancel")
@@ -405,7 +405,7 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
             if not is_again:
                 self.model.call, self.denied, self.asked = "", (wait.slot, self.model.tool), 0
             if not is_again or verdict != "fail":
-                self.model.is_denied, self.model.is_belied = verdict == "did_not", False
+                self.model.is_denied, self.model.is_contradicted = verdict == "did_not", False
             if verdict != "fail":
                 self.became(wait.slot, 0, "committed" if verdict == "happened" else "")
             is_end = verdict == "fail" and not self.model.wants_cancel

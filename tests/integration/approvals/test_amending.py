@@ -116,7 +116,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("nothing", {}, "change something"),
     ("the same", {"amount": 5000}, "change something"),
     ("a field that may not be changed", {"name": "mine"}, "may not be changed"),
-    ("a field that there is not", {"iban": "X"}, "not a field of this call"),
+    ("an unknown field", {"iban": "X"}, "not a field of this call"),
     ("no number", {"amount": "much"}, "whole number"),
     ("true", {"amount": True}, "whole number"),
     ("nothing at all", {"amount": None}, "whole number"),

@@ -38,7 +38,7 @@ class Model:
     grants: int = 0
     is_undoing: bool = False  # it undoes or has undone its effects
     is_denied: bool = False  # a person said that a call did not happen
-    is_belied: bool = False  # and a late result since says that it did
+    is_contradicted: bool = False  # and a late result since says that it did
     unanswered: int = 0  # messages sent and not yet handled
     waits: list[str] = field(default_factory=list)
     withdrawn: list[str] = field(default_factory=list)  # what a failed run waited for, and its retry waits for again
@@ -72,7 +72,7 @@ class Model:
 
     @property
     def may_be_attempted_again(self) -> bool:
-        return not (self.wants_pause or self.wants_cancel or self.is_belied)
+        return not (self.wants_pause or self.wants_cancel or self.is_contradicted)
 
     def tells(self, *kinds: str) -> None:
         self.kinds += kinds

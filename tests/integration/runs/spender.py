@@ -132,7 +132,7 @@ class Spender(RuleBasedStateMachine):
             timers.ask_for_time()
         self.model.time_is_up()
 
-    @precondition(lambda self: "budget" in self.model.waits and now_and_then(self) and not self.model.is_belied)
+    @precondition(lambda self: "budget" in self.model.waits and now_and_then(self) and not self.model.is_contradicted)
     @rule()
     def raise_nothing(self) -> None:
         rows = Wait.objects.filter(run=self.run, kind="budget", resolved_at=None)

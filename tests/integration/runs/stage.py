@@ -171,7 +171,7 @@ class Stage:
             hit=self._hit,
             retry=self.retry,
             request_model=self.ask_model,
-            hand_in=self.late.append,
+            record_late=self.late.append,
             keep=self.teller.keep,
             overhear=self.texts.overhear,
             screens=self.screens,

@@ -142,7 +142,7 @@ def test_time_that_is_up_while_a_cap_is_asked_about_is_asked_for_then(stage: Sta
     raised(run, tool_calls=5)
     (wait,) = asked(run)
     assert budget_wait_text(wait)["resource"] == "time" and str(fresh(run).state) == "paused"
-    assert timers.ask_for_time() == 0, "the question that there is asks for it"
+    assert timers.ask_for_time() == 0, "the open question asks for it"
     is_sound(run)
     overdue(run)
     assert str(fresh(run).state) == "cancelled"

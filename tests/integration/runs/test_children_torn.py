@@ -202,12 +202,12 @@ def test_a_retry_starts_a_child_again_though_the_last_ones_used_more_than_the_ca
     stage.drive()
     assert (str(fresh(run).state), head(run).tool_calls) == ("failed", 1)
     act("retry", run)
-    stage.at = _not_for_ever()
+    stage.at = _not_forever()
     assert stage.drive() == "parked" and len(children(run)) == 2
     whole(run, *children(run))
 
 
-def _not_for_ever() -> Callable[[str, str], None]:
+def _not_forever() -> Callable[[str, str], None]:
     tries = iter(range(20))
     return lambda point, tool: None if next(tries, None) is not None else pytest.fail("it tries forever")
 

@@ -358,7 +358,7 @@ def _late(outcome: str) -> e.Event:
 
 
 # What is recorded of an attempt, and whether another may begin.
-BELIED: dict[str, tuple[list[e.Event], bool]] = {
+CONTRADICTED: dict[str, tuple[list[e.Event], bool]] = {
     "refused": ([_REFUSED], True),
     "found not to have happened": ([_FOUND], True),
     "and a witness says the same": ([_FOUND, _late("refused")], True),
@@ -366,9 +366,9 @@ BELIED: dict[str, tuple[list[e.Event], bool]] = {
     "and a witness says that it was taken": ([_FOUND, _late("accepted")], False),
     "and it was called back": ([_FOUND, _CALLED_BACK], False),
     "refused, and called back": ([_REFUSED, _CALLED_BACK], False),
-    "belied, and let fail": ([_FOUND, _CALLED_BACK, replace(_FOUND, n=1, verdict="fail")], False),
-    "belied, and found so again": ([_FOUND, _CALLED_BACK, replace(_FOUND, n=1)], True),
-    "belied, found so again, and belied again": (
+    "contradicted, and let fail": ([_FOUND, _CALLED_BACK, replace(_FOUND, n=1, verdict="fail")], False),
+    "contradicted, and found so again": ([_FOUND, _CALLED_BACK, replace(_FOUND, n=1)], True),
+    "contradicted, found so again, and contradicted again": (
         [_FOUND, _CALLED_BACK, replace(_FOUND, n=1), _late("happened")],
         False,
     ),
@@ -376,9 +376,9 @@ BELIED: dict[str, tuple[list[e.Event], bool]] = {
 }
 
 
-@pytest.mark.parametrize("told", BELIED)
+@pytest.mark.parametrize("told", CONTRADICTED)
 def test_no_further_attempt_is_begun_while_a_witness_belies_what_is_on_record(kept: Kept, told: str) -> None:
-    j, (answer, is_free) = kept.journal, BELIED[told]
+    j, (answer, is_free) = kept.journal, CONTRADICTED[told]
     kept.wait(intend(j, [invoked()], entry=entry()))
     for event in answer:
         kept.wait(record(j, [event]))
@@ -553,11 +553,11 @@ AFTER_THE_FIRST: dict[str, tuple[list[e.Event], bool]] = {
         [e.ToolReconciled(slot="0.1/1", tool="order", verdict="happened", by="user:olga")],
         False,
     ),
-    "a late callback belied the person, who says so again": (
+    "a late callback contradicted the person, who says so again": (
         [_DID_NOT, e.CallbackArrivedLate(slot="0.1/1", tool="order"), replace(_DID_NOT, n=1)],
         False,
     ),
-    "a late witness belied the person, who says so again": (
+    "a late witness contradicted the person, who says so again": (
         [
             _DID_NOT,
             e.ToolAnsweredLate(slot="0.1/1", tool="order", by="worker:x", outcome="happened", contradicts="did_not"),

@@ -106,7 +106,7 @@ def test_late_answer_is_given_up(stage: Stage, tools: Toolbox, is_told: bool, ca
     house = Housekeeping(worker.id)
 
     async def hand_over() -> None:
-        house.take_late(late)
+        house.record_late(late)
         (task,) = house.late
         await asyncio.wait_for(task, 60)
 

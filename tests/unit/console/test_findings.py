@@ -34,20 +34,20 @@ NEWS: list[tuple[list[e.Event], e.Event, str]] = [
 ]
 
 
-@each_case(("past", "news", "belied"), NEWS)
+@each_case(("past", "news", "contradicted"), NEWS)
 def test_news_that_belies_the_record_is_loud_on_lane_and_timeline_and_no_other_is(
-    past: list[e.Event], news: e.Event, belied: str
+    past: list[e.Event], news: e.Event, contradicted: str
 ) -> None:
     tape = begun().invoked(replay_class="unsafe_on_replay")
     for event in (*past, news):
         tape.add(event)
     story = tape.story()
     effect, row = only(story), story.timeline.rows[-1]
-    assert (effect.belied, row.kind) == (belied, "error" if belied else "mark")
+    assert (effect.contradicted, row.kind) == (contradicted, "error" if contradicted else "mark")
     drawn = pieces.effect(effect, {})
-    assert ("Check this" in drawn) == bool(belied)
-    if belied:
-        words = findings.on_record(belied)
+    assert ("Check this" in drawn) == bool(contradicted)
+    if contradicted:
+        words = findings.on_record(contradicted)
         assert words in drawn and f"“{words}”" in row.note and findings.witness(effect.late, "order") in row.note
 
 

@@ -103,7 +103,7 @@ LATE = ["", "refused", "accepted", HOSTILE]
 def test_an_effect_holds_no_markup_but_ours(
     status: str, tools: dict[str, ToolCard], counts: dict[str, int], late: str
 ) -> None:
-    words = whole(pieces.effect(hostile_effect(status, late=late, belied=late and HOSTILE, **counts), tools))
+    words = whole(pieces.effect(hostile_effect(status, late=late, contradicted=late and HOSTILE, **counts), tools))
     assert "<img src=x" in words  # as text
 
 

@@ -42,7 +42,7 @@ class Heard(Story):
 
     @property
     def runtime(self) -> Runtime:
-        return replace(super().runtime, hand_in=self.late.append)
+        return replace(super().runtime, record_late=self.late.append)
 
 
 @pytest.mark.parametrize("journal", [Unanswered, Unwritten])
