@@ -60,7 +60,7 @@ class Maker:
         default, is_nullable = part.get("default"), self._may_be_null(part)
         value = had if had is not Absent else None if level.is_unset else default
         is_needed = is_required or (self._keeps and had is not Absent)
-        own = {"key": key, "required": is_needed and not is_nullable, "shown": value}
+        own = {"key": key, "required": is_needed and not is_nullable, "value": value}
         field = self._make(name, part, own, replace(level, depth=level.depth + 1), is_nullable=is_nullable)
         field.had = had
         has_default = default is not None and "default" in part
@@ -77,9 +77,9 @@ class Maker:
         if kind == "flag" and (is_nullable or level.may_be_null):
             kind, whole = "choice", {**whole, "enum": [True, False]}  # or neither, which a checkbox can't express
         if kind == "group":
-            field: Value = Group(whole, **{**own, "shown": None}, widget=forms.HiddenInput())
+            field: Value = Group(whole, **{**own, "value": None}, widget=forms.HiddenInput())
             self.fields[name] = field
-            value, may_be_null = own["shown"], level.may_be_null or is_nullable
+            value, may_be_null = own["value"], level.may_be_null or is_nullable
             is_unset = level.is_unset or (value is None and is_nullable)
             field.children = self.group(name, whole, value, _Level(level.depth, may_be_null, is_unset))
             return field

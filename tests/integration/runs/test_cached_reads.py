@@ -81,7 +81,7 @@ def test_a_row_that_is_damaged_or_forged_is_a_miss_and_is_found(
         cursor.execute(f"UPDATE runs_cachedread SET {CHANGES[what]}")
     of = CachedRead.objects.get().run_id
     if of == first.id:
-        assert any("what the cache has" in found for found in verify(first.id).problems)
+        assert any("the cache entry of" in found for found in verify(first.id).problems)
     with caplog.at_level(logging.WARNING):
         second = run_once(stage, cache, agent)
     assert len(outside.requests) == 2 and events(second, e.CachedReadTaken) == []
@@ -152,7 +152,7 @@ def test_a_hit_that_names_a_read_that_nobody_made_is_found(stage: Stage, cache: 
     late = (now() + timedelta(days=1)).isoformat()
     for wrong, problem in (
         ({"slot_read": "0.1/7"}, "that its journal doesn't have"),
-        ({"result": {"ref": "evil"}}, "says something else"),
+        ({"result": {"ref": "evil"}}, "differs from what run"),
         ({"run_read": "x"}, "which does not exist"),
         ({"read_at": late}, "after the time of the event"),
     ):

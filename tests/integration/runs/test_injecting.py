@@ -266,8 +266,8 @@ def test_the_models_hear_it_with_the_next_request_and_nobody_else_is_asked_again
     [
         ({"terms": {"price": 0}}, "context.patch.terms.price", "is less than"),
         ({"terms": {"price": "many"}}, "context.patch.terms.price", "whole number"),
-        ({"prise": 1}, "context.patch.prise", "no field"),
-        ({"terms": {"prise": 1}}, "context.patch.terms.prise", "no field"),
+        ({"prise": 1}, "context.patch.prise", "not a field"),
+        ({"terms": {"prise": 1}}, "context.patch.terms.prise", "not a field"),
         ({"terms": 5}, "context.patch.terms", ""),
         ({"name": "steel"}, "context.patch", "changes nothing"),
         ({}, "context.patch", "changes nothing"),

@@ -170,7 +170,7 @@ def test_a_worker_is_asked_once_to_let_go_and_that_is_on_record(stage: Stage) ->
     with pytest.raises(fleet.NotToDrain, match="already"):
         fleet.drain(worker, by=OLGA, justification=WHY)
     Process.objects.filter(pk=worker).update(kind="web", drain_asked_at=None)
-    with pytest.raises(fleet.NotToDrain, match="drives no runs"):
+    with pytest.raises(fleet.NotToDrain, match="executes no runs"):
         fleet.drain(worker, by=OLGA, justification=WHY)
 
 
