@@ -121,7 +121,7 @@ class _Reading:
         id, n, prev, link, body, is_time = row
         what, self.rows = f"{self.of.what} {id}", self.rows + 1
         if not is_time:
-            self.problems.append(f"{what} has a time in the database's future")
+            self.problems.append(f"{what} has an impossible time: before the year 2000 or in the future")
         if n is None:
             self.problems.append(
                 f"{what} has no number in the list: it was not written by the application's database functions"

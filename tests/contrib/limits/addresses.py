@@ -39,4 +39,4 @@ def make_theirs(operator: Api, run: Run) -> dict[str, str]:
     return {"<int:budget_id>": str(made["id"])}
 
 
-SAMPLES = {"budget_id": lambda: [pool(limit=10**6).pk]}
+SAMPLES = {"budget_id": lambda: [pool(limit=10**6, scope="tag", of="address").pk]}

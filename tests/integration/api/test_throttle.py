@@ -151,7 +151,7 @@ def test_too_many_hashes_at_once_are_put_off(olga: str, busy_hashing: None, monk
     monkeypatch.setattr(password_check, "WAIT_SECONDS", 0.05)
     answer = sign_in(olga, RIGHT, "192.0.2.1")
     assert answer.status_code == 503 and int(answer["Retry-After"]) > 0
-    assert b"being signed in" in answer.content and "_auth_user_id" not in answer.wsgi_request.session
+    assert b"Too many sign-ins are in progress" in answer.content and "_auth_user_id" not in answer.wsgi_request.session
 
 
 def test_no_connection_is_held_while_a_password_is_hashed(olga: str, monkeypatch: pytest.MonkeyPatch) -> None:

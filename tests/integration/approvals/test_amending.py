@@ -113,8 +113,8 @@ def test_a_change_waits_for_who_may_approve_it(stage: Stage, tools: Toolbox, out
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
-    ("nothing", {}, "change something"),
-    ("the same", {"amount": 5000}, "change something"),
+    ("nothing", {}, "change a value"),
+    ("the same", {"amount": 5000}, "change a value"),
     ("a field that may not be changed", {"name": "mine"}, "may not be changed"),
     ("an unknown field", {"iban": "X"}, "not a field of this call"),
     ("no number", {"amount": "much"}, "whole number"),

@@ -81,7 +81,7 @@ def test_taking_one_away_closing_the_gap_and_linking_again_is_found_by_the_codes
         "UPDATE ledger_register SET n = 3, chain = (SELECT hash FROM ledger_actrecord WHERE n = 3) WHERE name = 'acts'"
     )
     found = problems()["acts"]
-    assert len(found) == 2 and all("not at its place" in problem for problem in found)
+    assert len(found) == 2 and all("not at this place" in problem for problem in found)
 
 
 @pytest.mark.needs("accounts")
@@ -215,7 +215,7 @@ def test_a_time_that_never_was_is_named_and_stops_nothing(at: str) -> None:
     for each in LISTS:
         tamper(f"UPDATE {each.table} SET at = %s WHERE n = 2", at)
     assert (
-        all(any("never shown" in problem for problem in found) for found in problems().values())
+        all(any("impossible time" in problem for problem in found) for found in problems().values())
         and len(problems()) == 2
     )
 
@@ -232,7 +232,7 @@ def test_what_is_taken_back_leaves_no_gap() -> None:
 
 def test_a_list_whose_own_row_is_gone_goes_on_and_says_so_until_then() -> None:
     tamper("DELETE FROM ledger_register")
-    assert {name: found[0].endswith("is gone") for name, found in problems().items()} == {
+    assert {name: found[0].endswith("ends is missing") for name, found in problems().items()} == {
         "acts": True,
         "accounts": True,
     }

@@ -294,11 +294,9 @@ def test_a_run_that_is_being_driven_can_be_verified_at_any_point(stage: Stage, t
 
 
 def of_table(record: list[Run], table: str) -> Run:
-    """Return a run with rows in this table."""
-    only = {"approvals_assertion": -2, "approvals_standinguse": -3, "approvals_standinggrant": -3}
-    if table in only:
-        return record[only[table]]
-    return record[-1] if table in ("approvals_escalation", "approvals_inquiry", "approvals_delegation") else record[0]
+    """Return the first run with rows in this table."""
+    statement = f"SELECT 1 FROM {table} WHERE {tables[table]} = %s"
+    return next(run for run in record if run_sql(statement, run.id))
 
 
 def test_a_table_emptied_of_a_run_is_an_alarm_and_not_an_unknown_run(record: list[Run]) -> None:
