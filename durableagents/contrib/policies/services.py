@@ -268,7 +268,7 @@ def check(body: Rule) -> dict[str, str]:
     if body.tool and not tools_of(body.agent, body.tool):
         every = {tool.name for each in registry.agents() if body.agent in ("", each.name) for tool in each.all_tools()}
         whose = f" of {body.agent}" if body.agent else ""
-        raise wrong("tool", f"is not a tool{whose}", f"one of {', '.join(sorted(every)) or 'none'}, or empty")
+        raise wrong("tool", f"is not a known tool{whose}", f"one of {', '.join(sorted(every)) or 'none'}, or empty")
     check_text("rule", body.rule, 500)
     try:
         kinds = parse_condition(body.condition, schemas_of(body.agent, body.tool) if body.tool else ()).kinds

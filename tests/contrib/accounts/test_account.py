@@ -69,9 +69,9 @@ def test_everybody_has_the_page(reader: Callable[..., Reader], role: str) -> Non
         ({"again": "something else"}, "match"),
         ({"new": "password1234"}, "too common"),
         ({"new": "ada-ada-ada-ada", "again": ""}, "required"),
-        ({"new": "auditorauditor"}, "repeat the same text"),
-        ({"new": "12345-12345-" * 2}, "repeat the same text"),
-        ({"new": "eeeeeeeeeeeeeeee"}, "repeat the same text"),
+        ({"new": "auditorauditor"}, "repeats the same text"),
+        ({"new": "12345-12345-" * 2}, "repeats the same text"),
+        ({"new": "eeeeeeeeeeeeeeee"}, "repeats the same text"),
     ],
 )
 def test_what_is_wrong_is_said_at_the_field_and_nothing_changes(ada: Reader, given: dict[str, str], words: str) -> None:

@@ -234,5 +234,5 @@ def test_there_is_a_bound_to_keys_of_ones_own(ada: Reader) -> None:
     for number in range(auth.MAX_OWN):
         assert ada.post("/account/keys", name=f"k{number}", days="3").status_code == 200
     answer = ada.post("/account/keys", name="more", days="3")
-    assert answer.status_code == 422 and "revoke one first" in text_of(answer)
+    assert answer.status_code == 422 and "Revoke one first" in text_of(answer)
     assert ApiKey.objects.count() == auth.MAX_OWN

@@ -10,7 +10,7 @@ from ledger.models import OverrideRecord
 from runs.models import Run
 from runs.services import lifecycle
 from tests.integration.console.conftest import OLGA, Reader, agent, operator, reader, start, text_of  # noqa: F401 (fixtures)
-from tests.integration.console.test_lists import ids, sold
+from tests.integration.console.test_lists import ids, sale, sold  # noqa: F401 (fixture)
 
 pytestmark = pytest.mark.django_db
 

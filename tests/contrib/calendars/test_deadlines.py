@@ -360,7 +360,7 @@ def test_a_deadline_that_somebody_moved_is_found_and_gives_no_more_time(stage: S
     with pytest.raises(AlreadyDecided):
         yes(response, FIONA)
     found = " ".join(problems(response.run))
-    assert "deadline" in found and "looked at" in found
+    assert "deadline" in found and "next reminder" in found
 
 
 def test_terms_that_none_of_our_processes_recorded_put_nothing_off(stage: Stage, tools: Toolbox) -> None:

@@ -239,7 +239,7 @@ def test_a_first_call_that_comes_to_nothing_says_nothing_and_nothing_more_is_sen
     made = agent_with(shop)
     row, seen = probe()
     assert (
-        row is None and len(shop.calls) == 1 and standing(made).word == "not_probed" and "says nothing" in seen.finding
+        row is None and len(shop.calls) == 1 and standing(made).word == "not_probed" and "shows nothing" in seen.finding
     )
     assert [x.action for x in ActRecord.objects.order_by("pk")][-2:] == ["probe", "probe_done"]
 

@@ -67,7 +67,7 @@ def test_a_pool_is_made_raised_and_switched_off_on_the_record(operator: Reader) 
     ("wrong", "word"),
     [
         ({"limit": "-1"}, "limit"),
-        ({"zone": "Berlin"}, "no time zone"),
+        ({"zone": "Berlin"}, "not a time zone"),
         ({"name": ""}, "missing"),
         ({"justification": ""}, "ustification"),
         ({"stray": "x"}, "1 field that it"),

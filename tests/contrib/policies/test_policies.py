@@ -202,7 +202,7 @@ def admin(stage: Stage, tools: Toolbox) -> Actor:
     ("given", "words"),
     [
         ({"agent": "nobody"}, "agent is not a known agent"),
-        ({"tool": "nothing"}, "tool is not a tool"),
+        ({"tool": "nothing"}, "tool is not a known tool"),
         ({"queue": "nowhere"}, "queue does not exist"),
         ({"queue": ""}, "queue does not exist"),
         (
@@ -239,7 +239,7 @@ def test_a_policy_needs_an_open_queue_and_keeps_it_from_removal(stage: Stage, to
     ordering(tools)
     admin = boss()
     put(admin, tool="look")
-    changed(lambda: queues.remove("legal", by=admin, justification=WHY), "the policy orders asks", queues.QueueInUse)
+    changed(lambda: queues.remove("legal", by=admin, justification=WHY), "the policy orders uses it", queues.QueueInUse)
     queues.close("legal", by=admin, justification=WHY)
     changed(lambda: put(admin, name="more"), "decides nothing now")
 
@@ -737,7 +737,7 @@ def test_a_shell_lists_the_rules_and_tries_one(stage: Stage, tools: Toolbox) -> 
     getvalue = out.getvalue()
     assert "known@1\tdeny\tany agent mail" in getvalue and "finance_po" in getvalue, "gates in code are among them"
     assert "2 calls since" in getvalue and "held for approval\t1\t" in getvalue and "queue legal\t1" in getvalue
-    with pytest.raises(CommandError, match="no tool"):
+    with pytest.raises(CommandError, match="not a known tool"):
         call_command("policies", "try", tool="nothing", effect="deny")
     assert Policy.objects.count() == 1
 
