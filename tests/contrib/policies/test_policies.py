@@ -254,7 +254,7 @@ def test_who_changes_what_somebody_has_changed_meanwhile_is_told(stage: Stage, t
         "is now at version 2",
         services.PolicyChanged,
     )
-    changed(lambda: turned(admin, effect="deny"), "as it was")
+    changed(lambda: turned(admin, effect="deny"), "Nothing would change")
     changed(lambda: put(admin), "in force")
     changed(lambda: services.retire("orders", by=admin, justification=" "), "reason|why|justif", JustificationRequired)
 

@@ -111,7 +111,7 @@ def test_the_command_looks_and_moves(runs: list[str]) -> None:
         shell("--node", "finish=finish")
     with pytest.raises(CommandError, match="'finish' is not OLD=NEW"):
         shell("--node", "finish", "--dry-run")
-    with pytest.raises(CommandError, match="two agents"):
+    with pytest.raises(CommandError, match="are different agents"):
         call_command("versions", "migrate", f"{NAME}@1.0.0", "other@2.0.0", "--dry-run")
 
 

@@ -51,7 +51,7 @@ def test_runs_are_moved_after_a_look(operator: Client, runs: list[Run]) -> None:
     assert versions() == ["2.0.0", "2.0.0", "1.0.0"]
     assert OverrideRecord.objects.filter(action="migrate").count() == 2
     again = operator.post(f"{PAGE}/acts", FORM | {"justification": WHY, "runs": str(runs[0].id)}).content.decode()
-    assert f"it is one of {NAME}@2.0.0 already" in again and "0 runs moved to 2.0.0, 1 not." in again
+    assert f"it already has version {NAME}@2.0.0" in again and "0 runs moved to 2.0.0, 1 not." in again
     page = operator.get(f"/runs/{runs[0].id}").content.decode()
     assert f"{NAME}@2.0.0" in page and f"moved to {NAME}@2.0.0" in page
     journal = operator.get(f"/runs/{runs[0].id}?tab=journal").content.decode()
@@ -62,7 +62,7 @@ def test_runs_are_moved_after_a_look(operator: Client, runs: list[Run]) -> None:
     ("change", "said"),
     [
         ({"nodes": "finish"}, "lengthen it"),
-        ({"nodes": "other = finish"}, "finish: is left out"),
+        ({"nodes": "other = finish"}, "finish: is missing"),
         ({"runs": "no id"}, "runs"),
         ({"limit": "many"}, "limit"),
         ({"x": "1"}, "a field of this form"),
