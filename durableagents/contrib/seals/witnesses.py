@@ -230,9 +230,8 @@ class WitnessStatus:
         if not self.is_stale:
             return ""
         last = f"took seal {self.taken} last" if self.taken else "has stored no seal"
-        return f"witness {self.name} is stale: it {last}, and seals have waited since {self.waiting_since:%Y-%m-%d %H:%M} UTC" + (
-            f" ({self.error})" if self.error else ""
-        )
+        since = f"{self.waiting_since:%Y-%m-%d %H:%M} UTC" + (f" ({self.error})" if self.error else "")
+        return f"witness {self.name} is stale: it {last}, and seals have waited since {since}"
 
 
 def status_of(witness: SealWitness) -> WitnessStatus:

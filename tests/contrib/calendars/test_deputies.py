@@ -144,7 +144,9 @@ def test_a_deputy_is_one_only_as_long_as_the_principal_decides(stage: Stage, too
     rewrite(User.objects.filter(pk=ann.person), is_active=True)
     deputies.end_deputyship(row.pk, by=ann, justification="back again")
     changed(lambda: say(approval, bob), "no longer the deputy of ann: it was revoked", Forbidden)
-    changed(lambda: deputies.end_deputyship(row.pk, by=ann, justification=WHY), "already been revoked", deputies.DeputyOver)
+    changed(
+        lambda: deputies.end_deputyship(row.pk, by=ann, justification=WHY), "already been revoked", deputies.DeputyOver
+    )
 
 
 def test_their_time_counts_by_the_databases_clock(stage: Stage, tools: Toolbox) -> None:

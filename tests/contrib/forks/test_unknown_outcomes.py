@@ -55,7 +55,7 @@ def test_on_the_page(run: Run, olga: Reader) -> None:
     assert 'name="e0-gone"' in page and "Two people settle" not in page
     form = {"e0-of": f"{run.pk} 0.1/1 0", "e0": "did_not", "justification": WHY}
     refused = olga.post(f"/runs/{run.pk}/new-starts", **form)
-    assert refused.status_code == 422 and b"nothing of it runs any more" in refused.content
+    assert refused.status_code == 422 and b"Make sure that none of its processes is still" in refused.content
     assert olga.post(f"/runs/{run.pk}/new-starts", **(form | {"e0-gone": "on"})).status_code == 302
     assert is_attested(run)
 

@@ -409,7 +409,8 @@ def test_status_names_a_stale_witness(new_run: NewRun, witness: SealWitness) -> 
     assert run_command("status")[0] == 0, "it has been a witness for less"
     tamper("UPDATE seals_witness SET since = since - interval '16 minutes'")
     code, text = run_command("status")
-    assert code == 1 and f"problem: witness {witness.name} is stale: it took seal 1 last, and seals have waited since" in text
+    problem = f"problem: witness {witness.name} is stale: it took seal 1 last, and seals have waited since"
+    assert code == 1 and problem in text
     listed = every_seal_witness()
     assert listed is not None and listed.name == "seal witnesses" and "is stale" in listed.problems[0]
 

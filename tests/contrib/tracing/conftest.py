@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from durableagents.contrib.tracing.export import OTLPSender, Outcome
-from durableagents.contrib.tracing.exporter import Exporter
+from durableagents.contrib.tracing.exporter import MAX_WAIT, Exporter
 from ledger.clock import database_now
 from runs.connections import dsn
 from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, outside, stage, tools
@@ -103,8 +103,8 @@ def exporter(exporters: Exporters) -> Exporter:
     return exporters.new()
 
 
-def export_all(exporter: Exporter, seconds: float = 10.0) -> None:
-    """Export what was committed before."""
+def export_all(exporter: Exporter, seconds: float = MAX_WAIT.total_seconds() + 10) -> None:
+    """Export what was committed before. Transactions in other databases of the server hold it back up to MAX_WAIT."""
     now = database_now()
     until = time.monotonic() + seconds
     while exporter.position <= now:

@@ -218,7 +218,7 @@ def test_nothing_is_lost_when_the_collector_hangs_and_the_exporter_is_killed(
     collector.answers.clear()
     run = stage.start(one_call(tools.order))
     assert stage.drive() == "completed"
-    until = time.monotonic() + 10
+    until = time.monotonic() + exporting.MAX_WAIT.total_seconds() + 10  # held back as in export_all
     while first.export()[0] is not Outcome.AWAY:
         assert time.monotonic() < until
     first.link.close()
@@ -253,7 +253,7 @@ def test_one_process_exports_at_a_time_and_another_takes_its_place(
     try:
         for n, (stop, thread) in enumerate(zip(stops, threads, strict=True), 1):
             stage.start(one_call(tools.look))
-            until = time.monotonic() + 10
+            until = time.monotonic() + exporting.MAX_WAIT.total_seconds() + 10  # held back as in export_all
             while len(collector.names()) < n and time.monotonic() < until:
                 time.sleep(0.05)
             held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND granted"
@@ -310,7 +310,7 @@ def test_requests_are_spans_and_never_wait_for_the_collector(collector: Collecto
         requests.answered(Answered(request, "GET", "/runs", 200, 1, 2))
     assert time.perf_counter() - began < 2
     collector.answers.set()
-    until = time.monotonic() + 10
+    until = time.monotonic() + exporting.MAX_WAIT.total_seconds() + 10  # held back as in export_all
     while not collector.bodies and time.monotonic() < until:
         time.sleep(0.05)
     span = collector.spans()[0]
