@@ -133,10 +133,10 @@ CHANGES = [
 # By form of a queue's page: the columns it sets (sums are in its currency), their title, and its act. A sender has seen
 # only those columns.
 PARTS = {
-    "change": (("title", "role", "currency", "needs_amount"), "Settings of the queue {}", "queue_change"),
-    "proof": (("proof", "currency"), "Proof required to approve in {}", "queue_proof"),
-    "reasons": (("reasons",), "What reasons {} offers", "queue_reasons"),
-    "again": (("again", "currency"), "Limits of standing approvals in {}", "queue_grants"),
+    "change": (("title", "role", "currency", "needs_amount"), "The definition of the queue {}", "queue_change"),
+    "proof": (("proof", "currency"), "The proof required to approve in {}", "queue_proof"),
+    "reasons": (("reasons",), "The list of reasons of {}", "queue_reasons"),
+    "again": (("again", "currency"), "The limit on standing approvals in {}", "queue_grants"),
 }
 
 

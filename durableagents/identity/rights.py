@@ -95,7 +95,7 @@ def set_roles(
             raise NotFound("account", user_id)
         held = {group.name: group for group in user.groups.all() if group.name in known}
         if is_moved(seen, [ordered(held), user.is_superuser]):
-            raise Moved(f"The roles of {user.username}")
+            raise Moved(f"The set of roles of {user.username}")
         before: dict[str, Any] = {"roles": ordered(held), "is_admin": user.is_superuser}
         after: dict[str, Any] = {"roles": ordered(set(roles)), "is_admin": is_admin}
         user.groups.remove(*(group for name, group in held.items() if name not in roles))

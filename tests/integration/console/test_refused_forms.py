@@ -348,7 +348,7 @@ def test_a_role_that_was_given_meanwhile_is_not_taken_back_unseen(anna: Reader, 
     stale = Forms(bert.get(page)).sent[at]["seen"]
     assert anna.client.post(at, {"roles": ["auditor"], "seen": stale, "justification": WHY}).status_code == 302
     answer = bert.client.post(at, {"roles": ["operator"], "seen": stale, "justification": WHY})
-    assert answer.status_code == 409 and "What vera holds was changed meanwhile" in text_of(answer)
+    assert answer.status_code == 409 and "The set of roles of vera was changed meanwhile" in text_of(answer)
     assert [group.name for group in vera.groups.all()] == ["auditor"]
     page_now = answer.content.decode()
     assert re.search(r'value="operator"\s+checked', page_now) and not re.search(r'value="auditor"\s+checked', page_now)
