@@ -228,7 +228,7 @@ class ApprovalDetail:
 
     @property
     def is_readable(self) -> bool:
-        """Return whether the plan can be parsed, else it can't be decided; undisclosed to readers without the right."""
+        """Return whether the plan can be parsed and so decided. True for readers who may not read it."""
         return bool(self.plan) or not self.is_read
 
     @property

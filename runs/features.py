@@ -308,8 +308,8 @@ class Feature:
     approval_filters: Mapping[str, ApprovalFilter] = field(default_factory=dict)
     # Facts of a run, by name: SQL expressions of JSON about a row of `ledger_head`, read with each run that is shown.
     run_facts: Mapping[str, str] = field(default_factory=dict)
-    # Panels of a run's page, by the run, its head with these facts, and the reader's account: template and its value
-    # `p`; None for no panel.
+    # Panels of a run's page. Each function gets the run, its head with these facts, and the reader's account, and
+    # returns a template with its value `p`, or None for no panel.
     run_panels: Sequence[Callable[[Run, Head, Any], tuple[str, Any] | None]] = ()
     # Panels above the runs that need an operator: template and its value `p`; None for no panel.
     reconcile_panels: Sequence[Callable[[], tuple[str, Any] | None]] = ()

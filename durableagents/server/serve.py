@@ -72,7 +72,7 @@ def answers_ready(port: int) -> bool:
 
 
 class LastAnswers:
-    """Once `is_leaving`, asks clients to close the connection with every answer."""
+    """Sends `Connection: close` with each response once `is_leaving`."""
 
     def __init__(self, app: Any) -> None:
         self._app = app

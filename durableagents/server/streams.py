@@ -232,7 +232,7 @@ class Streams:
         self._leaving = asyncio.Event()
 
     def leave(self) -> None:
-        """Answer all who wait and end all streams: the server stops. Clients then ask another process."""
+        """End all waits and streams, because the server stops. Clients then ask another process."""
         self._leaving.set()
 
     async def left(self) -> None:

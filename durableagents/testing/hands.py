@@ -1,4 +1,4 @@
-"""Stand-ins for tools while an agent is driven: answers, failures, and what left."""
+"""Stand-ins for tools while an agent is driven: scripted answers and failures, and a record of the calls sent."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def leaves(value: object) -> list[seen.Leaf]:
 @register.simple_tag
 def drawn_leaves(value: object, is_wide: object = False, url: str = "") -> SafeString:
     """Return a document's leaves with their paths; of a large one the head, its size, and a download link to `url`. For
-    a hidden document, name who grants the right to read it."""
+    a hidden document, return a note that says who grants the right to read it."""
     if value is ERASED:
         return SafeString('<p class="small muted" data-hidden>Erased.</p>\n')
     if isinstance(value, Hidden):
@@ -229,7 +229,7 @@ def typed_in(refused: Refused | None, *act: object) -> Mapping[str, str]:
 @register.simple_tag
 def seen_in(refused: Refused | None, typed: Mapping[str, str], now: str) -> str:
     """Return the `seen` value of a form: the one it was sent with, so that the next try still detects a change. After a
-    Moved error, which has just reported the change, it is `now`."""
+    Moved error it is `now`, because the error has just reported the change."""
     was = typed.get("seen") if typed else None
     return now if was is None or (refused and isinstance(refused.error, Moved)) else was
 

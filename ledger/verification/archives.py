@@ -19,10 +19,10 @@ class ArchiveDamaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRun:
-    """A run's last event as the register of archives has it. `hashes` reads all events' hashes by number from the
-    archive, None if it was deleted on the record, as `is_deleted` says, and raises ArchiveDamaged; `verify` checks what
-    the archive holds; `restore` brings its rows back, for a reason; `lay_out` puts them into the caller's transaction
-    to read them there, which must be rolled back. Both raise DurableAgentsError."""
+    """An archived run's last event, and access to its archive. `hashes` returns the hashes of all events by number, or
+    None if the archive was deleted on the record (`is_deleted`); raises ArchiveDamaged. `verify` checks the archive's
+    content. `restore` brings its rows back, for a reason. `lay_out` puts them into the caller's transaction to be read
+    there; it must be rolled back. The last two raise DurableAgentsError."""
 
     seq: int
     chain: bytes

@@ -419,7 +419,7 @@ def _payload(journal: ReadJournal, sealed: bytes | None) -> Any:
 
 
 def compared(what: str, row: Any, expected: dict[str, Any]) -> Iterator[str]:
-    """Yield each column that differs from the journal. A set holds all valid values."""
+    """Yield each column that differs from the journal. An expected set lists all valid values."""
     for column, right in expected.items():
         value = getattr(row, column)
         value = bytes(value) if isinstance(value, memoryview) else value

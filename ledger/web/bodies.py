@@ -70,7 +70,7 @@ def does_not_fit(errors: list[dict[str, str]], what: str = "body") -> InvalidInp
 
 
 def unstorable(data: Any, *, has_to_be_exact: bool = True) -> list[dict[str, str]]:
-    """Return the first twenty names and values that can't be stored: NUL, and inexact integers if not allowed."""
+    """Return the first twenty names and values that contain NUL or, if they have to be exact, are inexact integers."""
     errors: list[dict[str, str]] = []
     for path, leaf in strict_json.walk(data):
         if len(errors) == 20:

@@ -3,7 +3,7 @@
 Messages are `{"run": id, "seq": n}`; `{"run": null, "seq": 0}` means reload, because notifications may have been
 missed, or for lists a change at `at` (microseconds by the database's clock). Readers of payloads also get `{"saying":
 […]}`, live model output. Close codes: 4401 session ended, 4403 no role (within `watch.CHECK_SECONDS`), 4404 no such run
-for this viewer; a changed access scope closes too, for the page to reconnect.
+for this viewer. A changed access scope also closes the socket, so that the page reconnects.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ class Driver:
     async def _answer_between(
         self, over: str, state: Any, buffered: tuple[e.Event, ...]
     ) -> tuple[Any, tuple[e.Event, ...]]:
-        """Answer messages waiting between nodes; what the node read is recorded before what was made of it."""
+        """Answer messages that wait between nodes. Buffered events are recorded before answers that depend on them."""
         while self.control.stop is None and (came := await self.journal.inbox()) is not None:
             events, _ = handled(self.agent, partial(dict, state), came, visit=over, place=0)
             reply = await self.journal.answer(came.n, outcome_of(events), [*buffered, *events])

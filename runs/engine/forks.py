@@ -26,9 +26,9 @@ ForkRecord = tuple[int, str, e.Event]
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One effect on record. `outcome`: committed, undone, or open if unknown; with `has_result` its `result` can be
-    reused for the same call. `counts_as` is a person's verdict, `by` that person; without `is_verified` only a row
-    proves it; `is_changed`: people changed what was sent."""
+    """One effect on record. `outcome` is committed, undone, or open if unknown. If `has_result`, `result` can be reused
+    for the same call. `counts_as` is the verdict of the person `by`. Unless `is_verified`, only a row proves the
+    effect, not the journal. `is_changed`: people changed the arguments that were sent."""
 
     run: str
     slot: str
@@ -223,7 +223,7 @@ def _with_result(found: Evidence, attempt: Attempt, tool: Tool | None) -> Eviden
 
 
 def _child(run: str, name: str, number: int, intent: e.ChildStarted, attempt: Attempt) -> Evidence:
-    """Return the evidence for a child run, which represents all that it did."""
+    """Return the evidence for a child run. It stands for all effects of the child."""
     is_done = isinstance(attempt.result, e.ChildEnded) and attempt.result.state == "completed"
     return Evidence(
         run=run,

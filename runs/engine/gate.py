@@ -135,9 +135,10 @@ async def request_approval(
     problem: str = "",
     unused: Unused = UNEXPLAINED,
 ) -> NoReturn:
-    """Open a gate for the call: for its own queue, a policy's (`demanded`), or again for the queues of the node's grant
-    (`is_of_grant`). People see earlier answers, `problem`, and why the last approval was `unused`. Always unwinds. The
-    question is recorded at this call's slot: the node has already passed the `ctx.approve` of its grant."""
+    """Request an approval of the call at its own queue, at a policy's (`demanded`), or again at the queues of the
+    node's grant (`is_of_grant`). People see earlier answers, `problem`, and why the last approval was `unused`.
+    Always unwinds. The request is recorded at this call's slot, because the node has already passed the `ctx.approve`
+    of its grant."""
     visit, tool, gate, question = call.visit, call.tool, call.tool.gate, call.record.gate
     passed_grant = None
     if call.grant is not None and call.grant_record is not None:
@@ -266,7 +267,7 @@ def check_documents_unchanged(
 
 @dataclass(frozen=True, slots=True)
 class GateRequest:
-    """The presentation of a plan to people: `demands` are the policies' for the call, `why` is the asker's reason."""
+    """The presentation of a plan to people: `demands` come from policies, `why` is the reason that the node gave."""
 
     requested_hash: str
     why: str

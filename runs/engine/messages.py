@@ -170,7 +170,7 @@ def entered(tape: Tape, at: Snapshot) -> Any:
 class Changes:
     """Recorded changes in one visit and which of them the node has applied: it does so at the end of its step."""
 
-    is_watched = False  # whether every step is of interest, also one without changes
+    is_watched = False  # whether to be called at every step, also if there are no changes
 
     def __init__(self, model: type[BaseModel], state: BaseModel, handled: Sequence[Change]) -> None:
         self._model, self._state = model, state

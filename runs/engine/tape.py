@@ -235,7 +235,7 @@ class Tape:
         ]
 
     def to_await(self) -> list[str]:
-        """Return slots of accepted calls that timed out and that the node did not continue from, to await again."""
+        """Return slots of accepted calls that timed out without the node continuing: they are awaited again."""
         reached = self._reached()
         return [
             name

@@ -197,7 +197,7 @@ async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None
     did_not = await is_denial_trusted(answer, call.visit.agent, call.tool, call.visit.runtime.certificates)
     is_denial_distrusted = isinstance(answer, DidNotHappen) and not did_not
     if did_not and not is_distrust:
-        # Upstream has nothing under the key: its lifetime restarts, for this claim.
+        # Upstream has nothing under the key, so the key's lifetime restarts for this claim.
         call.intended_at, call.may_have_been_sent = call.visit.journal.now(), call.may_still_send
     elif (
         is_distrust

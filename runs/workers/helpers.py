@@ -31,7 +31,7 @@ class Helper:
         return None if self._process is None else self._process.pid
 
     def keep(self) -> None:
-        """Start it if it isn't running. Main thread, because children die with the thread that started them."""
+        """Start it if it isn't running. Only for the main thread: children die with the thread that started them."""
         if self._process is not None and (code := self._process.poll()) is not None:
             self._process = None
             if monotonic() - self._started_at > YOUNG_SECONDS:

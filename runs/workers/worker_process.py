@@ -203,7 +203,7 @@ class Worker:
             self._host.drain(seconds)
 
     def _give_up(self) -> None:
-        """Exit when the drain's time is over, or that of the last unsafe call in flight."""
+        """Exit when the drain time is over and no unsafe call is in flight, at the latest at the drain limit."""
         pause, began = threading.Event(), time.monotonic()
         pause.wait(drain_seconds() + DRAIN_GRACE_SECONDS)
         while self._host is not None and self._host.unsafe_calls and time.monotonic() - began < drain_limit_seconds():

@@ -152,7 +152,7 @@ class WrongPassword(DurableAgentsError):
 
 def _check(request: HttpRequest, user: User, has_factor: bool, terms: dict[str, Any]) -> tuple[str, Signed | None]:
     """Return how the user authenticated, and a passkey's signature. Raises WrongCode, WrongPassword, TooManyAttempts,
-    Busy, FactorUnreadable; and as `passkeys.check`."""
+    Busy, FactorUnreadable, and what `passkeys.check` raises."""
     if has_factor and request.POST.get(PASSKEY):
         signed = passkeys.check(user, request.POST.get(CHALLENGE, ""), request.POST[PASSKEY], terms)
         return passkeys.PASSKEY, signed

@@ -43,7 +43,7 @@ Was it not you? Then do nothing: your password stays as it is.
 
 
 class _HandedOver(PasswordResetTokenGenerator):
-    """Tokens of links that someone made for another: the maker can't be altered."""
+    """Tokens of reset links that one account made for another. They bind the maker, so it can't be altered."""
 
     def __init__(self, maker: int) -> None:
         super().__init__()

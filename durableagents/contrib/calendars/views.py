@@ -28,7 +28,7 @@ Lines = Annotated[str, Field(max_length=60_000)]
 
 
 def _fit(shape: type[Body], seen: Mapping[str, tuple[str, str]], data: dict[str, Any]) -> Body:
-    """Return `fit` with errors mapped to the visible fields. Raises InvalidInput."""
+    """Parse a form with `fit`, and name the visible fields in errors. Raises InvalidInput."""
     with told_of(seen):
         return fit(shape, data, "form")
 

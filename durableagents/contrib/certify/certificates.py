@@ -148,8 +148,8 @@ class CachedCertificates(Certificates):
         return certificate
 
     async def _read(self, since: float) -> None:
-        """Hold results that were read at `since` (monotonic) or later. Waits through an outage of the database, since
-        without them nothing may be sent."""
+        """Load results, unless they were read at `since` (monotonic) or later. Waits through an outage of the database,
+        because without results nothing may be sent."""
         patience = Patience()
         while self._read_at < since:
             async with self._reading:

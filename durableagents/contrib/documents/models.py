@@ -8,7 +8,7 @@ from django.db.models import F, Func, Q
 from approvals.models import KEYED
 from ledger.models import append_only
 
-# As the database computes them.
+# Digest and size as check constraints compute them.
 _DIGEST = Func(F("content"), template="encode(sha256(%(expressions)s), 'hex')", output_field=models.TextField())
 _SIZE = Func(F("content"), function="octet_length", output_field=models.IntegerField())
 _IS_KEYED = Q(digest__startswith=KEYED)

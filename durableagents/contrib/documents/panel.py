@@ -21,8 +21,8 @@ NOT_TEXT = "it is not UTF-8 text"
 
 
 class ShownInFull(DecisionGuard):
-    """Nothing is approved whose documents can't be shown. Rendering takes time; content stored by digest doesn't
-    change, so no lock is needed."""
+    """Refuses to approve a plan whose documents can't be shown. It runs before the locks, because rendering takes time
+    and content stored by digest doesn't change."""
 
     def before_locks(self, plan: bytes) -> None:
         """Check that all documents of a plan can be shown in full. An unreadable plan is refused elsewhere. Raises

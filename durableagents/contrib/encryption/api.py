@@ -82,7 +82,7 @@ class Erases(BasePermission):
 
 class RunErase(ApiView):
     """Erase the content of a run that has ended, for administrators. Its data key is destroyed: nobody can read its
-    payloads any more, also in later backups. What happened, when and by whom stays, and the chain still verifies."""
+    payloads any more, not even in later backups. What happened, when and by whom stays, and the chain verifies."""
 
     permission_classes = [Erases]
     roles = {"POST": ()}

@@ -42,7 +42,7 @@ class UnknownOutcomes:
         return bool(self.calls or self.at_work or self.is_partial)
 
     def attested(self, *, now: datetime, is_attested: bool) -> str:
-        """Return what was attested of the senders. Raises MayStillSend if one may still be sending."""
+        """Return the attestations about the senders, as text. Raises MayStillSend if one may still be sending."""
         for run in self.at_work:
             raise MayStillSend(f"Run {run}, which it started, is still active. Cancel it, or wait until it has ended.")
         words = [_attested(call, now=now, is_attested=is_attested) for call in self.calls]

@@ -41,7 +41,7 @@ _WORKERS = """
     FROM unnest(%s::bigint[]) h(id) CROSS JOIN runs_process p
     LEFT JOIN runs_haltseen s ON s.line = h.id AND s.worker = p.id
     WHERE p.kind = 'worker' AND p.ended_at IS NULL ORDER BY h.id, p.host, p.pid"""
-# Names that this process doesn't know: workers may have other versions, and runs any tag.
+# Of names that this process doesn't know, those that no recorded version, tag or price has either.
 _UNKNOWN = """
     SELECT n.scope, n.key FROM unnest(%s::text[], %s::text[]) n(scope, key) WHERE NOT CASE n.scope
         WHEN 'tag' THEN EXISTS (SELECT 1 FROM runs_runtag t WHERE t.tag = n.key)
@@ -212,7 +212,7 @@ def known_names() -> dict[str, list[str]]:
 
 
 def _is_visible() -> Q:
-    """Return the condition for halts the viewer may see; a tag's only with that tag, or for those who see all runs."""
+    """Return the condition for halts the viewer may see: halts of tags only with that tag, unless they see all runs."""
     who = viewer()
     return Q() if who.sees_all else ~Q(scope=Halt.Scope.TAG) | Q(key__in=who.tags)
 

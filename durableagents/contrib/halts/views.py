@@ -67,7 +67,7 @@ class HaltsPage(FormPage):
 
 
 def _panels_of(halt: UUID) -> Iterator[dict[str, Any]]:
-    """Yield what features say about a halt: the template with its values."""
+    """Yield the features' panels for a halt: each a template and its values."""
     for panel in features.parts_of_all(lambda each: each.halt_panels):
         if (found := panel(halt)) is not None:
             yield {"template": found[0], "halt": halt, **found[1]}

@@ -18,7 +18,7 @@ from ledger.verification.registers import Listed
 from ledger.verification.runs import EventLine, ReadJournal
 from runs.models import Run
 
-# A step may miss a new shared budget until its creation is committed.
+# Until the creation of a shared budget is committed, a step may miss it.
 LATE = timedelta(seconds=10)
 Key = tuple[str | None, int, int]
 

@@ -26,7 +26,7 @@ class Commits:
         self._flushed: dict[tuple[str, str | int], float] = {}
 
     def note(self, write: WriteTimed) -> None:
-        """Count a write. Called by the event loop after each, so it only counts."""
+        """Count a write. The event loop calls this after each write, so it does nothing else."""
         if write.error is None:
             self._buckets[bisect_left(COMMITS, write.seconds)] += 1
             self._seconds += write.seconds

@@ -112,7 +112,7 @@ class Tests(NotificationPage):
 
 
 class Browser(NotificationPage):
-    """Notifications for an open page's script, taken when read."""
+    """Notifications for an open page's script. Reading them marks them as delivered."""
 
     http_method_names = ["post"]
 

@@ -112,7 +112,7 @@ def find_rules() -> RulePage:
 
 
 def policy_rule(row: Policy) -> PolicyRuleRow:
-    """Return the row of a policy's version as a rule."""
+    """Return a policy version as a row of the list of rules."""
     return PolicyRuleRow.of(
         row,
         source="policy",

@@ -26,7 +26,7 @@ _READS = (e.ToolRead, e.ToolReadAnew, e.CachedReadTaken)
 
 @dataclass
 class _SentCall:
-    """A sent call, and its judgement."""
+    """A sent call and the event that records which policies applied."""
 
     seq: int
     kind: str

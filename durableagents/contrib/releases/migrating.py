@@ -131,10 +131,10 @@ def authorize(by: Actor, justification: object) -> str:
 def migrate_once(
     agent: str, body: MigrateBody, given: object, *, key: str, person: int, by: Actor
 ) -> tuple[list[MovedRow], bool]:
-    """Migrate the runs under an Idempotency-Key. A repetition concerns the same runs: it migrates those that were
-    refused or not reached, and returns the recorded rows of the others, also if the rest can't be migrated any more.
-    `given` is the request. Returns the rows, and whether all were recorded before. Raises what `migrate` raises,
-    KeyInUse, KeyReused."""
+    """Migrate the runs under an Idempotency-Key. A repeated request covers the same runs: it migrates those that
+    were refused or not reached, and returns the recorded rows of the others, even if the rest can no longer be
+    migrated. `given` is the request. Returns the rows, and whether all were recorded before. Raises KeyInUse,
+    KeyReused, and what `migrate` raises."""
     why, principal = authorize(by, body.justification), f"migrate:{person}"
 
     def choose() -> tuple[int, list[str]]:
@@ -239,7 +239,7 @@ def _move(act: Act, moving: Moving, found: MigrationResult) -> None:
     act.before |= {"version": run.graph_id, "generation": run.generation}
     closed = _close_waits(act, found)
     if any(wait.kind == Wait.Kind.OPERATOR for wait, _ in closed):
-        head.deaths = 0  # of workers that died of the code it leaves
+        head.deaths = 0  # those workers died on code that the run no longer uses
         head.save(update_fields=["deaths"])
     run.node = found.node or run.node
     save(run, "node", now=act.now)
@@ -357,7 +357,7 @@ def _act_on_each(
 def _after_lost_connection(
     run_id: UUID, moving: Moving, by: Actor | None, began: datetime | None, committing: Mapping[UUID, MovedRow]
 ) -> MovedRow:
-    """Return whether the run was moved before the connection was lost; its lock waits for a commit in progress."""
+    """Return the run's result after a lost connection, from its journal; the lock waits for a commit in progress."""
     event = None
     try:
         connection.close()

@@ -109,7 +109,7 @@ def refusal_by_rows(run: Run, head: Head, moving: Moving) -> MigrationResult | N
 
 
 def refusal_by_related(run: Run, found: MigrationResult) -> MigrationResult | None:
-    """Return a refusal if the move would answer an operator stop while a related run does the same work."""
+    """Return a refusal if the move would resolve an operator's stop while a related run does the same work."""
     is_stopped = any(kind == Wait.Kind.OPERATOR for _, _, kind, _ in found.closes)
     if found.is_refused or not is_stopped or (other := related_runs.find_competing_run(run)) is None:
         return None

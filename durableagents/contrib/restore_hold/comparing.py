@@ -31,7 +31,7 @@ class Database:
     is_accepted: bool
 
     def as_json(self) -> dict[str, Any]:
-        """Return what a finding keeps of it."""
+        """Return the fields that a finding stores."""
         fields = {"system": self.system, "timeline": self.timeline, "lsn": lsn_text(self.lsn), "number": self.number}
         return {**fields, "line": str(self.line or ""), "host": self.host_name}
 

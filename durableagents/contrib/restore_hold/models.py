@@ -49,7 +49,7 @@ class PastLine(models.Model):
 
 
 class Finding(Coded):
-    """The finding of a host that compared its head with the database under a halt; its last one counts."""
+    """A host's result of comparing its head file with the database under a halt. The host's newest one counts."""
 
     halt = models.UUIDField()
     host = models.UUIDField()

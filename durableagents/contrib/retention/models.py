@@ -171,7 +171,7 @@ class Round(models.Model):
 
 
 class Allowance(models.Model):
-    """The owner lets workers remove rows of runs that ended so many days ago. No row: only the owner removes."""
+    """Permission by the owner for workers to remove runs that ended `days` ago. Without a row, only the owner may."""
 
     id = models.SmallIntegerField(primary_key=True, default=1)
     days = models.IntegerField()

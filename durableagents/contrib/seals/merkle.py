@@ -11,7 +11,7 @@ LEAF, NODE = b"\x00", b"\x01"
 
 def merkle_root(leaves: Iterable[bytes]) -> bytes:
     """Return the tree hash of these leaves in their order; of no leaves, the hash of nothing."""
-    # Complete subtrees to the left, with their sizes: of two that are equally large, one is made.
+    # Complete subtrees from the left, with their sizes. Two of equal size are merged into one.
     subtrees: list[tuple[int, bytes]] = []
     for leaf in leaves:
         size, node = 1, sha256(LEAF + leaf).digest()

@@ -1,6 +1,6 @@
 """Search of runs by words: subject, tags, short input values, starter, ends of the id, external ids of effects.
-Words of the input are stored as keyed digests, which match whole words only; the others are metadata that is readable
-elsewhere, stored as they are, so that the beginning of one finds them too. Each word's index is read newest first up to
+Words of the input are stored as keyed digests, which match whole words only. The others are metadata, which is readable
+elsewhere; they are stored in the clear, so that a prefix finds them too. Each word's index is read newest first up to
 a limit, and the rarest word gives the candidates; a read that hit its limit is reported. For one agent, its newest
 `MAX_FOUND` runs are also checked, so that rare words are found completely."""
 

@@ -241,7 +241,7 @@ class Exporter:
         above: UUID | None,
         origin: str | None,
     ) -> Recorded | None:
-        """Return an event of a run that is exported. None also if the run's row has gone."""
+        """Return an event to export, or None if its run isn't sampled or no longer has a row."""
         if not (trace_id and is_sampled(trace_id, self._ratio) and (event := _decoded(run_id, slot, attempt, clear))):
             return None
         parent = span_id(str(above)) if above else origin or ""

@@ -132,8 +132,8 @@ class Shelf:
 
 
 async def fill() -> Shelf:
-    """Put the installed edition there, unless it is. Doing it twice changes nothing. Raises TransportError, and
-    BusinessFailure where a package of the corpus isn't installed."""
+    """Load the installed edition into the library unless it is there already. Raises TransportError, and BusinessFailure
+    if a package of the corpus isn't installed."""
     try:
         name = edition()
     except PackageNotFoundError as missing:

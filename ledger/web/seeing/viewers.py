@@ -51,7 +51,7 @@ class Viewer:
         return self.sees_all or self.is_own(creator, tags)
 
     def reads(self, creator: int | None, tags: Collection[str]) -> bool:
-        """Return whether such a run's payloads are readable. Pure."""
+        """Return whether the viewer may read payloads of a run with this creator and these tags. Pure."""
         return self.reads_all or self.is_own(creator, tags)
 
     @property

@@ -119,7 +119,7 @@ def is_described(value: Any) -> bool:
 _MAKERS = frozenset({"Agent", "Assistant", "Undo", "Message", "View", "Node", "Tool"})
 _DECORATORS = frozenset({"tool"})
 _OF_AN_AGENT = frozenset({"node", "message", "view"})
-_DEEPEST = 50  # definitions that are made from one another
+_DEEPEST = 50  # recursion limit for definitions made from other definitions
 Chain = tuple[str, ...]
 End = str | tuple[Module, str]
 

@@ -81,7 +81,7 @@ def _grant_of(decision: e.ApprovalDecided) -> object:
 
 
 def _told_then(question: e.ApprovalRequested, later: e.ApprovalRequested, begin: str) -> str:
-    """Return why an approval was not used, by the question after it. Old questions always say that it expired."""
+    """Return why an approval was not used, as the request after it says. Older journals always say that it expired."""
     plan = payload_of(later)
     policy = plan.get("policy")
     if isinstance(policy, Mapping):

@@ -49,7 +49,7 @@ def _read_at(call: LogicalCall) -> datetime:
         return datetime.fromisoformat(result.read_at)
     payload = result.payload if result is not None and isinstance(result.payload, dict) else {}
     stated = payload.get("read_at")
-    # A read without a recorded time (its call had no max_age then) is too old for any.
+    # A read without a recorded time (its call had no max_age then) is too old for every max_age.
     return datetime.fromisoformat(stated) if isinstance(stated, str) else datetime.min.replace(tzinfo=UTC)
 
 

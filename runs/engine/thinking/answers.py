@@ -46,7 +46,7 @@ def is_not_connected(error: BaseException) -> bool:
 
 
 def is_outage(error: BaseException) -> bool:
-    """Return whether an error of a client library reports an outage of the other side."""
+    """Return whether an error of a client library reports an outage of the provider."""
     return _is_one_of(error, _OUTAGE) or _is_one_of(error, _NOT_CONNECTED)
 
 

@@ -1,5 +1,5 @@
 """The queues and the role in charge of each, cached per process: reloaded with each web request, elsewhere after
-seconds. Nothing is authorized by it. A row not written by our processes has nobody in charge."""
+a few seconds. It authorizes nothing. A row not written by our processes has nobody in charge."""
 
 from __future__ import annotations
 

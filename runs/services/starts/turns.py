@@ -55,7 +55,7 @@ def pass_on_from(runs: Iterable[UUID]) -> int:
 
 @transaction.atomic
 def pass_on(run_id: UUID) -> bool:
-    """Let in the next run after one that has ended, once. Returns whether one was let in."""
+    """Start the next queued run of a business key after a run has ended, once. Returns whether one was started."""
     named = Run.objects.get(pk=run_id)
     keys.lock(named.agent, named.business_key)
     ended = Run.objects.get(pk=run_id)

@@ -36,7 +36,7 @@ _WORTH_COMPARING = 0.4
 
 @dataclass(frozen=True)
 class Listed:
-    """One entry of the list; ``spellings`` are its name and aliases with their words."""
+    """One entry of the list; ``spellings`` are its name and aliases, each with its words."""
 
     name: str
     country: str
