@@ -20,7 +20,7 @@ def wait_in_words(wait: MemoryWait) -> str:
         "webhook": lambda: f"a callback to {detail.get('tool') or spec.slot}",
         "timer": lambda: f"{spec.deadline:%Y-%m-%d %H:%M:%S} UTC",
         "child": lambda: f"its child {detail.get('agent', detail.get('child'))}",
-        "reconcile": lambda: f"someone to say what became of {detail.get('tool')}",
+        "reconcile": lambda: f"an operator to settle the unknown outcome of {detail.get('tool')}",
         "operator": lambda: f"an operator ({detail.get('reason')})",
         "budget": lambda: "a higher budget",
     }

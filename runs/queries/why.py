@@ -29,7 +29,7 @@ class Evidence(Shape):
     what: str = Field(description="Description of the record.")
     seq: int | None = Field(description="Event in the run's journal.")
     wait: UUID | None = Field(description="Id of the wait; null: none.")
-    run: UUID | None = Field(description="Another run that it concerns; null: none.")
+    run: UUID | None = Field(description="Related run, such as a child; null: none.")
     at: datetime | None = Field(description="Time of the record; null: none.")
     until: datetime | None = Field(description="Time until which it applies; null: none.")
 

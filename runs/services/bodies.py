@@ -214,7 +214,7 @@ class ReconcileBody(SteerBody):
     verdict: Verdict = Field(description="happened, did_not, or fail (the run fails).")
     receipt: Any = Field(default=None, description="Result of the call, if it happened.")
     sender_is_gone: bool = Field(
-        default=False, description="Attests that a worker that was given up without proof of its end no longer runs."
+        default=False, description="Attests that the worker has ended. Needed if it was declared dead without proof."
     )
     wait_id: Annotated[UUID, Field(strict=False)] | None = Field(
         default=None, description="Id of the wait; required if the run has several unknown outcomes."
