@@ -134,7 +134,7 @@ class CachedCertificates(Certificates):
         # Unsafe findings by the tool's digest. A restored database may lack them: they stay until a later probe.
         self._unsafe: dict[str, tuple[datetime, ProbeVerdict]] = {}
 
-    async def certificate(self, agent: str, tool: Tool, *, is_fresh: bool = False) -> ProbeVerdict:
+    async def standing(self, agent: str, tool: Tool, *, is_fresh: bool = False) -> ProbeVerdict:
         await self._read(time.monotonic() if is_fresh else time.monotonic() - CACHE_SECONDS)
         result = newest_result(self._results, agent, tool)
         digest = tool_digest(tool)
