@@ -79,7 +79,7 @@ def unstorable(data: Any, *, has_to_be_exact: bool = True) -> list[dict[str, str
             continue
         field = ".".join(str(part) for part in path).replace("\x00", "\\u0000")[:200]
         if isinstance(leaf, str) and "\x00" in leaf:
-            errors.append({"field": field, "problem": "holds a NUL character", "fix": "remove it"})
+            errors.append({"field": field, "problem": "contains a NUL character", "fix": "remove it"})
         elif has_to_be_exact and isinstance(leaf, int) and abs(leaf) > strict_json.MAX_EXACT_INTEGER:
             errors.append(
                 {

@@ -42,7 +42,7 @@ def _drawn(name: str, attribute: Attribute, text: str | None) -> Value:
     about = {"title": attribute.title, "description": _NOTES.get(attribute.kind, "")}
     if attribute.kind == "flag":
         words = {"yes": "true", "no": "false"}.get(text or "")
-        return Choice(about, key=name, required=False, shown=words, choices=["true", "false"])
+        return Choice(about, key=name, required=False, value=words, choices=["true", "false"])
     widget = forms.TextInput({"autocomplete": "off"})
     return Value(about, key=name, required=False, value=text, widget=widget)
 

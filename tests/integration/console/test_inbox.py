@@ -110,7 +110,7 @@ def test_the_second_decision_learns_who_was_first_and_keeps_its_text(
 @each_case(
     ("change", "status", "words"),
     [
-        ({"plan_hash": "sha256:0"}, 409, "another plan"),
+        ({"plan_hash": "sha256:0"}, 409, "names a plan that isn't the current one"),
         ({"justification": " "}, 422, "needs a reason"),
         ({"verdict": "maybe"}, 422, "Choose Approve"),
         ({"justification": "why\x00not"}, 422, "contains a NUL character"),
@@ -316,7 +316,7 @@ def test_what_was_not_looked_at_is_not_sent(finance: Reader, asked_deep: Approva
     [
         ({"amount": "much"}, "whole number"),
         ({"amount": ""}, "is empty"),
-        ({}, "change something"),
+        ({}, "change a value, or approve it as it is"),
         ({"why": "no field"}, "it does not have"),
     ],
 )

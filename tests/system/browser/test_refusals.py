@@ -47,7 +47,7 @@ def test_a_refused_decision_keeps_its_words(person: Person, site: Site) -> None:
     page.goto(f"/inbox/{site.asked('vendor-onboard', ACME)['id']}")
     another_plan = "document.querySelector('[name=plan_hash]').value = 'sha256:0'"
     button, reasons = "#decide [data-verdict=approve]", "My careful reasons."
-    refuse(page, button, "#decide-error", "another plan", another_plan, justification=reasons)
+    refuse(page, button, "#decide-error", "a plan that isn't the current one", another_plan, justification=reasons)
 
 
 def test_a_refused_answer_keeps_its_words(person: Person, site: Site) -> None:
