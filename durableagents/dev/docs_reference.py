@@ -107,21 +107,21 @@ def settings() -> str:
 
 def _setting(name: str, text: str) -> list[str]:
     field = env.Environment.model_fields[name]
-    default, told = field.default, re.match(r"Default: (.*?)\.\s", text)
-    if told:
-        shown, text = told[1], text[told.end() :]
-    elif default is None or default in ("", [], {}):
-        shown = "none"
-    elif isinstance(default, bool):
-        shown = f"`{int(default)}`"
-    elif isinstance(default, float):
-        shown = f"`{default:g}`"
+    value, stated = field.default, re.match(r"Default: (.*?)\.\s", text)
+    if stated:
+        default, text = stated[1], text[stated.end() :]
+    elif value is None or value in ("", [], {}):
+        default = "none"
+    elif isinstance(value, bool):
+        default = f"`{int(value)}`"
+    elif isinstance(value, float):
+        default = f"`{value:g}`"
     else:
-        shown = f"`{','.join(default) if isinstance(default, list) else default}`"
+        default = f"`{','.join(value) if isinstance(value, list) else value}`"
     found = {type(each).__name__: each for each in field.metadata}
     if "Ge" in found and "Le" in found:
         text = f"{text.rstrip()} {found['Ge'].ge:,} to {found['Le'].le:,}."
-    return [f"`{field.validation_alias}`", shown, text]
+    return [f"`{field.validation_alias}`", default, text]
 
 
 # --- the API ----------------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def _command(name: str, command: Any) -> str:
         helps = {each.dest: str(each.help or "") for each in verbs._choices_actions}
         for verb, sub in verbs.choices.items():
             own = _own(sub)
-            rows.append([f"`{' '.join([verb, *map(_shown, own)])}`", helps.get(verb, "")])
+            rows.append([f"`{' '.join([verb, *map(_argument, own)])}`", helps.get(verb, "")])
             rows += [_option(each, f"{verb} ") for each in own if each.help]
     return "\n\n".join([*lines, *([_table(("argument", "meaning"), rows)] if rows else ())])
 
@@ -249,10 +249,10 @@ def _option(action: argparse.Action, verb: str = "") -> list[str]:
     text = str(action.help or "")
     if "%(" in text:
         text = text % {**vars(action), "prog": ""}
-    return [f"`{verb}{_shown(action, is_bare=True)}`", text]
+    return [f"`{verb}{_argument(action, is_bare=True)}`", text]
 
 
-def _shown(action: argparse.Action, *, is_bare: bool = False) -> str:
+def _argument(action: argparse.Action, *, is_bare: bool = False) -> str:
     choices = "{" + ",".join(map(str, action.choices or ())) + "}"
     value = action.metavar or (choices if 2 < len(choices) < 100 else action.dest.upper())
     if not action.option_strings:
@@ -337,15 +337,15 @@ def _signature(name: str, value: Any) -> str:
         for each in found.parameters.values()
         if not each.name.startswith("_") and each.name != "self"
     ]
-    shown = [_parameter(each) for each in parameters]
+    texts = [_parameter(each) for each in parameters]
     first = next((n for n, each in enumerate(parameters) if each.kind is each.KEYWORD_ONLY), None)
     if first is not None and not any(each.kind is each.VAR_POSITIONAL for each in parameters):
-        shown.insert(first, "*")
+        texts.insert(first, "*")
     given = None if isinstance(value, type) else found.return_annotation
     returned = "" if given in (None, "None", found.empty) else f" -> {_type(given)}"
     start = f"async {name}" if inspect.iscoroutinefunction(value) else name
-    line = f"{start}({', '.join(shown)}){returned}"
-    return line if len(line) <= 100 else f"{start}(\n" + "".join(f"    {each},\n" for each in shown) + f"){returned}"
+    line = f"{start}({', '.join(texts)}){returned}"
+    return line if len(line) <= 100 else f"{start}(\n" + "".join(f"    {each},\n" for each in texts) + f"){returned}"
 
 
 def _parameter(each: inspect.Parameter) -> str:

@@ -16,7 +16,11 @@ from runs.services.bodies import CancelForm, DoubtBody
 from runs.services.fleet import requeue
 from runs.services.settling import agreeing, senders
 
-_STOP, _ACT, _DOUBT = run_views.Stopping.as_view, run_views.Steering.as_view, {"body": DoubtBody, "takes_fields": True}
+_STOP, _ACT, _UNKNOWN = (
+    run_views.Stopping.as_view,
+    run_views.Steering.as_view,
+    {"body": DoubtBody, "takes_fields": True},
+)
 _CANCEL = {"body": CancelForm, "takes_fields": True}
 _STEERING = {
     "pauses": _STOP(act="pause", service=lifecycle.pause, done="Pause requested."),
@@ -26,10 +30,10 @@ _STEERING = {
     "requeues": _ACT(act="requeue", service=requeue, done="Requeued for another worker."),
 }
 _WITHDRAW = run_views.RunAct.as_view(
-    act=settling.TAKE_BACK, service=agreeing.take_back, done="Proposal withdrawn.", **_DOUBT
+    act=settling.TAKE_BACK, service=agreeing.take_back, done="Proposal withdrawn.", **_UNKNOWN
 )
 _ASK = run_views.RunAct.as_view(
-    act=settling.ASK, service=senders.ask, done="Check requested. The answer will appear here.", **_DOUBT
+    act=settling.ASK, service=senders.ask, done="Check requested. The answer will appear here.", **_UNKNOWN
 )
 
 urlpatterns = [

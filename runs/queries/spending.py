@@ -195,13 +195,15 @@ def _is_number(found: Any) -> bool:
     return isinstance(found, int) and not isinstance(found, bool)
 
 
-def spent(asked: Exceeded) -> str:
+def spent(exceeded: Exceeded) -> str:
     """Return how much of a cap is used and needed."""
-    if asked.resource == "wall_seconds" or asked.wanted is None:
-        used, most = amounts_of(asked.resource, asked.used, asked.at_most)
+    if exceeded.resource == "wall_seconds" or exceeded.wanted is None:
+        used, most = amounts_of(exceeded.resource, exceeded.used, exceeded.at_most)
         return f"{used} of {most} used"
-    wanted, left, most, aside = amounts_of(asked.resource, asked.wanted, asked.left, asked.at_most, asked.reserved)
-    return f"needs {wanted}, {left} of {most} left{f', {aside} reserved' if asked.reserved else ''}"
+    wanted, left, most, aside = amounts_of(
+        exceeded.resource, exceeded.wanted, exceeded.left, exceeded.at_most, exceeded.reserved
+    )
+    return f"needs {wanted}, {left} of {most} left{f', {aside} reserved' if exceeded.reserved else ''}"
 
 
 def amounts_of(resource: str, *numbers: int | None) -> list[str]:

@@ -163,7 +163,7 @@ def sentence_of(facts: RunFacts) -> Sentence:
 def notes_of(facts: RunFacts) -> list[Sentence]:
     """Return further sentences about the status."""
     notes = (unserved, *features.parts_of_all(lambda f: f.status_notes))
-    return [] if facts.run.state in ENDED else [said for note in notes if (said := note(facts)) is not None]
+    return [] if facts.run.state in ENDED else [sentence for note in notes if (sentence := note(facts)) is not None]
 
 
 def group_of(state: str) -> Group:

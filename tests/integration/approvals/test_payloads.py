@@ -221,9 +221,7 @@ def test_an_operator_from_whom_it_was_taken_sees_what_runs_do(told: list[Run]) -
     page = client.get(f"/runs/{told[0].pk}?tab=transcript").content.decode()
     assert "Ask an administrator for access to run data" in page and "How many?" in page
     case = client.get(f"/runs/{told[2].pk}").content.decode()
-    assert "not shown to you" in case and "no answer is on record" not in case, (
-        "what is hidden is not said to be missing"
-    )
+    assert "not shown to you" in case and "no answer recorded" not in case, "what is hidden is not said to be missing"
     row = client.get(f"/api/v1/runs/{told[0].pk}").json()
     assert row["hidden"] and row["state"] == "waiting_human" and row["usage"]["tool_calls"] == 1
     refused = client.get(f"/api/v1/runs/{told[0].pk}/transcript")

@@ -130,7 +130,7 @@ def giving(model: Any) -> Any:
     ],
 )
 def test_no_tool_agent_or_assistant_is_made_of_sets(define: Any) -> None:
-    with pytest.raises(DefinitionError, match=r"Deep\.parts contains a set.*use a list"):
+    with pytest.raises(DefinitionError, match=r"Deep\.parts contains a set.*use a tuple, or a list"):
         define()
 
 

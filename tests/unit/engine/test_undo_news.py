@@ -71,7 +71,7 @@ async def test_a_late_word_that_an_undo_happened_that_was_refused_is_told(outsid
     leave(story)
     story.run.append([late(undo, "happened", "refused")])
     assert await story.settle() == "parked"
-    assert "tells that it was happened; recorded was refused" in question(story)
+    assert "tells that it was happened; on record was refused" in question(story)
     leave(story)
     assert await story.settle() == "failed" and len(story.events(e.EffectLeft)) == 2
 
@@ -83,7 +83,7 @@ async def test_late_refusal_of_a_recorded_undo_is_told(outside: Outside, tools: 
     story.run.append([late(undo or "", "refused", "happened")])
     story.decide("approved")
     assert await story.settle() == "parked"
-    assert "tells that it was refused; recorded was happened" in question(story)
+    assert "tells that it was refused; on record was happened" in question(story)
     leave(story)
     assert await story.settle() == "failed"
 

@@ -143,7 +143,7 @@ def test_queues_belong_to_one_role_each(monkeypatch: pytest.MonkeyPatch) -> None
         ("a=b=c", "is not queue=role"),
         ("a=b\x1fc", "is not queue=role"),
         ("refunds=support,refunds=legal", "named twice"),
-        ("refunds=operator", "the role 'operator' decides nothing"),
+        ("refunds=operator", "the role 'operator' decides in no queue"),
         ("refunds=refunds", "names a queue and a role"),
         ("auditor=support", "names a queue and a role"),
     ],
