@@ -9,6 +9,7 @@ from durableagents.contrib.policies import services as policies
 from durableagents.contrib.policies.models import Policy
 from durableagents.contrib.policies.services import NewPolicyBody
 from ledger.actors import Actor
+from runs.engine.agents import registry
 from runs.models import Run
 from tests.integration.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)
 from tests.roles import ADMINS, EVERY, OPERATE, SUPERUSER
@@ -36,7 +37,8 @@ def make_parts(run: Run, by: Actor) -> dict[str, Any]:
 
 def policy() -> None:
     if not Policy.objects.exists():
-        fields = {"name": "dear", "effect": "deny", "rule": "too dear", "agent": "buyer", "justification": "agreed"}
+        known = min(each.name for each in registry.agents())
+        fields = {"name": "dear", "effect": "deny", "rule": "too dear", "agent": known, "justification": "agreed"}
         policies.create(NewPolicyBody(**fields), by=Actor("os", "root", auth="shell"))
 
 
