@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pytest_django.plugin import _django_db_marker  # noqa: F401 (the folder's takes no transaction=True)
 
 from durableagents.contrib.casework.models import Claim
 from tests.integration.api.conftest import Api, auditor, caller, integrator, is_problem, operator, order_agent  # noqa: F401 (fixtures)

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 from django.utils import timezone
+from pytest_django.plugin import _django_db_marker  # noqa: F401 (the folder's takes no transaction=True)
 
 from approvals.models import Approval
 from durableagents import Agent, Context, End

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from channels.db import database_sync_to_async
 from django.db import transaction
+from pytest_django.plugin import _django_db_marker  # noqa: F401 (the folder's takes no transaction=True)
 
 from approvals.models import Approval
 from approvals.services import decide

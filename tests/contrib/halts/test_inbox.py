@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pytest
+from pytest_django.plugin import _django_db_marker  # noqa: F401 (the folder's takes no transaction=True)
 
 from approvals.models import Approval
 from durableagents import Agent, Context, End

@@ -27,7 +27,7 @@ __all__ = [
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of this folder, since pytest-django creates a database only if some test has the mark."""
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
+        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("django_db") is None:
             item.add_marker(pytest.mark.django_db)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from pytest_django.plugin import _django_db_marker  # noqa: F401 (the folder's takes no transaction=True)
 
 from approvals.models import Approval
 from durableagents.contrib.search import words as word_search

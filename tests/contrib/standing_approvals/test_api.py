@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from pytest_django.plugin import _django_db_marker  # noqa: F401 (the folder's takes no transaction=True)
 
 from approvals.models import Approval
 from durableagents.contrib.standing_approvals import answering

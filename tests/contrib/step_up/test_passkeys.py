@@ -297,7 +297,7 @@ def test_nobody_changes_or_takes_away_what_was_signed(said: Run) -> None:
     ("sql", "told"),
     [
         ("DELETE FROM approvals_assertion", "the data signed by its passkey was not stored"),
-        ("UPDATE approvals_assertion SET signature = set_byte(signature, 9, 255 - get_byte(signature, 9))", "not that of"),
+        ("UPDATE approvals_assertion SET signature = set_byte(signature, 9, 255 - get_byte(signature, 9))", "not that"),
         ("UPDATE approvals_assertion SET client_data = client_data || ' '::bytea", "is not valid"),
         ("UPDATE approvals_assertion SET authenticator_data = set_byte(authenticator_data, 32, 1)", "did not verify"),
         ("UPDATE approvals_assertion SET public_key = ''", "is not valid"),
