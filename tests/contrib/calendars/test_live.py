@@ -16,7 +16,7 @@ from durableagents.contrib.casework import inquiries
 from tests.contrib.calendars.timing import away
 from tests.integration.console.conftest import Reader, agent, finance, reader, start  # noqa: F401 (fixtures)
 from tests.integration.console.stage import question, settled, working
-from tests.integration.console.test_live import Link, by, socket
+from tests.integration.console.test_live import Link, _soon, by, socket  # noqa: F401 (fixture)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -17,7 +17,7 @@ from runs.services import command, lifecycle
 from tests.contrib.calendars.test_live import listening, moved
 from tests.integration.console.conftest import OLGA, Reader, agent, finance, reader, start  # noqa: F401 (fixtures)
 from tests.integration.console.stage import question, settled, working
-from tests.integration.console.test_live import by, socket
+from tests.integration.console.test_live import _soon, by, socket  # noqa: F401 (fixture)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
