@@ -724,7 +724,7 @@ async def _obtain_policy_grant(call: LogicalCall, rule: Gate | None) -> tuple[st
         if node_grant.queue in approved or not is_for_rule:
             node_grant = None  # the call's own questions replace the node's grant
     if node_grant is not None:
-        _check_grant(call, node_grant, _approvers_of_grant(node_grant))  # its approvers were compared above
+        _check_grant(call, node_grant, _approvers_of_grant(node_grant))  # approvers were compared above
     approvers = {*map(_approvers_of_question, approved.values())}
     if rule is not None and node_grant is None and _approvers_of_rule(rule) not in approvers:
         await request_approval(call, unused=Unused(requires_as_well("the tool's own rule", rule.queue, is_more=False)))
