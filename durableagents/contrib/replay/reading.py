@@ -39,7 +39,7 @@ _HOLDS = (
     e.ChildStarted,
     e.AnswerTakenOver,
 )
-MAX_EVENTS = 5_000  # of events per visit; a larger recording is too large to keep next to code
+MAX_EVENTS = 5_000  # per visit; a larger recording is too large to keep next to code
 
 
 def read_visit(run_id: UUID, seq: int) -> Recording:
