@@ -31,7 +31,7 @@ from ledger.redacted import masked_key
 _hearing: ContextVar[list[dict[str, Any]] | None] = ContextVar("hearing", default=None)
 MAX_JUSTIFICATION = 4000
 MIN_JUSTIFICATION = 2
-# Letters by Unicode category that are drawn as nothing: the Hangul fillers.
+# The Hangul fillers: letters by their Unicode category, but invisible.
 _BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0")
 
 
@@ -48,9 +48,11 @@ _MANY_LINES = """(
 
 
 def lines(events: Sequence[Event], run_id: UUID, after: int) -> tuple[str, list[Any]]:
-    """Return events as an SQL expression of type `ledger_line[]`, and its parameters. `after` is the seq of the last
-    event the writer knows of; each event's code covers the place that follows. Rows of scalars cost a third of parallel
-    arrays, in Python and in the database."""
+    """Return events as an SQL expression of type `ledger_line[]`, and its parameters.
+
+    `after` is the seq of the last event the writer knows of; each event's code covers the place that follows. Rows of
+    scalars cost a third of what parallel arrays cost, in Python and in the database.
+    """
     key = code_key()
     rows = [_ledger_line(event, key, run_id, place) for place, event in enumerate(events, after + 1)]
     if len(rows) > _MAX_ROWS:
@@ -122,12 +124,12 @@ def is_recorded(run_id: UUID) -> bool:
 
 
 def mark_of(value: object) -> str:
-    """Return a short digest of what a form was made from; the client sends it back to show what it saw."""
+    """Return a short digest of the values behind a form. The client sends it back, so that changes are detected."""
     return sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
 
 def is_moved(seen: str | None, value: object) -> bool:
-    """Return whether the value has changed since it was seen. False for None: the client didn't look."""
+    """Return whether the value has changed since the client saw it; False if `seen` is None (nothing to compare)."""
     return seen is not None and seen != mark_of(value)
 
 
@@ -157,7 +159,7 @@ def _letters(text: str) -> int:
 
 
 def _is_read(character: str) -> bool:
-    """Return whether a character is a visible letter or digit; marks and punctuation alone are no justification."""
+    """Return whether a character counts as text in a justification: a visible letter or digit."""
     return unicodedata.category(character)[0] in "LN" and character not in _BLANK_LETTERS
 
 
@@ -187,7 +189,7 @@ def override(
 
 @contextmanager
 def hearing() -> Iterator[list[dict[str, Any]]]:
-    """Collect what `acted` records inside the block, in order: action, subject, queue, before, after."""
+    """Collect the records that `acted` writes inside the block, in order: action, subject, queue, before, after."""
     heard: list[dict[str, Any]] = []
     token = _hearing.set(heard)
     try:
@@ -209,8 +211,11 @@ def acted(
     at: datetime | None = None,
     is_systems: bool = False,
 ) -> None:
-    """Record a person's act on the exact state of the run; the system's only if it changes people's settings
-    (`is_systems`). `at` saves a query when the caller has just read the database's clock."""
+    """Record a person's act with the exact state of the run.
+
+    Acts of the system are recorded only if they change people's settings (`is_systems`). `at` saves a query when the
+    caller has just read the database's clock.
+    """
     if not (by.is_person or by.auth == "shell" or is_systems):
         return
     record = ActRecord(
@@ -243,7 +248,7 @@ def _of_batch(by: Actor) -> dict[str, Any]:
 
 
 def _next_place(register: str) -> tuple[int, bytes]:
-    """Return number and link of the next record without a run. Later callers wait for this transaction to end."""
+    """Return number and previous hash of the register's next record. Later callers wait for this transaction to end."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT n, chain FROM ledger_next(%s)", [register])
         n, chain = cursor.fetchone() or (0, b"")

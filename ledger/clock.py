@@ -9,7 +9,7 @@ from django.db import connection
 from psycopg import DataError
 from psycopg.types.datetime import TimeLoader, TimestamptzLoader
 
-# The same as a number for notifications and pages: microseconds.
+# The same in microseconds, as a number for notifications and pages.
 MOMENT = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 
@@ -58,7 +58,8 @@ class ReadableTime(TimestamptzLoader):
 
     def read(self, written: str) -> datetime:
         try:
-            # Fast path for the server's usual format, ten times as fast: a long journal has thousands of times.
+            # Fast path for the server's usual format, ten times as fast: a long journal contains thousands of
+            # timestamps.
             at = datetime.fromisoformat(written)
             if at.tzinfo is not None:
                 return at if at.tzinfo is UTC else at.astimezone(UTC)
@@ -83,7 +84,7 @@ class ReadableHour(TimeLoader):
 
 
 def read_every_time(*, connection: Any, **_: Any) -> None:
-    """Replace Django's time loaders, which read in UTC as well (connection_created receiver)."""
+    """Replace Django's time loaders on a new connection; ours read in UTC too (connection_created receiver)."""
     if connection.vendor == "postgresql":
         connection.connection.adapters.register_loader("time", ReadableHour)
         connection.connection.adapters.register_loader("timestamptz", ReadableTime)

@@ -33,7 +33,10 @@ _FIX = (
 
 
 def problem_of(ask: Callable[[str, Sequence[Any]], tuple[str, bool, str]]) -> str | None:
-    """Return the problem of a database role in one line, or None. `ask` runs a statement as it, for one row."""
+    """Return the problem of a database role in one line, or None.
+
+    `ask` runs a statement in that role and returns one row.
+    """
     role, is_superuser, owned = ask(_WHO, [_RECORD])
     if is_superuser:
         return f"the database role {role!r} is a superuser, which can rewrite the record: {_FIX}"

@@ -13,10 +13,10 @@ Pattern = tuple[str, ...]
 # A callback token lets anyone answer the call; an idempotency key and access to the other system let anyone
 # take the call's place there.
 _TOKEN = re.compile(r"(/api/v1/callbacks/)[^\s\"'?#/<>]+")
-_KEPT = len("da-") + 8  # characters
+_KEPT = len("da-") + 8  # characters that stay visible
 _KEY = re.compile(r"(?<![0-9A-Za-z])(da-[0-9a-f]{8})[0-9a-f]{32}(?![0-9A-Za-z])")
 
-# By tool. Tools of the same name in several agents share their fields.
+# By tool name; tools of the same name in several agents share their fields.
 _declared: dict[str, frozenset[Pattern]] = {}
 
 
@@ -54,8 +54,10 @@ def declare(tool: str, paths: Collection[str]) -> None:
 
 
 def without_redacted(kind: str, clear: Mapping[str, Any], payload: Any) -> Any:
-    """Return the payload of a tool's event with dots in place of the fields that the tool declared. What an approval
-    binds stays whole."""
+    """Return the payload of a tool's event with dots in place of the fields that the tool declared.
+
+    Values that an approval binds are not redacted.
+    """
     patterns = _declared.get(str(clear.get("tool"))) if kind != ApprovalRequested.KIND else None
     return _masked(payload, patterns, ()) if patterns else payload
 

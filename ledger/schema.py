@@ -17,7 +17,7 @@ from ledger.protocol import PROTOCOL
 Migration = tuple[str, str]
 _NAMED = 3
 _CONTRIB = "durableagents.contrib"
-# Living processes of releases that the database leaves behind. The database of protocol 1 has no such column.
+# Finds live processes of releases that the migrated database won't support. A database of protocol 1 lacks the column.
 _TOO_OLD = """
     SELECT kind, host, pid FROM runs_process
     WHERE ended_at IS NULL AND kind IN ('worker', 'web') AND protocol < %s
@@ -113,7 +113,7 @@ def _unknown(loader: MigrationLoader) -> list[Migration]:
 
 
 def _brought() -> set[str]:
-    """Return the apps of libraries that removable apps bring along, as the first of their migrations says."""
+    """Return the library apps that removable apps bring along, as declared in their first migrations."""
     labels = [each.name for each in iter_modules(import_module(_CONTRIB).__path__)]
     return {app for label in labels for app in getattr(_first_migration(label), "brings", ())}
 
@@ -127,8 +127,8 @@ def _first_migration(label: str) -> Any:
 
 
 def _need(loader: MigrationLoader, label: str, name: str) -> str | None:
-    """Return why an app that was taken out of INSTALLED_APPS can't leave its tables behind, as the first of its
-    migrations says; empty if it can, None if the migration isn't of an app that comes with this code."""
+    """Return why an app that was taken out of INSTALLED_APPS must stay, as its first migration declares; empty if it
+    may go. None if the migration isn't of an app that comes with this code."""
     try:
         import_module(f"{_CONTRIB}.{label}.migrations.{name}")
     except ModuleNotFoundError:

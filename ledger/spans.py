@@ -1,5 +1,8 @@
-"""Ids of trace spans, derived from the place in the record that they are about. Nothing of them is stored: any process
-can name the span of a step that another one exported, and a row of the record leads to its span."""
+"""Derive ids of trace spans from the place in the record that a span describes.
+
+The ids are not stored: any process can name the span of a step that another one exported, and a row of the record leads
+to its span.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,10 @@ def _require_justification(schema: dict[str, Any]) -> None:
 
 
 class Justified(Strict):
-    """Base of bodies that must give a justification. The service checks it, so that every interface answers alike."""
+    """Base of bodies that must give a justification.
+
+    The service checks it, so that every interface gives the same error.
+    """
 
     model_config = ConfigDict(json_schema_extra=_require_justification)
 
@@ -70,7 +73,8 @@ def does_not_fit(errors: list[dict[str, str]], what: str = "body") -> InvalidInp
 
 
 def unstorable(data: Any, *, has_to_be_exact: bool = True) -> list[dict[str, str]]:
-    """Return the first twenty names and values that contain NUL or, if they have to be exact, are inexact integers."""
+    """Return the first twenty names and values that contain NUL, or that are inexact integers where exact ones are
+    required."""
     errors: list[dict[str, str]] = []
     for path, leaf in strict_json.walk(data):
         if len(errors) == 20:
@@ -91,7 +95,7 @@ def unstorable(data: Any, *, has_to_be_exact: bool = True) -> list[dict[str, str
     return errors
 
 
-# Names of a union's alternatives in a body's shape: they are no part of the input, nor of an error's path.
+# Names of a union's alternatives in the shape of a body. They are not in the input, and are removed from error paths.
 ARRAY, OBJECT = "<array>", "<object>"
 
 _FIXES = {

@@ -22,9 +22,11 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of the navigation. `name` is what its pages call it, `view` the URL's name. It is shown to holders of
-    one of `roles`, and of `permission`: administrators need no role. `is_rare` ones move to "More" if there are many
-    entries."""
+    """A section of the navigation.
+
+    `name` is what its pages call it, `view` the URL's name. It is shown to holders of one of `roles`, and of
+    `permission`: administrators need no role. Sections with `is_rare` move to "More" if there are many entries.
+    """
 
     name: str
     label: str
@@ -37,8 +39,8 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class SectionPage:
-    """A page that an app adds to a page of another, or to the menu of one's own account (`account`): a link on it, for
-    holders of one of `roles`, or for everybody if there are none; or for administrators alone."""
+    """A link that an app adds to another app's page, or to the menu of the reader's own account (`account`). It is
+    shown to holders of one of `roles`, to everybody if there are none, or only to administrators."""
 
     on: str
     label: str
@@ -85,8 +87,10 @@ def declare(
 
 
 def entries(held: frozenset[str], tally: Tally, may: Callable[[str], bool]) -> list[Entry]:
-    """Return the sections for a reader with these roles; `may` tells whether they have a permission. Readers without a
-    role see no counts: those are by role."""
+    """Return the sections for a reader with these roles; `may` tells whether they have a permission.
+
+    Readers without a role see no counts, because counts are by role.
+    """
     known = [(one, role_in(one.roles, held) is not None) for one in _sections]
     visible = [(one, by_role) for one, by_role in known if by_role or (one.permission and may(one.permission))]
     return [

@@ -1,5 +1,7 @@
-"""Base of the console's pages: access, the acting role, and full or partial rendering. In the lowest app because
-imports go one way and all three apps have pages."""
+"""Base of the console's pages: access, the acting role, and full or partial rendering.
+
+It is in the lowest app, because imports go one way and all three apps have pages.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,10 @@ EVERYONE = frozenset(EVERY)
 
 
 def may_open(name: str, args: Iterable[Any], held: frozenset[str], request: HttpRequest | None) -> bool:
-    """Return whether a link to a page leads its reader to it, and not to a refusal. Parts of pages that all readers of
-    some roles share have no request."""
+    """Return whether the reader may open a page, so that no link leads to a refusal.
+
+    Parts of pages that readers share by role have no request.
+    """
     found = resolve(reverse(name, args=list(args)))
     view = getattr(found.func, "view_class", None)
     if view is None or not issubclass(view, Page):
@@ -132,7 +136,7 @@ class Page(View):
         }
 
     def private(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        # Private views of changing records: neither caches nor "back" may show an old one.
+        # These are private views of changing records: neither caches nor the back button may show an old one.
         response["Cache-Control"] = "no-store"
         if is_fragment(request) and response.status_code == 200:
             response["X-Live"] = "1"
@@ -188,7 +192,7 @@ class SharedPage(Page):
                 return self.show(request, {**self.content(request.GET, held, tally), "tally": tally})
         query = request.GET.copy()
         began = read_at(request)
-        since = moment_of(query.get("since", "")) or began  # without a moment, it is this request's
+        since = moment_of(query.get("since", "")) or began  # without `since`, the time of this request
         for name in ("fragment", "since"):
             query.pop(name, None)
 
@@ -205,7 +209,7 @@ class SharedPage(Page):
 
 
 def read_at(request: HttpRequest) -> int:
-    """Return the moment before which everything is visible to this request, by the database's clock; 0 if unknown."""
+    """Return the time before which every commit is visible to this request, by the database's clock; 0 if unknown."""
     return int(getattr(request.session, "read_at", 0))
 
 
@@ -215,7 +219,7 @@ def is_fragment(request: HttpRequest) -> bool:
 
 
 class OwnPage(Page):
-    """For every signed-in user, with or without a role, about their own account."""
+    """A page about the reader's own account, for every signed-in user, with or without a role."""
 
     section = "account"
 

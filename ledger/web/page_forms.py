@@ -31,7 +31,7 @@ class Sent:
 
     @property
     def kept(self) -> dict[str, str]:
-        """Return the texts to show again, with NUL, which no page can hold, as the replacement character."""
+        """Return the texts to show again; NUL, which no page can hold, becomes the replacement character."""
         typed = {name: given[-1].replace("\r\n", "\n") for name, given in self._lists.items() if given}
         if "justification" in typed:
             typed["justification"] = typed["justification"].strip()
@@ -76,8 +76,11 @@ class Sent:
 
 @contextmanager
 def told_of(seen: Mapping[str, tuple[str, str]]) -> Iterator[None]:
-    """Map errors of the body to visible form fields. Raises InvalidInput. `seen` has, by the start of a body path, the
-    form's field and which part of it that is."""
+    """Map errors of the body to visible form fields.
+
+    Raises InvalidInput. `seen` maps the beginning of a body path to the form's field, and to the part of it that the
+    path means.
+    """
     try:
         yield
     except InvalidInput as error:

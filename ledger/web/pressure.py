@@ -48,7 +48,8 @@ def is_busy(error: BaseException) -> bool:
 
 
 def optionally(write: Callable[[], T]) -> T | None:
-    """Do a write that accompanies a read, such as a key's last use; None if the database is read-only."""
+    """Do an optional write that accompanies a read, such as a key's last use; return None if the database is
+    read-only."""
     try:
         return write()
     except DatabaseError as error:
@@ -92,7 +93,7 @@ class _Failures:
 
 
 class Notice:
-    """One log line per burst of refusals: a line each would add to the load."""
+    """Logs one line per burst of refusals, because a line for each would add to the load."""
 
     def __init__(self, what: str) -> None:
         self._what = what

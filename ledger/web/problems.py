@@ -103,7 +103,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     body, headers = known
     set_rollback()
     answer = Response(body, status=body["status"], headers=headers, content_type=CONTENT_TYPE)
-    # Logged above in one line; Django would log an error per request of an outage.
+    # Logged above in one line; otherwise Django would log one error per request of an outage.
     answer._has_been_logged = body["status"] == 503  # type: ignore[attr-defined]
     return answer
 
@@ -139,8 +139,10 @@ def _has_status(error: DurableAgentsError) -> bool:
 
 
 def unreadable(error: Exception) -> dict[str, Any]:
-    """Return the document for an unreadable request. Only a BadRequest's message is for the sender: others name
-    settings or repeat the input."""
+    """Return the document for an unreadable request.
+
+    Only a BadRequest's message is shown to the sender: others name settings or repeat the input.
+    """
     match error:
         case RequestDataTooBig():
             return document(413, "too-large", "Too large", "The body is larger than the limit for this address.")
@@ -159,7 +161,7 @@ def unreadable(error: Exception) -> dict[str, Any]:
 
 
 def busy() -> dict[str, Any]:
-    """Return the document for a server at capacity, which is not the fault that an unavailable database is."""
+    """Return the document for a server at capacity, which, unlike an unavailable database, is not a fault."""
     error = Busy()
     return document(error.status, error.code, error.title, error.detail)
 
@@ -299,7 +301,7 @@ def handler404(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 
 
 def handler500(request: HttpRequest) -> HttpResponseBase:
-    """Answer an uncaught exception; during handling, it still tells a lost database from a bug."""
+    """Answer an uncaught exception. While it is being handled, a lost database is distinguished from a bug."""
     error = sys.exc_info()[1]
     if error is not None and pressure.is_outage(error):
         problem = _outage(error)
