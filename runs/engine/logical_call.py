@@ -102,7 +102,7 @@ class LogicalCall:
         self.tries_left = 0  # tries that are recorded but not made yet
         self.cleared_at = 0.0  # monotonic time when it was last known not to be halted
         self.may_still_send = False  # a blocking try timed out, and its thread may still be sending
-        self.abandoned: Callable[[Callable[[], None]], None] | None = None  # calls back once that thread is done
+        self.abandoned: Callable[[Callable[[], None]], None] | None = None  # adds a callback for when that thread ends
         # These fields are for people and guards.
         self.grant = spec.grant
         self.grant_record: Slot | None = None  # the record of that grant's question

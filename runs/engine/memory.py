@@ -84,7 +84,7 @@ class MemoryRun:
     facts: set[tuple[str, int, str]] = field(default_factory=set)
     kept: list[e.SignalReceived | e.SignalCarried] = field(default_factory=list)
     inbox: list[e.MessageReceived] = field(default_factory=list)  # unanswered messages
-    undone_elsewhere: set[tuple[str, str, int]] = field(default_factory=set)  # of its origin: run, slot, attempt
+    undone_elsewhere: set[tuple[str, str, int]] = field(default_factory=set)  # in its origin: run, slot, attempt
     skew: timedelta = timedelta(0)
     depth: int = 0
     children: dict[str, ChildSpec] = field(default_factory=dict)  # by the child's id
