@@ -163,7 +163,7 @@ class Certification:
 class StepUp:
     """Proof of identity at decisions; a guard of decisions checks it. `answer` checks the proof in a decision's form,
     given the approval and a text of what is approved: it returns a page that asks again if the proof is wrong, and
-    evidence for the guard. `ask` returns the page that asks for a proof. Both raise DurableAgentsError if the user has
+    evidence for the guard. `ask` returns the page that asks for a proof. Raises DurableAgentsError if the user has
     nothing to prove it with."""
 
     answer: Callable[[HttpRequest, str, Approval], tuple[HttpResponse | None, Any]]

@@ -1,5 +1,5 @@
-"""Secrets derived from the installation's master key: the keyed digest of arguments and plans, for comparing calls and
-binding approvals, and the secret of idempotency keys and callback tokens."""
+"""Secrets derived from the installation's master key: the keyed digest of arguments and plans, which is used to compare
+calls and bind approvals, and the secret of idempotency keys and callback tokens."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def call_secret() -> bytes:
 
 
 def hasher_of(master: bytes) -> Hasher:
-    """Return the hasher for a master key."""
+    """Return the hasher for a given master key."""
     return keyed_hasher(hashlib.sha256(b"durableagents input and plan digests\x00" + master).digest())
