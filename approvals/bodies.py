@@ -12,7 +12,7 @@ from ledger.web.bodies import Justified, NoFlag, Strict
 from runs.engine.gating.proof import AMOUNT, TARGET
 from runs.services.bodies import Moment
 
-MAX_TIMES = 1000  # that a standing approval can cover
+MAX_TIMES = 1000  # limit for the calls that a standing approval covers
 
 
 class AgainBody(Strict):
@@ -69,7 +69,7 @@ class DecisionBody(Justified):
 
 
 class DecisionForm(DecisionBody):
-    """A decision, and with a yes how often and until when the same is let through without asking."""
+    """A decision; with an approval, also how often and until when identical calls pass without asking."""
 
     again_times: Annotated[int | None, Field(strict=False, ge=1, le=MAX_TIMES)] = None
     again_until: Moment | None = None

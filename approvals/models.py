@@ -1,4 +1,4 @@
-"""Gates for people: the question, what the decision binds, and the decisions."""
+"""Models of approvals: questions, the plans that decisions bind, and the decisions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def key_of(digest: str) -> str:
 
 
 def listed_in_row(documents: list[Any]) -> list[dict[str, str]]:
-    """Return what SQL needs of a question's documents, which are encrypted: their types and stored names."""
+    """Return the parts of a question's documents that SQL needs, because documents are encrypted: types and stored
+    names."""
     return [{"media_type": each["media_type"], "sha256": key_of(each["sha256"])} for each in documents]
 
 
@@ -120,7 +121,7 @@ class Approval(models.Model):
             models.Index(
                 fields=["same"], condition=models.Q(state="open", same__isnull=False), name="approvals_open_same"
             ),
-            # Questions due for a look, and escalated ones.
+            # Questions that the sweeper has to look at, and escalated ones.
             models.Index(
                 fields=["look_at"], condition=models.Q(state="open", look_at__isnull=False), name="approvals_to_look_at"
             ),
@@ -134,7 +135,7 @@ class Approval(models.Model):
                 condition=~models.Q(state="open") & models.Q(escalated_to__isnull=False),
                 name="approvals_decided_escalated",
             ),
-            # The inbox, by queue and over all; decided questions; and the API's lists: each in its own order.
+            # Each in its own order: the inbox by queue and as a whole, decided questions, and the API's lists.
             models.Index(
                 fields=["queue", "deadline", "id"], condition=models.Q(state="open"), name="approvals_open_by_queue"
             ),
@@ -161,8 +162,7 @@ class Approval(models.Model):
         ]
 
     def planned(self) -> dict[str, Any] | None:
-        """Return the plan from the exact bytes its hash covers; None if they aren't a plan (forged), which nobody can
-        decide."""
+        """Return the plan from the exact bytes that its hash covers; None if they were forged and are no plan."""
         try:
             plan = parsed(bytes(self.plan))
         except ValueError:
@@ -201,9 +201,11 @@ pgtrigger.register(
 
 
 class Decision(Coded):
-    """One person's vote on an exact plan and state of the run. Append-only. One that `closes` its question decided it.
-    Old decisions lack the state. `standing` has the principal and the limit; it is missing if the person decided by
-    their own role without limit."""
+    """One person's vote on an exact plan and state of the run.
+
+    Append-only. A vote that `closes` its question decided it. Old decisions lack the state. `standing` has the
+    principal and the limit; it is missing if the person decided by their own role without limit.
+    """
 
     id = models.BigAutoField(primary_key=True)
     approval = models.ForeignKey(Approval, on_delete=models.PROTECT, related_name="decisions")

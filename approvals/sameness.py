@@ -21,7 +21,7 @@ def same_of(stored: bytes) -> str | None:
 
 
 def amount_of(stored: bytes) -> str | None:
-    """Return the amount of a plan, in the clear, by which SQL knows who may approve it; None if it has none."""
+    """Return the amount of a plan in the clear, so that SQL can tell who may approve it; None if it has none."""
     try:
         plan = parsed(stored)
         if not isinstance(plan, dict) or "amount" not in plan:

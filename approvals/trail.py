@@ -171,7 +171,7 @@ ACCOUNTS = (
     "tag_given",
     "tag_taken",
 )
-# Of an act's chip, by its action or kind.
+# Tone of an act's chip, by its action or kind.
 TONES = {"approve": "ok", "reject": "bad", "fail": "bad", "amend": "hold", "override": "hold"}
 # Values of the filter: an act, or all account changes.
 ACTIONS = (*DECISIONS, *OVERRIDES, *ACTS, "accounts", *ACCOUNTS)
@@ -181,7 +181,7 @@ _HEX = re.compile(r"[0-9a-f]{4,32}")
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One act of a person. `kind` names its source; `record` is the row."""
+    """One act of a person. `kind` names its source; `record` is its row."""
 
     kind: str
     rank: int
@@ -218,7 +218,7 @@ class Filters:
     until: str = ""
     before: str = ""
 
-    # Their names in the URL, if not valid in Python.
+    # Names of filters in the URL, where they differ because Python reserves them.
     NAMES = {"since": "from", "until": "to"}
 
     @classmethod
@@ -251,12 +251,12 @@ class Filters:
 
     @cached_property
     def actor(self) -> Q:
-        """Return the actor's condition, looked up once for all sources."""
+        """Return the condition for the actor, looked up once for all sources."""
         return _of_actor(self.by)
 
     @cached_property
     def problems(self) -> dict[str, str]:
-        """Return the invalid filters by name, with what would be valid."""
+        """Return the invalid filters by name, with a description of what is valid."""
         since, until = self.moments
         fixes = {
             "action": "" if self.action in ("", *ACTIONS) else f"one of {', '.join(ACTIONS)}",
@@ -304,7 +304,7 @@ class Source:
     queue: str = ""
 
     def page(self, filters: Filters, limit: int) -> list[Any]:
-        """Return its newest matching rows, in the list's order."""
+        """Return the newest matching rows, in the list's order."""
         if filters.action not in ("", *self.actions) and not (filters.action == "accounts" and self.kind == "account"):
             return []
         # A future time would stay on top forever; the page notes it, and verification names the rows.
@@ -401,7 +401,7 @@ def _acts_of(rows: Sequence[tuple[Source, Any]]) -> Iterator[Act]:
 
 
 def digests(approval: Approval) -> list[str]:
-    """Return the digests of a question's documents, by its row; their names are only for readers of the payload."""
+    """Return the digests of a question's documents, from its row. Their names are only for readers of the payload."""
     listed = approval.documents if isinstance(approval.documents, list) else []
     return [str(each.get("sha256", "")) for each in listed if isinstance(each, dict)]
 

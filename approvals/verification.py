@@ -30,9 +30,9 @@ from runs.engine.gating.stages import FAIL, is_staged, lacking
 from runs.engine.tape import payload_of
 from runs.journal.digests import hasher
 
-# Verdicts as events have them.
+# Verdicts by the names that events use.
 _VERDICTS = VERDICTS | {"amend": "amended"}
-# Authentication of a decision that a standing approval made.
+# How a decision made by a standing approval was authenticated, as events name it.
 BY_STANDING_APPROVAL = "standing_grant"
 _QUEUE_ACTS = ("queue", "queue_change", "queue_close", "queue_open", "queue_remove")
 _PLANNED = ("queue", "rule", "tool", "title", "effect", "evidence")
@@ -50,11 +50,11 @@ class Gates:
         self.votes: dict[tuple[str, int | None], tuple[int, e.ApprovalVoted]] = {}
         self.times, self.talks = deadlines().checks(journal), Talks(journal)
         self.amended: dict[str, e.PlanAmended] = {}
-        self.answered: dict[str, e.ApprovalRequested] = {}  # by slot: the question answered there last
+        self.answered: dict[str, e.ApprovalRequested] = {}  # by slot, the last question answered there
         self.misused: list[str] = []
 
     def see(self, line: EventLine) -> None:
-        """Keep questions without their plans, and answers."""
+        """Keep questions, without their plans, and answers."""
         self.times.see(line)
         self.talks.see(line)
         match line.event:
@@ -168,7 +168,7 @@ class Gates:
 
     @cached_property
     def _revoked(self) -> dict[UUID, datetime]:
-        """Return which approvals ended early, since what gave them was revoked, and when."""
+        """Return the approvals that ended early, with the time: what they were based on was revoked."""
         found = (each(self.journal.run_id) for each in features.parts_of_all(lambda each: each.revoked_approvals))
         return {approval_id: at for ends in found for approval_id, at in ends.items()}
 
@@ -203,7 +203,10 @@ class Gates:
             yield f"the vote of {self.votes[id, person][1].by} on approval {id} has no row"
 
     def _decision(self, row: Decision, recorded: list[RecordedVerdict]) -> Iterator[str]:
-        """Check one row against its events: the vote, if any, and the closing. The first gives the state of the run."""
+        """Check one row against its events: the vote, if any, and the closing.
+
+        The first of them gives the run's state.
+        """
         what = f"decision {row.id}"
         for place, (seq, event) in enumerate(recorded):
             payload = payload_of(event)
@@ -258,8 +261,8 @@ RecordedVerdict = tuple[int, e.ApprovalVoted | e.ApprovalDecided]
 
 
 def _rights(what: str, row: Decision) -> Iterator[str]:
-    """Check the time of the decision: open accounts, a role of the person or their principal, a key if one decided, a
-    deputy in office, and a queue that was open and of that role."""
+    """Check the rights at the time of the decision: open accounts, a role of the person or their principal, a key if
+    one decided, a deputy in office, and a queue that was open and of that role."""
     deputy_of = row.standing.get("deputy_of") if isinstance(row.standing, dict) else None
     holder = deputy_of.get("person") if isinstance(deputy_of, dict) else row.person
     if holder is None or row.auth == BY_STANDING_APPROVAL:

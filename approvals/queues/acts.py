@@ -1,5 +1,8 @@
-"""Administrators' acts on queues and limits. Each is one transaction and records before and after. The queue's row is
-the lock of all this: decisions hold it too, so a change applies to a decision entirely or not at all."""
+"""Administrators' acts on queues and limits.
+
+Each is one transaction and records before and after. The queue's row is the lock for all of this: decisions lock it
+too, so a change applies to a decision entirely or not at all.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +113,7 @@ class LiftBody(SteerBody):
     person: Name = Field(default="", description="User name; empty: the limit of the role.")
 
 
-MAX_QUEUES = 200  # at most
+MAX_QUEUES = 200
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 
 
@@ -130,8 +133,8 @@ CHANGES = [
 ]
 
 
-# By form of a queue's page: the columns it sets (sums are in its currency), their title, and its act. A sender has seen
-# only those columns.
+# For each form of a queue's page: the columns it sets (sums are in its currency), their title, and its act. Only those
+# columns are shown with the form.
 PARTS = {
     "change": (("title", "role", "currency", "needs_amount"), "The definition of the queue {}", "queue_change"),
     "proof": (("proof", "currency"), "The proof required to approve in {}", "queue_proof"),
@@ -141,13 +144,13 @@ PARTS = {
 
 
 class QueueInUse(DurableAgentsError):
-    """Something is still asked there, or would be."""
+    """The queue is still used: by open questions, or by agents or budgets."""
 
     status, code, title = 409, "queue-in-use", "The queue is still needed"
 
 
 class QueueState(DurableAgentsError):
-    """It is already closed, open or removed."""
+    """The queue is already closed, open or removed."""
 
     status, code, title = 409, "illegal-state", "Not possible in the queue's state"
 
@@ -163,7 +166,7 @@ def find(name: str) -> Queue:
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def create(body: QueueBody, *, by: Actor) -> Queue:
-    """Add a queue, or restore a removed one. Raises InvalidInput by the field, Forbidden, JustificationRequired."""
+    """Add a queue, or restore a removed one. Raises InvalidInput for the field, Forbidden, JustificationRequired."""
     by, why = as_admin(by), justified("queue", body.justification)
     twin = Queue.objects.select_for_update().filter(name__iexact=body.name).first()
     if twin is not None and (twin.state != Queue.State.REMOVED or twin.name != body.name):
@@ -191,7 +194,7 @@ def create(body: QueueBody, *, by: Actor) -> Queue:
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def change(name: str, body: QueueChangeBody, *, seen: str | None = None, by: Actor) -> Queue:
-    """Set title, role, currency or whether amounts are needed. Raises as `create` does, Moved and NotFound."""
+    """Set title, role, currency or whether amounts are needed. Raises the same as `create`, and Moved, NotFound."""
     by, why = as_admin(by), justified("queue_change", body.justification)
     queue = unmoved(name, "change", seen)
     before = snapshot(queue)
@@ -228,7 +231,7 @@ def close(name: str, *, by: Actor, justification: str) -> Queue:
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def open_again(name: str, *, by: Actor, justification: str) -> Queue:
-    """Open a closed queue. Raises as `close` does."""
+    """Open a closed queue. Raises the same as `close`."""
     return _move("queue_open", name, Queue.State.CLOSED, Queue.State.OPEN, by, justification)
 
 
@@ -249,8 +252,10 @@ def remove(name: str, *, by: Actor, justification: str) -> Queue:
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def limit(name: str, body: LimitBody, *, seen: str | None = None, by: Actor) -> Queue:
-    """Set the limit of a person or the role. Raises InvalidInput by the wrong field, Moved, NotFound, Forbidden,
-    JustificationRequired."""
+    """Set the limit of a person or the role.
+
+    Raises InvalidInput for the wrong field, Moved, NotFound, Forbidden, JustificationRequired.
+    """
     by, why = as_admin(by), justified("queue_limit", body.justification)
     queue = locked(name)
     currency = body.currency or queue.currency
@@ -270,11 +275,14 @@ def limit(name: str, body: LimitBody, *, seen: str | None = None, by: Actor) -> 
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def lift(name: str, body: LiftBody, *, seen: str | None = None, by: Actor) -> Queue:
-    """End a limit: the role's then applies to the person, and none to the role. Raises InvalidInput if there is none,
-    Moved, NotFound, Forbidden, JustificationRequired."""
+    """End a limit.
+
+    A person then has the role's limit, and a role has none. Raises InvalidInput if there is none, Moved, NotFound,
+    Forbidden, JustificationRequired.
+    """
     by, why = as_admin(by), justified("queue_limit_lift", body.justification)
     queue = locked(name)
-    # Also for closed or deleted accounts.
+    # Accounts that are closed or deleted are found too.
     person = _number_of(body.person) if body.person else None
     last = _current_limit(queue, person, body.person, seen)
     if last is None:
@@ -290,8 +298,10 @@ def lift(name: str, body: LiftBody, *, seen: str | None = None, by: Actor) -> Qu
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def prove(name: str, body: ProofBody, *, seen: str | None = None, by: Actor) -> Queue:
-    """Set what an approval must prove there, and its threshold. Raises InvalidInput by the wrong field, Moved,
-    NotFound, Forbidden, JustificationRequired."""
+    """Set the proof required to approve at a queue, and its threshold.
+
+    Raises InvalidInput for the wrong field, Moved, NotFound, Forbidden, JustificationRequired.
+    """
     by, why = as_admin(by), justified("queue_proof", body.justification)
     queue = unmoved(name, "proof", seen)
     proof = Proof(body.minutes * 60, body.second_factor, body.type_amount, body.type_target)
@@ -310,8 +320,10 @@ def prove(name: str, body: ProofBody, *, seen: str | None = None, by: Actor) -> 
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def offer(name: str, body: ReasonsBody, *, seen: str | None = None, by: Actor) -> Queue:
-    """Replace the reasons offered to deciders. Raises InvalidInput by the wrong field, Moved, NotFound, Forbidden,
-    JustificationRequired."""
+    """Replace the reasons offered to a queue's deciders.
+
+    Raises InvalidInput for the wrong field, Moved, NotFound, Forbidden, JustificationRequired.
+    """
     by, why = as_admin(by), justified("queue_reasons", body.justification)
     queue = unmoved(name, "reasons", seen)
     for each in body.reasons:
@@ -346,7 +358,7 @@ def part_of(queue: Queue, part: str) -> list[Any]:
 
 
 def unmoved(name: str, part: str, seen: str | None) -> Queue:
-    """Return the queue's row, locked, if the part is as `seen`. Raises Moved, NotFound."""
+    """Lock and return the queue's row, if the part is still as `seen`. Raises Moved, NotFound."""
     queue, (_, words, action) = locked(name), PARTS[part]
     if is_moved(seen, part_of(queue, part)):
         raise Moved(words.format(queue.name), _set_by(queue, action))
@@ -359,7 +371,7 @@ def _set_by(queue: Queue, action: str) -> str:
 
 
 def locked(name: str) -> Queue:
-    """Return the queue's row, locked. Raises NotFound."""
+    """Lock and return the queue's row. Raises NotFound."""
     queue = Queue.objects.select_for_update().filter(name=name).exclude(state=Queue.State.REMOVED).first()
     if queue is None:
         raise NotFound("queue", name)
@@ -374,7 +386,7 @@ def hold(names: Iterable[str]) -> None:
 
 
 def locked_with(name: str, others: Iterable[str]) -> Queue:
-    """Return the queue's row, locked, and share-lock the others. Raises NotFound."""
+    """Lock and return the queue's row, and share-lock the others. Raises NotFound."""
     others = set(others) - {name}
     hold(each for each in others if each < name)
     queue = locked(name)
@@ -410,7 +422,7 @@ def _record(
 
 
 def limits_mark(queue: Queue, limits: Iterable[Limit]) -> str:
-    """Return what limit forms were made from: the currency and the limits in force, so that changes are detected."""
+    """Return a mark of what limit forms show, the currency and the limits in force, so that changes are detected."""
     return " ".join([queue.currency, *(str(pk) for pk in sorted(row.pk for row in limits))])
 
 
@@ -456,7 +468,7 @@ def _check_currency(currency: str) -> None:
 
 def _needed_by(queue: Queue) -> str:
     """Return what still uses the queue, as text; empty if nothing."""
-    # In this order: what a concurrent retry reopens is found by the second query.
+    # The order matters: the second query finds what a concurrent retry reopens.
     of_failed = Approval.objects.filter(queue=queue.name, state="withdrawn", run__state="failed").first()
     if of_failed is not None:
         return f"run {of_failed.run_id} has failed, and would request {of_failed.title!r} there again if it is retried"

@@ -82,7 +82,7 @@ class OneQueuePage(QueuePage):
 
 
 class PersonalAct(Act):
-    """An act of a person who may be an administrator; the service checks that."""
+    """An act by a person who may be an administrator; the service checks that."""
 
     @property
     def by(self) -> Actor:
@@ -97,7 +97,7 @@ class ForAdmins(FormPage):
     needed: ClassVar[tuple[str, ...]] = ("Administrator",)
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they are an administrator, whatever their roles. GET passes, for its own answer."""
+        """Return whether they are an administrator, whatever their roles. GET is let through to get its own answer."""
         return self.request.method != "POST" or is_admin(self.request.user)
 
 
@@ -119,10 +119,10 @@ class QueueRemovals(QueueAct):
 
 class QueueReasons(QueueAct):
     act, done, service, body = "QueueReasons", "Reasons saved.", staticmethod(acts.offer), ReasonsBody
-    aside, defaults = ("seen",), {"reasons": "\n"}  # an emptied field means none; it was not left out
+    aside, defaults = ("seen",), {"reasons": "\n"}  # an empty field means none, not that it wasn't sent
 
     def read(self, form: Sent, **address: Any) -> BaseModel:
-        """Return the reasons, one per line."""
+        """Read the reasons, one per line."""
         lines = _lines(form.texts.get("reasons", ""))
         self.reads = {"reasons": lambda text: [*lines.values()]}
         with told_of({f"reasons.{place}": ("reasons", f"line {n}") for place, n in enumerate(lines)}):

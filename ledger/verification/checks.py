@@ -168,7 +168,7 @@ class Acts:
         event, columns = line.event, dict[str, Any]()
         match event:
             case e.RunCreated(by=by):
-                # Its record is written once there is a journal, so it names this event.
+                # The record of a start is written after this event, so it names the event.
                 name, seq, columns = "start", line.seq, {"by": by, "subject": f"{event.agent}@{event.version}"}
             case e.BudgetSet() if _is_of_the_start(line) and ("start", 1) in self.acts:
                 self.acts["start", 2] = self.acts.pop(("start", 1))  # both belong to one act
@@ -177,7 +177,7 @@ class Acts:
                 "start",
                 line.seq - 1,
             ) in self.acts:
-                self.acts["start", line.seq] = self.acts.pop(("start", line.seq - 1))  # these as well
+                self.acts["start", line.seq] = self.acts.pop(("start", line.seq - 1))  # these belong to it too
                 return
             case e.SignalReceived(by=by):
                 name, seq, columns = "signal", line.seq - 1, {"by": by, "subject": f"{event.name} {event.n}"}
