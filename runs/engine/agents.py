@@ -252,7 +252,7 @@ class Agent:
         return undos_of(self.all_tools(), self.undos)
 
     def validate(self) -> None:
-        """Check the whole graph. Raises DefinitionError naming what is wrong."""
+        """Check the whole graph. Raises DefinitionError with the problem and its fix."""
         if not self.start:
             raise DefinitionError(f"{self.graph_id}: no node is marked as start: mark one with start=True")
         for node in self.nodes.values():
@@ -312,8 +312,10 @@ class Agent:
         return self._fingerprint
 
     def older_fingerprints(self) -> tuple[str, ...]:
-        """Return this code's fingerprints by earlier schemes, latest first. The first scheme can't represent
-        upgraders."""
+        """Return this code's fingerprints by earlier schemes, latest first.
+
+        The first scheme can't represent upgraders.
+        """
         if not self._older:
             self._older = (second_scheme(self), *(() if self.upgraders else (first_scheme(self),)))
         return self._older
@@ -335,8 +337,10 @@ class Registry:
         self._kept: Mapping[str, str] = {}
 
     def add(self, agent: Agent) -> None:
-        """Add an agent. Raises DefinitionError for a second one with the same id: it would drive the first one's
-        runs."""
+        """Add an agent.
+
+        Raises DefinitionError for a second one with the same id: it would drive the first one's runs.
+        """
         versions = self._agents.setdefault(agent.name, {})
         if versions.get(agent.version, agent) is not agent:
             raise DefinitionError(f"there are two agents {agent.graph_id}: give one of them another name or version")

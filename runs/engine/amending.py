@@ -25,11 +25,8 @@ NO_CODE = "it was changed by a process without this agent's code"
 
 @dataclass(frozen=True, slots=True)
 class Amendment:
-    """A change that a person made to a call before it was sent.
-
-    `by` is the person, `why` their reason. `changes` maps each changed field to the requested value (of the node or the
-    model) and the sent one: `{"amount": (5000, 4000)}`.
-    """
+    """A change that a person made to a call before it was sent. `by` is the person, `why` their reason. `changes`
+    maps each changed field to what the node (or the model) asked for and what was sent: `{"amount": (5000, 4000)}`."""
 
     by: str
     why: str

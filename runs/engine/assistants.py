@@ -187,7 +187,10 @@ class ModelRefused(Exception):
 
 @cache
 def responses() -> TypeAdapter[Any]:
-    """Return the adapter for model responses. Cached: building it is the most expensive part of a turn."""
+    """Return the adapter for model responses.
+
+    It is cached, because building it is the most expensive part of a turn.
+    """
     from pydantic_ai.messages import ModelResponse
 
     return TypeAdapter(ModelResponse)

@@ -27,7 +27,7 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """Base of the types. `title` is the label on pages (default: its name)."""
+    """Base class of the types of attributes. `title` is the label on pages (default: its name)."""
 
     title: str = ""
     kind: ClassVar[str] = ""
@@ -99,8 +99,10 @@ class Number(Attribute):
 
 
 class Money(Attribute):
-    """An amount in US dollars, with up to six decimal places; `title` is the label on pages. Give a whole number, a
-    Decimal or a text such as "12.50". Floats are refused because they are not exact."""
+    """An amount in US dollars, with up to six decimal places; `title` is the label on pages.
+
+    Give a whole number, a Decimal or a text such as "12.50". Floats are refused because they are not exact.
+    """
 
     __slots__ = ()
     kind, called, is_number, like = "money", "an amount in US dollars", True, "12.50"

@@ -170,10 +170,10 @@ A_CENTURY = 100 * 366 * 86_400
 class Budget(BaseModel):
     """The caps of a run; a resource that isn't given has no cap.
 
-    `usd` is in US dollars, with up to six decimal places; `tokens_in` and `tokens_out` are totals over all its model
-    requests; `model_calls`, `tool_calls` and `steps` are counts; `wall_seconds` is the time since its start, including
-    waits. A run that reaches a cap stops until someone raises it. Raises ValidationError for negative values, unknown
-    resources and unknown currencies.
+    `usd` is in US dollars, with six decimal places; `tokens_in` and `tokens_out` count all its model requests together;
+    `model_calls`, `tool_calls` and `steps` are counts; `wall_seconds` is the time since its start, including waits. A
+    run that reaches a cap stops until someone raises it. Raises ValidationError for negative values, unknown resources
+    and unknown currencies.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -289,12 +289,14 @@ class Meter:
         self._reserved[call] = wanted
 
     def release(self, call: Call) -> None:
-        """Drop the reservation of a call that isn't begun after all."""
+        """Drop the reservation of a call that won't be made after all."""
         self.reserved -= self._reserved.pop(call, NOTHING_USED)
 
     def book(self, events: Sequence[e.Event], usage: Usage) -> None:
-        """Count recorded usage: the debits among the events, and the step's own. Drop the settled calls'
-        reservations."""
+        """Count recorded usage: the debits among the events, and the step's own.
+
+        Drop the settled calls' reservations.
+        """
         if usage is not NOTHING_USED:
             self.used += usage
         for event in events:
@@ -305,7 +307,7 @@ class Meter:
                 self.reserved = self.reserved if settled is None else self.reserved - settled
 
     def begin_visit(self) -> None:
-        """Drop all reservations: at a visit's start no call is in progress."""
+        """Drop all reservations, because no call is in progress at the start of a visit."""
         self._reserved.clear()
         self.reserved = NOTHING_USED
 

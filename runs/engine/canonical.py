@@ -1,5 +1,8 @@
-"""Canonical bytes (RFC 8785, so that different spellings of a value have the same hash) and keyed digests of user and
-model data. Digests of arguments are keyed, as a plain hash of a low-entropy argument could be guessed after erasure."""
+"""Canonical bytes (RFC 8785) and keyed digests of user and model data.
+
+In the canonical form, different spellings of a value have the same hash. Digests of arguments are keyed, because a
+plain hash of a low-entropy argument could be guessed after erasure.
+"""
 
 from __future__ import annotations
 
@@ -237,7 +240,7 @@ _NO_TYPES = frozenset({"metadata", "config", "default", "expected", "members", "
 
 
 def unstable(model: Any) -> str:
-    """Return why recorded values of this model may not read the same in every process, or an empty text."""
+    """Return why recorded values of this model may not be read back the same in every process; empty if they are."""
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         return f"{model!r} is not a Pydantic model: declare one, such as `class Answer(BaseModel): text: str`"
     return _problem_in(model, _complete(model))

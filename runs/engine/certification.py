@@ -1,4 +1,4 @@
-"""Certificates of keyed tools: whether the upstream was seen to honour idempotency keys."""
+"""Certificates of keyed tools. They say whether the upstream was seen to honour idempotency keys."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ class ProbeVerdict:
 
     @property
     def is_unsafe(self) -> bool:
-        """Return whether the last probe saw that upstream doesn't recognize repeats. Only another probe revokes
-        that."""
+        """Return whether the last probe saw that upstream doesn't recognize repeats.
+
+        Only another probe revokes that.
+        """
         return self.found in _UNSAFE
 
     @property
@@ -62,8 +64,10 @@ CertificateReader = Callable[[str, Tool], Certificate | None]
 
 
 class Certificates:
-    """The certificates of a worker's tools, and the policy for uncertified tools. The base class has no
-    certificates."""
+    """The certificates of a worker's tools, and the policy for uncertified tools.
+
+    The base class has no certificates.
+    """
 
     def __init__(self, policy: Policy = "allow") -> None:
         self.policy = policy

@@ -218,8 +218,10 @@ class Context:
 
     @_step
     async def model(self, assistant: Assistant, prompt: Prompt) -> str:
-        """Make one request to the `assistant` without tools and return the text of the answer. `prompt` is as in
-        `think`. Raises ModelFailure, ContentRefused (a hook withheld the prompt)."""
+        """Make one request to the `assistant` without tools and return the text of the answer.
+
+        `prompt` is as in `think`. Raises ModelFailure, ContentRefused (a hook withheld the prompt).
+        """
         return await ask_once(self._visit, self._visit.next_slot(), assistant, prompt)
 
     @_step
@@ -310,28 +312,34 @@ class Context:
         tags: Sequence[str] = (),
         attributes: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Start a run of another `agent` with this `input`, and wait for its end without holding a worker. `agent` is
-        an agent, a name, or name@version. Returns its output, as an instance of the agent's `output` if the agent
-        object is given. `budget` is reserved from this run's budget (default: all that is left); `tags` and
+        """Start a run of another `agent` with this `input`, and wait for its end without holding a worker.
+
+        `agent` is an agent, a name, or name@version. Returns its output, as an instance of the agent's `output` if the
+        agent object is given. `budget` is reserved from this run's budget (default: all that is left); `tags` and
         `attributes` are set on the child. The child has its own page, journal and version. Raises ChildFailure if it
         fails or is cancelled, MisusedContext for an unknown agent, for input or attributes that don't fit, and if runs
-        are nested too deeply."""
+        are nested too deeply.
+        """
         return await child(
             self._visit, self._visit.next_slot(), agent, input, budget=budget, tags=tags, attributes=attributes or {}
         )
 
     @_noted
     async def gather(self, *branches: Coroutine[Any, Any, Any], return_exceptions: bool = False) -> list[Any]:
-        """Run `branches` concurrently: calls, or coroutines of your own that make calls. Returns their results in
-        order. Waits until every branch has finished; then raises the first exception in the branches' order, or, with
-        `return_exceptions`, returns exceptions as results. While a branch waits (for a person, a callback, a timer),
-        the others continue as far as they can."""
+        """Run `branches` concurrently: calls, or coroutines of your own that make calls.
+
+        Returns their results in order. Waits until every branch has finished; then raises the first exception in the
+        branches' order, or, with `return_exceptions`, returns exceptions as results. While a branch waits (for a
+        person, a callback, a timer), the others continue as far as they can.
+        """
         return await gather(self._visit, branches, return_exceptions=return_exceptions)
 
     @_step
     async def sleep(self, seconds: float | None = None, *, until: datetime | None = None) -> None:
-        """Wait without holding a worker: for `seconds`, or `until` an aware datetime. Raises ValueError if out of
-        range."""
+        """Wait for `seconds`, or `until` an aware datetime, without holding a worker.
+
+        Raises ValueError if out of range.
+        """
         visit = self._visit
         if (seconds is None) == (until is None):
             raise TypeError("sleep takes either seconds or until=")
@@ -366,9 +374,11 @@ class Context:
 
     @_step
     async def message(self, *names: str, within: timedelta = timedelta(days=7), or_else: Any = RAISE) -> Any:
-        """Wait until a message with one of these `names` is answered (default: any that the agent takes). Check the
-        state first: earlier messages have been handled. Returns the message as a `Taken`; its changes are in the state.
-        After the time `within` (7 days): returns `or_else`, or raises TimedOut if there is none."""
+        """Wait until a message with one of these `names` is answered (default: any that the agent takes).
+
+        Check the state first: earlier messages have been handled. Returns the message as a `Taken`; its changes are in
+        the state. After the time `within` (7 days): returns `or_else`, or raises TimedOut if there is none.
+        """
         return await await_message(self._visit, self._visit.next_slot(), names, within, or_else)
 
     @_step
@@ -393,23 +403,26 @@ class Context:
 
     @_step
     async def set_attributes(self, **values: Any) -> None:
-        """Set search attributes: `set_attributes(customer="ACME", tags=["late"])`. Others are kept; None unsets. Raises
-        MisusedContext, and sets nothing, for names or types that the agent doesn't declare."""
+        """Set search attributes: `set_attributes(customer="ACME", tags=["late"])`.
+
+        Others are kept; None unsets. Raises MisusedContext, and sets nothing, for names or types that the agent doesn't
+        declare.
+        """
         await set_attributes(self._visit, self._visit.next_slot(), values)
 
     @_noted
     async def now(self) -> datetime:
-        """Return the database's time, the same on every replay."""
+        """Return the database's time. Every replay returns the same."""
         return datetime.fromisoformat(self._value("now", lambda: self._visit.journal.now().isoformat()))
 
     @_noted
     async def random(self) -> float:
-        """Return a random number from 0 up to 1, the same on every replay."""
+        """Return a random number from 0 up to 1. Every replay returns the same."""
         return float(self._value("random", lambda: _random.random()))
 
     @_noted
     async def uuid(self) -> UUID:
-        """Return a random UUID, the same on every replay."""
+        """Return a random UUID. Every replay returns the same."""
         return UUID(self._value("uuid", lambda: str(uuid4())))
 
     @_noted
@@ -441,15 +454,19 @@ class Context:
         return [Said.model_validate(line) for line in lines]
 
     def log(self, message: str, *, level: str = "info", **fields: Any) -> None:
-        """Log a line for people: `message`, then `fields` as name=value. `level` is debug, info, warning or error. The
-        run keeps its newest 500 lines; the worker's log has all of them. Lines aren't journaled: a replay adds no
-        second line to the run, and a crash may lose the last ones."""
+        """Log a line for people: `message`, then `fields` as name=value.
+
+        `level` is debug, info, warning or error. The run keeps its newest 500 lines; the worker's log has all of them.
+        Lines aren't journaled: a replay adds no second line to the run, and a crash may lose the last ones.
+        """
         text = tell_line(self._visit, message, level, fields)
         log.log(logging.getLevelNamesMapping()[level.upper()], "run %s: %s", self.run_id, on_one_line(text))
 
     def progress(self, done: float, of: float | None = None, note: str = "") -> None:
-        """Report progress: `done` out of `of` (None: unknown), with a `note`. The run keeps the newest report. Raises
-        ValueError if a value is not a number, or if `done` exceeds `of`."""
+        """Report progress: `done` out of `of` (None: unknown), with a `note`. The run keeps the newest report.
+
+        Raises ValueError if a value is not a number, or if `done` exceeds `of`.
+        """
         tell_progress(self._visit, done, of, note)
 
     def _value(self, what: str, read: Any) -> Any:

@@ -34,7 +34,7 @@ HEADING = "What was said and done before, in a conversation with another agent (
 
 
 class Said(BaseModel):
-    """A line of a conversation: its speaker `who` (`task`, `said`, `called TOOL`, `TOOL answered`) and its `text`."""
+    """A line of a conversation: `who` said it (`task`, `said`, `called TOOL`, `TOOL answered`), and its `text`."""
 
     who: str = Field(max_length=200)
     text: str
@@ -62,9 +62,11 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """Returned by a node to hand off to another `agent` (itself, a name, or name@version). The other run gets this
-    `input` and the rest of the budget, and whatever waits for this run then waits for that one. `transcript`, such as
-    `ctx.transcript()`, is for the other agent's assistants: see `ctx.handed_over()`."""
+    """Returned by a node to hand off to another `agent` (itself, a name, or name@version).
+
+    The other run gets this `input` and the rest of the budget, and whatever waits for this run then waits for that one.
+    `transcript`, such as `ctx.transcript()`, is for the other agent's assistants: see `ctx.handed_over()`.
+    """
 
     agent: Agent | str
     input: BaseModel | Mapping[str, Any]

@@ -1,4 +1,7 @@
-"""Checks of an agent's declaration without running its code; each returns the problem and its fix, or None."""
+"""Checks of an agent's declaration, made without running its code.
+
+Each returns the problem and its fix, or None.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Drives a claimed run until it waits, stops or ends. Each change is written by one journal call under the claimant's
-lease."""
+"""Drives a claimed run until it waits, stops or ends.
+
+Each change is written by one journal call under the claimant's lease.
+"""
 
 from __future__ import annotations
 
@@ -365,8 +367,10 @@ class Driver:
         return how or await self._end("cancelled", [ending.nothing_left(undo_asked)])
 
     async def _undo_first(self, reason: Reason, code: str, ends_with: Any) -> str | None:
-        """Settle unknown outcomes, then begin to undo the run's effects before it ends. Return None if there are
-        none."""
+        """Settle unknown outcomes, then begin to undo the run's effects before it ends.
+
+        Return None if there are none.
+        """
         if waits := await ending.open_questions(self._at_end, self.tape):
             return await self._settle({w.id: w.kind for w in waits}, [w.slot for w in waits]) or _AGAIN
         await self._load()  # a hook may have reported a call's outcome

@@ -51,9 +51,11 @@ class NotBegun(NotSent):
 
 
 class TransportError(Passing):
-    """Raised by a tool: no answer came, or none that settles the outcome. Keyed and pure calls are repeated; an unsafe
-    call's outcome is unknown. `message` says what happened; `retry_after` is the delay in seconds that the other side
-    requested, if any."""
+    """Raised by a tool: no answer came, or none that settles the outcome.
+
+    Keyed and pure calls are repeated; an unsafe call's outcome is unknown. `message` says what happened; `retry_after`
+    is the delay in seconds that the other side requested, if any.
+    """
 
 
 class NotServed(Passing):
@@ -61,8 +63,10 @@ class NotServed(Passing):
 
 
 class BusinessFailure(ToolError):
-    """Raised by a tool: the other side definitely refused. A node gets `ToolFailure`, a model the text. `message` is
-    for people, `code` for machines (default: *refused*), `details` any plain data that the node may need."""
+    """Raised by a tool: the other side definitely refused. A node gets `ToolFailure`, a model the text.
+
+    `message` is for people, `code` for machines (default: *refused*), `details` any plain data that the node may need.
+    """
 
     def __init__(self, message: str, *, code: str = "refused", details: Any = None) -> None:
         super().__init__(message)
@@ -88,8 +92,10 @@ class BadAnswer(Exception):
 
 
 class Refused(Exception):
-    """Raised by an agent's message, or by its `check`: the request is refused and changes nothing. `message` tells the
-    sender why; `code` is for machines (default: *refused*)."""
+    """Raised by an agent's message, or by its `check`: the request is refused and changes nothing.
+
+    `message` tells the sender why; `code` is for machines (default: *refused*).
+    """
 
     def __init__(self, message: str, *, code: str = "refused") -> None:
         super().__init__(message)
@@ -110,8 +116,11 @@ class ToolFailure(Exception):
 
 
 class PolicyDenied(ToolFailure):
-    """Raised to a node: a policy forbids the call of `tool`, so nothing was sent. `policy` and `version` identify the
-    policy, `rule` is its text (the error's `message`); the `code` is *policy_denied*."""
+    """Raised to a node: a policy forbids the call of `tool`, so nothing was sent.
+
+    `policy` and `version` identify the policy, `rule` is its text (the error's `message`); the `code` is
+    *policy_denied*.
+    """
 
     def __init__(self, tool: str, policy: str, version: int, rule: str) -> None:
         super().__init__(tool, POLICY_DENIED, rule)
@@ -119,8 +128,10 @@ class PolicyDenied(ToolFailure):
 
 
 class ModelFailure(Exception):
-    """Raised to a node: the provider refused the request permanently, or the model kept giving unusable answers. `code`
-    is for machines, `message` for people."""
+    """Raised to a node: the provider refused the request permanently, or the model kept giving unusable answers.
+
+    `code` is for machines, `message` for people.
+    """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -165,8 +176,10 @@ class TimedOut(Exception):
 
 
 class BadSignal(Exception):
-    """Raised to a node: the `payload` of the signal `name` doesn't fit; `problem` says why. The signal is consumed; the
-    node may wait for the next one."""
+    """Raised to a node: the `payload` of the signal `name` doesn't fit; `problem` says why.
+
+    The signal is consumed; the node may wait for the next one.
+    """
 
     def __init__(self, name: str, problem: str, payload: Any) -> None:
         super().__init__(f"signal {name}: {problem}")
@@ -194,8 +207,10 @@ class ChildFailure(Exception):
 
 
 class MisusedContext(RuntimeError):
-    """A journaled call was made from another task, after the visit's end, or for an undeclared tool. Nothing was
-    sent."""
+    """A journaled call was made from another task, after the visit's end, or for an undeclared tool.
+
+    Nothing was sent.
+    """
 
 
 # --- raised when a run is started or an agent defined -----------------------------------------------------------------
@@ -235,8 +250,10 @@ class UnknownVersion(DurableAgentsError):
 
 
 class ApprovalMissing(Exception):
-    """The grant that the intent named doesn't exist, was used, has expired, or is for other bytes. Nothing was
-    written."""
+    """The grant that the intent named doesn't exist, was used, has expired, or is for other bytes.
+
+    Nothing was written.
+    """
 
 
 class ApprovalExpired(ApprovalMissing):
@@ -278,8 +295,10 @@ class SharedBudgetShort(Exception):
 
 
 class RunHalted(Exception):
-    """A halt covers the intent. Nothing was written. `key` is what is halted: tool:charge, or empty for the whole
-    run."""
+    """A halt covers the intent. Nothing was written.
+
+    `key` is what is halted: tool:charge, or empty for the whole run.
+    """
 
     def __init__(self, problem: str, key: str) -> None:
         super().__init__(problem)

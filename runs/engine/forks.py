@@ -84,8 +84,10 @@ class Fork:
         return self.told.fences_all or any(x.tool == tool and x.counts_as != DID_NOT for x in self.effects)
 
     def is_beyond(self, tools: Iterable[str]) -> bool:
-        """Return whether the origin used a tool that isn't among these. Then a repeat of its call can't be
-        recognized."""
+        """Return whether the origin used a tool that isn't among these.
+
+        Then a repeat of its call can't be recognized.
+        """
         known = set(tools)
         return any(
             x.tool not in known and not x.tool.startswith(f"{CHILD}:") and x.counts_as != DID_NOT for x in self.effects
@@ -162,7 +164,7 @@ class Undoing:
         self.is_begun = False
 
     def see(self, event: e.Event) -> None:
-        """Process an event, in journal order."""
+        """Process an event. Events must come in journal order."""
         match event:
             case e.UndoAsked():
                 self.is_begun = True

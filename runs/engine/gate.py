@@ -87,8 +87,10 @@ async def obtain_grant(call: LogicalCall) -> tuple[str, str] | None:
 
 
 def _has_rule_changed(call: LogicalCall, rule: Gate | None, question: e.ApprovalRequested) -> bool:
-    """Return whether an earlier attempt used the approval and the current rule has other approvers or another
-    reason."""
+    """Return whether the rule changed since an earlier attempt used the approval.
+
+    It changed if it has other approvers or another reason.
+    """
     was_used = question.approval_id in {approval_id for _, approval_id in call.record.grants.values()}
     if not was_used or rule is None:
         return False
@@ -454,7 +456,7 @@ def _required_proof(
 
 
 async def commit_question(visit: Visit, batch: Batch) -> None:
-    """Commit a question; stop for an operator if its queue was closed meanwhile."""
+    """Commit a question. Stops for an operator if its queue was closed meanwhile."""
     try:
         await visit.commit(batch)
     except NotAsked as error:
@@ -465,8 +467,10 @@ async def commit_question(visit: Visit, batch: Batch) -> None:
 
 @runtime_checkable
 class Learning(Protocol):
-    """A collection of queue or people names that changes while a worker runs. It is reloaded before a name is
-    refused."""
+    """A collection of queue or people names that changes while a worker runs.
+
+    It is reloaded before a name is refused.
+    """
 
     async def learn(self, name: str) -> None: ...
 
@@ -746,8 +750,10 @@ async def _obtain_policy_grant(call: LogicalCall, rule: Gate | None) -> tuple[st
 def has_required_proof(
     call: LogicalCall, demand: Demand, approved: dict[str, e.ApprovalRequested], node_grant: Grant | None
 ) -> bool:
-    """Return whether the approvals of a demand's queue, here or at the grant, have the proof that the policy
-    requires."""
+    """Return whether the approvals of a demand's queue have the proof that the policy requires.
+
+    They may be of this call's questions or of the node's grant.
+    """
     if not demand.proof.is_any:
         return True
     record, question = call.record, approved.get(demand.queue)

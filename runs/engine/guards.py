@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 
 class Guard:
-    """A feature's part in tool calls. Guards run in the order of pipeline.py. For a new, small call only those in force
-    for its tool run; for any other call all of them run, so each must tolerate calls that don't concern it. A guard is
-    stateless and stores its data about a call on the call. To wait, it parks the visit; to refuse, it records the
-    reason and raises."""
+    """A feature's part in tool calls. Guards run in the order of pipeline.py.
+
+    For a new, small call only those in force for its tool run; for any other call all of them run, so each must
+    tolerate calls that don't concern it. A guard is stateless and stores its data about a call on the call. To wait, it
+    parks the visit; to refuse, it records the reason and raises.
+    """
 
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         """Return whether the guard may affect this visit's calls of the tool.

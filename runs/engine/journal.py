@@ -62,7 +62,7 @@ class Reply:
 
 
 def deadline_in(now: datetime, within: timedelta) -> datetime:
-    """Return the time `within` from now. Raises ValueError if out of range."""
+    """Return the time `within` after `now`. Raises ValueError if out of range."""
     try:
         return in_range(now + within)
     except OverflowError:
@@ -231,10 +231,10 @@ class GateOpening:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A person's approval of an exact plan. Passing it to a call uses it up. `slot` and `approval_id` identify the
-    question. `plan_hash` is the digest of the approved plan, `requested_hash` that of the requested call. `by` is who
-    decided and `queue` who was asked; with several stages, the first stage's queue. `stages` lists the required
-    approvals as (queue, quorum) if more than one person had to approve."""
+    """A person's approval of an exact plan. Passing it to a call uses it up. `slot` and `approval_id` name the
+    question, `plan_hash` and `requested_hash` are digests of what was approved and of what was requested, `by` is who
+    decided, for which `queue`: with several stages the first one's. `stages` lists the required approvals, each (queue,
+    quorum), if more than one person was needed."""
 
     slot: str
     approval_id: str
@@ -246,7 +246,7 @@ class Grant:
 
     @property
     def queues(self) -> set[str]:
-        """The queues that approved, over all stages."""
+        """The queues whose people approved, over all stages."""
         return {self.queue, *(queue for queue, _ in self.stages)}
 
 

@@ -34,7 +34,7 @@ MAX_KEY_LENGTH = 300
 
 
 class InvalidRule(ValueError):
-    """An invalid limit. The message says what is wrong and what is valid."""
+    """A limit is invalid. The message says what is wrong and what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class Limits:
         """Read the current limits. Called about once a second."""
 
     async def serve(self, pool: Any) -> None:
-        """Do background work with the worker's connections, until cancelled."""
+        """Do background work with the worker's connections until the task is cancelled."""
         await asyncio.Event().wait()
 
     def hear(self, notification: str | None) -> None:

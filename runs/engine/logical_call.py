@@ -172,8 +172,10 @@ class LogicalCall:
 
     @cached_property
     def documents(self) -> tuple[Document, ...]:
-        """The documents given by the node, or made by the gate from the arguments before amendment. Raises
-        ValueError."""
+        """The documents given by the node, or made by the gate from the arguments before amendment.
+
+        Raises ValueError.
+        """
         gate, given = self.tool.gate, tuple(self.spec.documents)
         if given or gate is None or gate.documents is None:
             return given
@@ -274,8 +276,10 @@ class LogicalCall:
         return ToolCall(visit.run_id, visit.trace_id, tool.name, self.slot, self.attempt, self.key, url, tool.timeout)
 
     def make_token(self) -> dict[str, str]:
-        """Create a callback token. Return what the intent stores: the token itself only if it can't be derived
-        again."""
+        """Create a callback token.
+
+        Return what the intent stores: the token itself only if it can't be derived again.
+        """
         if self.secret is not None:
             self.token = callback_token(self.visit.run_id, self.slot, self.attempt, self.secret)
             return {}
@@ -324,7 +328,7 @@ class LogicalCall:
         self.visit.park(wait)
 
     def park_on_timer(self) -> None:
-        """Park if a retry timer of this attempt is still running."""
+        """Park if a retry timer of this attempt has not fired yet."""
         n = self.past.open_wait("timer")
         if n is not None:
             self.visit.park(self.wait("timer", n))

@@ -22,8 +22,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A declared message: its name, the models of request and answer, its handler, and the check before it is
-    accepted."""
+    """A declared message: its name, the models of request and answer, its handler and its check."""
 
     name: str
     takes: type[BaseModel]

@@ -189,7 +189,7 @@ def migrated_state(moving: Moving, state: Any) -> Any:
         made = moving.made_of(state)
     except UnknownFormat as error:
         raise _No("state_number", f"{error}; declare a Migration with a function to go there") from error
-    except Exception as error:  # the author's own code
+    except Exception as error:  # the converter is the author's own code
         raise _No("state_function", f"the function that makes its state failed: {describe_error(error)}") from error
     try:
         fitting = plain(moving.to.state.model_validate(made))

@@ -32,7 +32,7 @@ class LateAnswer:
 class Parked:
     """The node waits until one of these is resolved."""
 
-    waits: tuple[tuple[UUID, str, str], ...]  # wait id, kind, slot
+    waits: tuple[tuple[UUID, str, str], ...]  # (wait's id, kind, slot)
 
 
 @dataclass(frozen=True, slots=True)

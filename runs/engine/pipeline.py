@@ -1,4 +1,4 @@
-"""The guards of calls, in the order in which calls meet them."""
+"""The guards of calls, in the order in which they run."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ Outcome = Advanced | Finished | Renewed | HandedOver | Parked | Exceeded | Stopp
 
 
 async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
-    """Run a node to its end, or until it must wait or stop."""
+    """Run a node until it ends, waits or stops."""
     returned: Any = None
     crash: Crashed | None = None
     context = Context(visit)

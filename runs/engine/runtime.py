@@ -168,7 +168,7 @@ class Control:
 
     @contextmanager
     def unsafe_call(self) -> Iterator[None]:
-        """Count an unsafe call, from before it is sent until its outcome is recorded."""
+        """Count an unsafe call from before it is sent until its outcome is recorded."""
         self.unsafe_calls += 1
         try:
             yield
@@ -177,7 +177,7 @@ class Control:
 
     @contextmanager
     def sending(self, slot: str, key: str, timeout: float) -> Iterator[None]:
-        """Register a call while it is with the other side, so that a halt can report it."""
+        """Register a call while it is in progress at the other side, so that a halt can report it."""
         self.in_flight[slot] = Sent(slot, key, time.monotonic(), timeout)
         try:
             yield

@@ -120,8 +120,10 @@ _QUEUE_SECONDS = 30.0
 
 
 async def _in_thread(screen: Screen, piece: Piece) -> Any:
-    """Run a hook in a thread. Its timeout begins when it starts. It can't be interrupted, so a late verdict is
-    ignored."""
+    """Run a hook in a thread. Its timeout begins when it starts.
+
+    It can't be interrupted, so a late verdict is ignored.
+    """
     loop, begun, began = asyncio.get_running_loop(), asyncio.Event(), 0.0
 
     def work() -> Any:

@@ -100,7 +100,7 @@ class Slot:
     gate_id: str = ""  # id of the latest question
     decision: e.ApprovalDecided | None = None
     decisions: list[e.ApprovalDecided] = field(default_factory=list)
-    asked: dict[str, e.ApprovalRequested] = field(default_factory=dict)  # every question by its id
+    asked: dict[str, e.ApprovalRequested] = field(default_factory=dict)  # every question, by its id
     votes: list[e.ApprovalVoted] = field(default_factory=list)
     amended: list[tuple[e.PlanAmended, int]] = field(default_factory=list)  # with the number of screenings before it
     # For each attempt, the slot and id of the approval under which it was sent.
@@ -139,15 +139,17 @@ class Slot:
 
     @property
     def has_effect(self) -> bool:
-        """Return whether the call is one that the node depends on: it did something irrevocable, or waited for
-        something."""
+        """Return whether the node depends on the call.
+
+        It does if the call did something irrevocable, or waited for something.
+        """
         is_taken_over = isinstance(self.now.result, e.AnswerTakenOver)
         goes_on = is_taken_over or any(kind in _GONE_ON_BY for kind, _ in self.now.waits)
         return self.was_invoked or self.gate is not None or goes_on
 
     @property
     def arguments(self) -> Any:
-        """The call's recorded arguments: from the intent, a read's answer, a refusal or a plan."""
+        """The call's recorded arguments, from its intent, a read's result, a refusal or a plan."""
         events = [event for a in self.attempts.values() for event in (a.intent, a.result)]
         return next((payload_of(x)["arguments"] for x in (*events, self.gate) if "arguments" in payload_of(x)), None)
 
@@ -197,7 +199,7 @@ class Tape:
         return known
 
     def add(self, event: e.Event) -> None:
-        """Add one event, in journal order."""
+        """Add one event. Events must come in journal order."""
         if isinstance(event, e.RunRetried):
             for name in event.reopened:
                 self.slot(name).current += 1
@@ -304,8 +306,10 @@ class Tape:
         return next((name for name, slot in self.slots.items() if slot.now.open_wait("operator") is not None), None)
 
     def outstanding(self) -> list[str]:
-        """Return the slots of unfinished child runs, and of calls that may have had their effect or may still have
-        it."""
+        """Return the slots of unfinished child runs, and of calls that may have or get an effect.
+
+        Those are calls that upstream accepted, calls of unknown outcome, and calls that a late result contradicts.
+        """
         return [
             name
             for name, slot in self.slots.items()

@@ -39,7 +39,7 @@ BY_RECEIPT: Final = object()  # validation context for a result made from a pers
 
 
 class ReplayClass(StrEnum):
-    """What a repeated call does. It decides what happens to a call that has a recorded intent and no result."""
+    """The declared effect of a repeat, which decides what happens to a call with a recorded intent and no result."""
 
     PURE = "pure"
     IDEMPOTENT_WITH_KEY = "idempotent_with_key"
@@ -271,8 +271,10 @@ class Tool:
         return self.replay_class is ReplayClass.UNSAFE_ON_REPLAY
 
     def has_forgotten(self, key: str | None, intended_at: datetime | None, now: datetime) -> bool:
-        """Return whether upstream may have forgotten a key, counted from its first intent (True if the time is
-        unknown)."""
+        """Return whether upstream may have forgotten a key since its first intent.
+
+        True if the time of the intent is unknown.
+        """
         if key is None or self.key_ttl is None:
             return False
         return intended_at is None or now >= intended_at + self.key_ttl
@@ -337,7 +339,7 @@ class Tool:
         return self.output.model_validate({} if receipt is None else receipt, context=BY_RECEIPT)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise TypeError: a direct call would have an effect without an intent, and past the tool's gate."""
+        """Raise TypeError, because a direct call would bypass the record and the tool's gate."""
         raise TypeError(
             f"tool {self.name!r} can only be called through ctx.call or ctx.think: "
             "a direct call is neither recorded nor gated"
@@ -414,8 +416,9 @@ def tool(
     secrets: Sequence[str] = (),
     redact: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Tool]:
-    """Register a function as a tool. It takes a Pydantic model (its input) and a `ToolCall`, and returns a Pydantic
-    model.
+    """Register a function as a tool.
+
+    It takes a Pydantic model (its input) and a `ToolCall`, and returns a Pydantic model.
 
     `replay_class` (required) decides what may happen to a call whose intent is on record and whose outcome isn't.
     `title` (default: the function's name), `system` and `effect` tell people what the tool does in which system.

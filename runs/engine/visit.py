@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class Branch:
-    """A sequence of calls within a visit: the node's own, or one of a `gather`."""
+    """A sequence of calls within a visit: the node's own sequence, or one of a `gather`."""
 
     under: str = ""  # path below which its calls are numbered
     calls: int = 0
@@ -210,8 +210,10 @@ class Visit:
         self.closing.set()
 
     def how_it_ended(self) -> Parked | Exceeded | Stopped | Broken | Crashed | None:
-        """Return why the visit stopped; None if it didn't. Raises the journal's error, or a cancellation that was
-        swallowed."""
+        """Return why the visit stopped; None if it didn't.
+
+        Raises the journal's error, or a cancellation that was swallowed.
+        """
         if self._lost is not None:
             raise self._lost
         if self._was_cut:
@@ -235,7 +237,7 @@ class Visit:
         return record
 
     def guards_for(self, tool: Tool) -> Sequence[Guard]:
-        """Return the guards in force for a tool, in their order."""
+        """Return the guards in force for a tool, in the order in which they run."""
         runtime = self.runtime
         values = tool.name, runtime.policies.version, runtime.limits.version
         if (found := self._guards.get(values)) is None:

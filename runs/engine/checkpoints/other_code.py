@@ -50,8 +50,10 @@ async def other_code(agent: Any, journal: Journal, runtime: Runtime, wrote: str,
 
 
 def told_apart(agent: Any, wrote: str, known: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the details for an operator: both fingerprints, and the differences if the other code's parts are
-    `known`."""
+    """Return the details for an operator: both fingerprints, and the differences of the code.
+
+    The differences can be told only if the other code's parts are `known`.
+    """
     mine = None if known is None else as_stored(agent, wrote)
     texts = [] if known is None or mine is None else differences(known, mine)
     how = join_differences(texts) if texts else "the difference isn't known here"

@@ -61,8 +61,10 @@ def position_of(at: Snapshot, tail: Sequence[e.Event]) -> Position:
 
 
 def _reentered(moved: e.RunMigrated, state: Any, since: Sequence[e.Event]) -> Position:
-    """Return the position before the migration's node, or in that node if it was entered but its checkpoint is
-    unreadable."""
+    """Return the position before the migration's node, or in it.
+
+    It is in the node if that was entered but its checkpoint is unreadable.
+    """
     visit = moved.visit + 1
     if not any(isinstance(x, e.VisitEntered) and x.visit == visit for x in since):
         return Position(Snapshot("", moved.visit, moved.slots, moved.fingerprint, None), since, (moved.node, state))

@@ -21,13 +21,15 @@ _MAX_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of content on its way to a model, a tool or a node. `content` is plain data. `source` says where it comes
-    from: `prompt` (of a node), `transcript` (a conversation to be compacted, or the summary of its older turns), `tool`
-    (a result), `child` (an output), `signal`, `message`, `answer` (of a person), `model` (its call of a tool), `node`
-    (its call of a tool); `name` is the name of that tool, agent, signal and so on. `to` says where it goes: `model`,
-    `tool` (as its arguments), `node`; `target` is the name of that assistant, tool or node. `agent` is the version that
-    drives the run, `run_id` the run. `is_restored`: it was read back from the journal, where another worker or an
-    earlier visit wrote it."""
+    """A piece of content on its way to a model, a tool or a node. `content` is plain data.
+
+    `source` says where it comes from: `prompt` (of a node), `transcript` (a conversation to be compacted, or the
+    summary of its older turns), `tool` (a result), `child` (an output), `signal`, `message`, `answer` (of a person),
+    `model` (its call of a tool), `node` (its call of a tool); `name` is the name of that tool, agent, signal and so on.
+    `to` says where it goes: `model`, `tool` (as its arguments), `node`; `target` is the name of that assistant, tool or
+    node. `agent` is the version that drives the run, `run_id` the run. `is_restored`: it was read back from the
+    journal, where another worker or an earlier visit wrote it.
+    """
 
     content: Any
     source: str
@@ -48,8 +50,10 @@ class Withhold:
 
 @dataclass(frozen=True, slots=True)
 class Redact:
-    """A hook's verdict: replace the piece by `content` (plain data). `reason` is recorded, so it must not quote the
-    original."""
+    """A hook's verdict: replace the piece by `content` (plain data).
+
+    `reason` is recorded, so it must not quote the original.
+    """
 
     content: Any
     reason: str
@@ -89,11 +93,12 @@ def screen(
     timeout: float = 2.0,
     name: str = "",
 ) -> Callable[[Callable[[Piece], Any]], Screen]:
-    """Turn a function of a `Piece` into a hook. Plain functions are called in a thread, `async def` is awaited.
-    It returns None (pass), `Redact(content, reason)` or `Withhold(reason)`. If it raises, returns something else, or
-    takes longer than `timeout` seconds (2), the piece is withheld. `version` is recorded with each verdict: change it
-    with each change. `source` and `to` select the pieces (default: all). `name` defaults to the function's. Raises
-    DefinitionError.
+    """Turn a function of a `Piece` into a hook.
+
+    Plain functions are called in a thread, `async def` is awaited. It returns None (pass), `Redact(content, reason)` or
+    `Withhold(reason)`. If it raises, returns something else, or takes longer than `timeout` seconds (2), the piece is
+    withheld. `version` is recorded with each verdict: change it whenever the function changes. `source` and `to` select
+    the pieces (default: all). `name` defaults to the function's. Raises DefinitionError.
     """
 
     def register(function: Callable[[Piece], Any]) -> Screen:

@@ -82,8 +82,10 @@ def described(agent: Described, code: Code) -> dict[str, Any]:
 
 
 def _declared_parts(agent: Described, code: Code) -> dict[str, Any]:
-    """Describe messages, signals and upgraders. They are left out if none are declared, so that older digests stay
-    valid."""
+    """Describe messages, signals and upgraders.
+
+    They are left out if none are declared, so that older digests stay valid.
+    """
     messages = {
         m.name: {
             "takes": _schema(m.takes, code),

@@ -96,8 +96,10 @@ class _Closure:
             self._top(name, module, known)
 
     def _top(self, name: str, module: Module, known: Any) -> None:
-        """Record a module-level definition. Tools, agents and the like are skipped: their declarations are
-        described."""
+        """Record a module-level definition.
+
+        Tools, agents and the like are skipped: their declarations are described.
+        """
         key = f"{module.name}.{name}"
         if key in self.seen or is_described(known.get(name)):
             return
@@ -216,8 +218,10 @@ class Declarations:
         return found
 
     def _in(self, where: str, chain: Chain) -> tuple[Module, Chain] | str:
-        """Return the module and chain with which to continue resolving `chain` in module `where`, or the result as
-        text."""
+        """Return the module and chain with which to resolve `chain` in module `where` further.
+
+        If there is nothing further, returns a text as `_ends` does.
+        """
         while True:
             if self._is_house(where):
                 return chain[-1] if chain else ""

@@ -60,7 +60,7 @@ class Module:
                 self.top.setdefault(defined, []).append(statement)
 
     def find(self, code: CodeType) -> ast.AST | None:
-        """Return the function or lambda that was compiled to this code."""
+        """Return the function or lambda from which this code was compiled."""
         candidates = [
             each for each in self._at.get(code.co_firstlineno, ()) if getattr(each, "name", "<lambda>") == code.co_name
         ]
@@ -171,7 +171,7 @@ def module_named(name: str) -> Module | None:
     try:
         spec = None if loaded is not None else _module_spec(name)
         file = (inspect.getsourcefile(loaded) if loaded is not None else spec and spec.origin) or ""
-    except (TypeError, ImportError, ValueError):  # built in, or not a module
+    except (TypeError, ImportError, ValueError):  # a built-in module, or none at all
         return None
     if not file.endswith(".py"):
         return None

@@ -55,8 +55,10 @@ class Code:
             yield f"{words} changed{inside}"
 
     def _helpers(self, was: Mapping[str, Any], ist: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-        """Yield the definitions reachable from both that differ: key, kind, and the changed numbers if nothing else
-        differs."""
+        """Yield the definitions reachable from both that differ: key, kind, and the changed numbers.
+
+        The numbers are empty if more than numbers changed.
+        """
         one, other = _reached(was, self._before), _reached(ist, self._now)
         for key in sorted(one & other):
             a, b = self._before.get(key, _NOT_KNOWN), self._now.get(key, _NOT_KNOWN)

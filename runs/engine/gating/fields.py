@@ -76,10 +76,8 @@ MAX_DIGITS = 18  # digits before the point; up to six digits after it are kept
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """An amount of money, such as `Amount(Decimal("1250.00"), "USD")`.
-
-    `currency` is an ISO 4217 code: three capital letters.
-    """
+    """An amount of money, such as `Amount(Decimal("1250.00"), "USD")`. `value` is the number, `currency` its three
+    capitals (ISO 4217)."""
 
     value: Decimal
     currency: str
@@ -100,8 +98,10 @@ def amount_problem(declared: Any) -> str:
 
 
 def amount_entry(declared: AmountRule, args: Any) -> dict[str, str]:
-    """Return a call's amount for the plan, as text, or the `problem`. With a problem, approvers with a limit can't
-    decide."""
+    """Return a call's amount for the plan, as text, or the `problem`.
+
+    With a problem, approvers with a limit can't decide.
+    """
     try:
         amount = _read_amount(declared, args) if isinstance(declared, str) else declared(args)
         if not isinstance(amount, Amount):
@@ -162,7 +162,7 @@ def names_problem(names: Any) -> str:
 
 
 def editable_problem(editable: Sequence[str], model: type[BaseModel]) -> str:
-    """Return why these fields of a tool's input can't be editable; empty if they can."""
+    """Return why these fields of a tool's input can't be editable; empty if they can be."""
     if not editable:
         return ""
     try:
@@ -174,8 +174,10 @@ def editable_problem(editable: Sequence[str], model: type[BaseModel]) -> str:
 
 
 def editable_entry(editable: Sequence[str], model: type[BaseModel]) -> dict[str, Any]:
-    """Return the plan's entry for the editable fields: a schema from which a form can be made without the agent's
-    code."""
+    """Return the plan's entry for the editable fields.
+
+    It is a schema from which a form can be made without the agent's code.
+    """
     if not editable:
         return {}
     whole = model.model_json_schema()

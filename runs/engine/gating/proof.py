@@ -100,8 +100,10 @@ def _shorter(one: int, other: int) -> int:
 
 
 def threshold_in(values: Any) -> Threshold | None:
-    """Return the threshold stored in a queue's row; None if there is none. Raises DefinitionError if it can't be
-    read."""
+    """Return the threshold stored in a queue's row; None if there is none.
+
+    Raises DefinitionError if it can't be read.
+    """
     if values is None:
         return None
     try:

@@ -235,8 +235,10 @@ async def _take(
 
 
 class ForkFence(Guard):
-    """Prevents a fork from repeating effects of its origin: asks a person, or answers the call with the recorded
-    effect."""
+    """Prevents a fork from repeating effects of its origin.
+
+    It asks a person, or answers the call with the recorded effect.
+    """
 
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         return visit.fork is not None and not tool.is_pure

@@ -1,4 +1,4 @@
-"""Calls and requests that wait until a shared budget has room (durableagents/contrib/limits)."""
+"""Lets calls and requests wait until a shared budget has room (durableagents/contrib/limits)."""
 
 from __future__ import annotations
 

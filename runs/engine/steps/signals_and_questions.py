@@ -120,10 +120,8 @@ def _problems(error: ValidationError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A message that was answered while a call waited for it.
-
-    `name` and `n` identify it in the run, and `answer` is plain data. The changes that it made are in the state.
-    """
+    """A message that was answered while a call waited for it. `name` and number `n` identify it in the run, `answer`
+    is plain data. Its changes are in the state."""
 
     name: str
     n: int

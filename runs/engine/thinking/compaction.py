@@ -233,8 +233,7 @@ class Conversation:
 
     @property
     def _told(self) -> int:
-        """The number of parts at the beginning of the first message: the prompt and, if given, the earlier
-        conversation."""
+        """The number of parts before any summary: the prompt and, if given, the earlier conversation."""
         return 2 if self._earlier else 1
 
     def _opening(self) -> list[Any]:

@@ -76,7 +76,7 @@ class Effect:
 
 
 class Plan(BaseModel):
-    """The state of the visit that undoes: how the run ends after it, and the effects, the last one first."""
+    """The state of the visit that undoes: how the run ends then, and each effect, the last first."""
 
     reason: Reason
     code: str = ""

@@ -199,15 +199,19 @@ class _News:
                 yield Effect("ask", event.slot, event.attempt, tool, why=why)
 
     def _effect(self, event: e.Event) -> str:
-        """Return why an earlier effect isn't in the plan: its result came late, or while the plan was made; empty if it
-        is no news."""
+        """Return why an event about an earlier effect is news; empty if it isn't.
+
+        Its result came late, or while the plan was made.
+        """
         attempt = self.tape.slot(event.slot or "").at(event.attempt)
         is_news = attempt.has_happened and isinstance(attempt.intent, e.ToolInvoked) and attempt.undo is not None
         return LATE if is_news or attempt.is_contradicted or attempt.is_called_back_late else ""
 
     def _own(self, event: e.Event) -> str:
-        """Return what a late result says about a call of this visit, which undoes an effect; empty if none contradicts
-        it."""
+        """Return what a late result says about a call of this visit, which undoes an effect.
+
+        Empty if it doesn't contradict the record.
+        """
         if isinstance(event, e.CallbackArrivedLate):
             return "an answer that came late says that this call, which undoes an effect, happened"
         if isinstance(event, e.ToolAnsweredLate) and event.contradicts:
