@@ -323,7 +323,7 @@ class ApprovalDetail:
 def title_of(approval: Approval, tool: ToolCard | None) -> str:
     """Return the fixed title: the tool author's, or a note that the run may continue.
 
-    It contains nothing of this case.
+    It is the same for all cases.
     """
     if tool is not None:
         return tool.title

@@ -102,7 +102,7 @@ class Item:
 
     @property
     def url(self) -> str:
-        """Return the page's URL, resolving the route once for all items."""
+        """Return the page's URL. The route is resolved only once for all items."""
         return f"{_inbox()}/{self.approval.id}"
 
     @property

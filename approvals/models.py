@@ -188,7 +188,7 @@ class Approval(models.Model):
     def reopen(self) -> None: ...
 
 
-# As for runs: the transitions are declared once, and the database enforces them.
+# The transitions are declared once and enforced by the database, as for runs.
 pgtrigger.register(
     pgtrigger.FSM(
         name="legal_moves_only",

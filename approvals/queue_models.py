@@ -47,7 +47,10 @@ def ends_once(column: str) -> pgtrigger.Protect:
 
 
 class Limit(Coded):
-    """The most a person, or a role's holder without own limit, may approve alone. A new one ends the previous one."""
+    """The most that a person may approve alone, or every holder of the role who has no limit of their own.
+
+    A new limit ends the previous one.
+    """
 
     id = models.BigAutoField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.PROTECT, related_name="limits")

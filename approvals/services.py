@@ -322,7 +322,7 @@ class _JudgedVote:
 def _given_proof(pending: PendingDecision) -> dict[str, Any] | None:
     """Return the decision's proof; None if none is needed.
 
-    Raises StalePlan if the plan is unreadable; and what the guards raise.
+    Raises StalePlan if the plan is unreadable, and the guards' errors.
     """
     proof: dict[str, Any] = {}
     try:

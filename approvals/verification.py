@@ -168,7 +168,7 @@ class Gates:
 
     @cached_property
     def _revoked(self) -> dict[UUID, datetime]:
-        """Return the approvals that ended early, with the time: what they were based on was revoked."""
+        """Return the approvals that ended early because their basis was revoked, with the time."""
         found = (each(self.journal.run_id) for each in features.parts_of_all(lambda each: each.revoked_approvals))
         return {approval_id: at for ends in found for approval_id, at in ends.items()}
 

@@ -67,8 +67,11 @@ def kept_bytes(values: Sequence[Any]) -> int:
 
 
 def _ledger_line(event: Event, key: bytes, run_id: UUID, place: int) -> tuple[Any, ...]:
-    """Return one `ledger_line`. Its body is digest ‖ code, which the append function splits: during an upgrade, older
-    processes pass the digest alone."""
+    """Return one `ledger_line`.
+
+    The append function splits its body into digest and code (digest ‖ code), since older processes pass only the digest
+    during an upgrade.
+    """
     clear, packed = encode_clear(event), pack(event.payload, run_id)
     body = body_hash(clear, packed)
     return event.KIND, event.slot, event.attempt, event.fact, clear, packed, body + event_code(key, run_id, place, body)
@@ -159,7 +162,7 @@ def _letters(text: str) -> int:
 
 
 def _is_read(character: str) -> bool:
-    """Return whether a character counts as text in a justification: a visible letter or digit."""
+    """Return whether a character is readable, so that it counts in a justification: a visible letter or digit."""
     return unicodedata.category(character)[0] in "LN" and character not in _BLANK_LETTERS
 
 

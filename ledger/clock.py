@@ -49,9 +49,9 @@ def lapse(seconds: float | timedelta | None) -> str:
 
 
 class ReadableTime(TimestamptzLoader):
-    """Clamp times beyond Python's calendar to its ends: one such row must not make a whole list unreadable."""
+    """Clamps times beyond Python's calendar to its ends, because one such row must not make a whole list unreadable."""
 
-    timezone = UTC  # Django checks this to see whether the loader is equivalent to its own
+    timezone = UTC  # Django checks this to see whether the loader is equivalent to its own.
 
     def load(self, data: Any) -> datetime:
         return self.read(str(data, "ascii"))
@@ -74,7 +74,7 @@ class ReadableTime(TimestamptzLoader):
 
 
 class ReadableHour(TimeLoader):
-    """Read times of day outside Python's range: PostgreSQL has a 24:00."""
+    """Reads times of day outside Python's range: PostgreSQL has a 24:00."""
 
     def load(self, data: Any) -> time:
         try:

@@ -436,7 +436,7 @@ class Event:
     payload: Any = None
 
     def __init_subclass__(cls, fact: str | None = None) -> None:
-        """Register the class as a kind, under its own name."""
+        """Register the class as an event kind, under its own name."""
         dataclass(frozen=True, kw_only=True)(cls)
         cls.KIND, cls.FACT = cls.__name__, fact
         cls._CLEAR = tuple(f.name for f in fields(cls) if f.name not in ("slot", "attempt", "payload"))

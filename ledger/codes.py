@@ -1,5 +1,7 @@
-"""Keyed codes: without the installation's key nobody can add an event that the engine believes. Pure: no Django, no
-I/O."""
+"""Keyed codes: without the installation's key nobody can add an event that the engine accepts.
+
+Pure: no Django, no I/O.
+"""
 
 #  key    = hmac( master key, "ledger code v1" )
 #  mac    = hmac( key, "event" ‖ run ‖ place ‖ body )       body is the digest that the chain hashes (see chain.py)

@@ -353,7 +353,7 @@ class ContentBytes(ContentField, models.BinaryField):
 class ContentJson(ContentField, Json):
     """JSON; None if it can't be decrypted.
 
-    The keys in `clear` of an object stay readable for SQL; of a list, the result of `shown` does.
+    An object's keys in `clear` stay readable for SQL, and of a list the result of `shown`.
     """
 
     PLAIN = "JSONField"

@@ -98,7 +98,7 @@ class CancelRequested(Event):
 
 
 class RunCancelled(Event):
-    """The run was cancelled by a person. `in_flight` lists calls whose answer was still outstanding."""
+    """The run was cancelled by a person. `in_flight` lists calls that had not been answered yet."""
 
     by: str
     in_flight: list[str]
@@ -254,10 +254,10 @@ class CallbackArrivedLate(Event, fact="late"):
 
 
 class ToolAnsweredLate(Event, fact="answered_late"):
-    """A worker that lost the run, or was overtaken, reports a call's outcome after it was settled or taken over. It is
-    not a result; if it contradicts the record, a further attempt waits for a person. `outcome`: happened, refused,
-    accepted. `contradicts` is the contradicted part of the record: a verdict (happened, did_not, fail), refused, or
-    nothing. Payload: the answer."""
+    """A worker that lost the run, or was overtaken, reported a call's outcome after it had been settled or taken over.
+    It is not a result; if it contradicts the record, a further attempt waits for a person. `outcome`: happened,
+    refused, accepted. `contradicts` is the contradicted part of the record: a verdict (happened, did_not, fail),
+    refused, or nothing. Payload: the answer."""
 
     tool: str
     by: str
@@ -337,7 +337,7 @@ class SignalTaken(Event, fact="result"):
 
     @property
     def fact(self) -> str | None:
-        """Return one result fact per call, whichever signal it took."""
+        """Return the same fact for every signal, because a call takes only one."""
         return self.FACT
 
 

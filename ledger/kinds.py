@@ -19,8 +19,8 @@ class AttributesSet(Event, fact="result"):
 
 
 class ModelRouted(Event, fact="routed"):
-    """A request goes out for the `n`-th time: its model and its reservation. `price` is the row of the price table;
-    without one `usd_micro` is None, since the cost is unknown."""
+    """A request is sent for the `n`-th time: its model and its reserved budget. `price` is the row of the price table;
+    without one, the cost is unknown and `usd_micro` is None."""
 
     n: int
     model: str
@@ -99,9 +99,9 @@ class ApprovalEscalated(Event, fact="escalated"):
 
 class RunForked(Event):
     """The run is a fork of `origin`: at `node`, with the state of that run's `visit`, which began with its event
-    `at_seq`; or, with visit 0, from its input. `how`: fork, start_again. `effects` counts the origin's effects
-    after that point; with `fences_all` the list may be incomplete, so each call with an effect is asked about. Payload:
-    `state`, and the fingerprint of the `code` that it fits (absent in older events); `effects`; the
+    `at_seq`; or, with visit 0, from its input. `how`: fork, start_again. `effects` counts the origin's effects after
+    that point; with `fences_all` the list may be incomplete, so a person is asked about each call with an effect.
+    Payload: `state`, and the fingerprint of the `code` that it fits (absent in older events); `effects`; the
     justification."""
 
     origin: str
@@ -133,7 +133,7 @@ class ContentErased(Event):
 
 
 class AnswerTakenOver(Event, fact="result"):
-    """Nothing was sent: the slot's call got the recorded outcome of `of_slot` and `of_attempt` of `of_run`. `how`:
+    """The slot's call was not sent; it got the recorded outcome of `of_slot` and `of_attempt` of `of_run`. `how`:
     consent (a person agreed at this call), audit (a person agreed before the run began). Payload: the result."""
 
     tool: str
@@ -209,7 +209,7 @@ CONTENT_REFUSED = "content_refused"  # the code of a call or model request that 
 
 class ContentScreened(Event, fact="screened"):
     """Hooks screened content for a model, a tool or the node, for the `n`-th time at its slot. `hooks` lists the hooks
-    asked, as name@version; `refused` and `replaced` count those of the `pieces` that were. Pieces without a
+    asked, as name@version; of `pieces` pieces, `refused` and `replaced` give the numbers that were. Pieces without a
     ContentWithheld passed. Payload: the replacements, by place."""
 
     n: int
@@ -270,7 +270,7 @@ class TranscriptCompacted(Event, fact="compacted"):
 class PolicyApplied(Event, fact="policy"):
     """The policies of `revision` decided the call for the `n`-th time: `effect` allow, require or deny, by the
     strictest match, `policy` and its `version` (empty: none). Written with its consequence: the intent, the answer of a
-    read, the request to a queue, the refusal. `queues` are those that must approve."""
+    read, the request to a queue, the refusal. `queues` must approve."""
 
     tool: str
     effect: str
@@ -323,8 +323,8 @@ class WorkerLost(Event):
 
 
 class RunRequeued(Event):
-    """An operator returned the run to the pool. If a `worker` (its incarnation) had it, a WorkerLost follows; empty:
-    nobody had it, and it is ready now. Payload: the justification."""
+    """An operator returned the run to the pool. If a worker had it (`worker` names its incarnation), a WorkerLost
+    follows; otherwise `worker` is empty, and the run is ready now. Payload: the justification."""
 
     by: str
     role: str
@@ -365,7 +365,7 @@ class UpstreamAsked(Event, fact="upstream_asked"):
 
 class UpstreamTold(Event, fact="upstream_told"):
     """Upstream's answer: `happened`, `did_not`, or `nothing` if unusable. It only informs the person who asked, and
-    settles nothing. Payload of `happened`: the result. `n` is that of the UpstreamAsked."""
+    settles nothing. Payload of `happened`: the result. `n` is the number of the UpstreamAsked."""
 
     answer: str
     n: int = 0
@@ -425,9 +425,9 @@ class RunHandedOff(Event):
 
 class RunCarriedOn(Event):
     """The run continues `origin`; `how`: renewal, handoff. `first` is the first run of the chain, `turn` the number of
-    runs before this one, and `handoffs` how many of them handed off. `business_key` is what it keeps of its origin's. A
-    renewal begins at `node`. Payload: `state` of a renewal, and the fingerprint of the `code` that made it (absent in
-    older events); `transcript` of a handoff, if given."""
+    runs before this one, and `handoffs` the number of handoffs among them. `business_key` is the key that it keeps from
+    its origin, if any. A renewal begins at `node`. Payload: `state` of a renewal, and the fingerprint of the `code`
+    that made it (absent in older events); `transcript` of a handoff, if given."""
 
     origin: str
     first: str
@@ -439,8 +439,8 @@ class RunCarriedOn(Event):
 
 
 class SignalCarried(Event):
-    """A signal that no call of the origin took: there the `of_n`-th of its name, here the `n`-th. `by` is its sender.
-    Payload: the signal's content."""
+    """A signal that no call of the origin took was carried over: the `of_n`-th of its name there, the `n`-th here. `by`
+    is its sender. Payload: the signal's content."""
 
     name: str
     n: int

@@ -39,8 +39,7 @@ def no_truncate() -> pgtrigger.Trigger:
 
 
 class Coded(models.Model):
-    """A row whose code covers all its columns but a generated key and `FREE`, so that rows forged in the database have
-    no effect."""
+    """A row whose code covers all columns except a generated key and `FREE`, so that forged rows have no effect."""
 
     code = models.BinaryField(null=True)  # see codes.py
     FREE: frozenset[str] = frozenset()
@@ -90,8 +89,8 @@ def _coded(field: models.Field[Any, Any], row: models.Model) -> Any:
 
 
 class Head(models.Model):
-    """The one narrow row of a run that every step touches: fence, sequence, chain head, control flags, usage. It has no
-    index but its key, so that updates stay in the page (HOT)."""
+    """The one narrow row of a run that every step touches: fence, sequence, chain head, control flags, usage. Its key
+    is the only index, so that updates stay in the page (HOT)."""
 
     run_id = models.UUIDField(primary_key=True)
     epoch = models.BigIntegerField(default=0)
@@ -380,7 +379,7 @@ class Register(models.Model):
 
 
 class VerificationJob(models.Model):
-    """A verification of every run, asked for in the console and carried out by a process of its own."""
+    """A verification of every run, requested in the console and carried out by a separate process."""
 
     asked_by = models.TextField()
     asked_at = models.DateTimeField(db_default=Now())

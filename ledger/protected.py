@@ -1,5 +1,7 @@
-"""Rows that grant something, and whether the application wrote them in their present state. Code that grants something
-by a row reads it together with `proof_sql` and asks `is_authentic`."""
+"""Protect rows that grant something: tell whether the application wrote their present state.
+
+Code that grants something because of a row reads the row together with `proof_sql` and calls `is_authentic`.
+"""
 
 # The runtime role may change accounts, roles, keys, invitations, schedules and prices, so injected SQL could too. Such
 # a row counts only with a code under the installation's key (`ledger/codes.py`), which is not in the database.
@@ -93,12 +95,12 @@ class Protected:
                 SELECT FROM {self.table} t WHERE t."{self.key}"::text = c.key AND {self.counts.format(row="t")})"""
 
     def proofs_sql(self) -> str:
-        """Return SQL for the proofs of all rows that count or are gone."""
+        """Return SQL for the proofs of all rows that fulfil `counts`, and of deleted rows."""
         there = f"SELECT {self.proof_sql('t')} AS proof FROM {self.table} t WHERE {self.counts.format(row='t')}"
         return f"{there} UNION ALL {self.gone_sql()}"
 
     def lock_sql(self) -> str:
-        """Return SQL that locks a row and its dependents, so that nobody changes what is about to get a code."""
+        """Return SQL that locks a row and its dependents, so that nobody changes them before they get a code."""
         held = [(self.table, self.key), *self.holds]
         locks = [f"{at}_ AS (SELECT 1 FROM {at} WHERE {column} = %(key)s FOR UPDATE)" for at, column in held]
         counted = " + ".join(f"(SELECT count(*) FROM {at}_)" for at, _ in held)
@@ -228,7 +230,7 @@ def check(protected: Protected, key: Any) -> None:
 
 
 def _read(protected: Protected, key: Any) -> list[Any]:
-    """Return the proof of the row with this key, present or gone."""
+    """Return the proof of the row with this key, even if it is deleted."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"""SELECT coalesce((SELECT {protected.proof_sql("t")} FROM {protected.table} t

@@ -83,8 +83,11 @@ def protocol_of(alias: str = DEFAULT_DB_ALIAS) -> int:
 
 
 def migrate_refusal(alias: str = DEFAULT_DB_ALIAS) -> str | None:
-    """Return why `migrate` must not touch the database, or None: older code would grant rights on newer tables, and
-    processes of two releases ago would meet functions that this code no longer has."""
+    """Return why `migrate` must not touch the database, or None.
+
+    Older code would grant rights on newer tables, and processes from two releases ago would call functions that this
+    code no longer has.
+    """
     if unknown := _unknown(MigrationLoader(connections[alias])):
         return _unfit(unknown, alias)
     if 1 < protocol_of(alias) < PROTOCOL and (behind := _too_old_processes(alias)):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 
 class Scrubber(Protocol):
-    """Replaces values of secrets by references to them."""
+    """Replaces secret values by references to them."""
 
     def text(self, text: str) -> str:
         """Return the text with secret values replaced."""

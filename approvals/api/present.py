@@ -117,8 +117,8 @@ def _stage(each: StageShown) -> StageRow:
 def _wanted(approval: Approval, plan: dict[str, Any]) -> dict[str, Any]:
     """Return the proof required to approve it.
 
-    While it is open, the plan and the queue's current settings, which may be newer, determine the proof; afterwards
-    only the plan.
+    While it is open, that follows from the plan and the queue's current settings, which may be newer; afterwards only
+    from the plan.
     """
     known = QUEUES.now().thresholds if approval.state == ApprovalState.OPEN else {}
     queues = [known[queue] for queue in asked_at(approval) if queue in known]

@@ -1,4 +1,4 @@
-"""Approvals over HTTP: what waits for whom, and deciding it."""
+"""List and decide approvals over HTTP."""
 
 from __future__ import annotations
 

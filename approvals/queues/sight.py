@@ -42,8 +42,10 @@ def is_shown(approval: Approval, held: frozenset[str]) -> bool:
 
 
 def shown_of(approvals: Sequence[Approval], held: frozenset[str]) -> list[Approval]:
-    """Return the questions of a list that the reader may see, which excludes those escalated to a deputy's queue by
-    forgery."""
+    """Return the questions of a list that the reader may see.
+
+    One that is visible only by an escalation to a deputy's queue is left out if that row is forged.
+    """
     there = {one.queue for one in stand_ins(held)}
     doubtful = {one.id for one in approvals if one.escalated_to and one.queue not in there}
     if not doubtful or viewer().sees_all:

@@ -1,4 +1,4 @@
-"""Pages of queues and limits; administrators set them there."""
+"""Pages of queues and limits, where administrators change them."""
 
 from __future__ import annotations
 

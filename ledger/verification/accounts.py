@@ -1,4 +1,4 @@
-"""Compare accounts, memberships, keys and apps' additions with their records, and decisions with the rights of their
+"""Compare accounts, memberships, keys and apps' additions with their records, and decisions with the rights at the
 time."""
 
 from __future__ import annotations

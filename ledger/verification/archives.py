@@ -87,5 +87,5 @@ def archived(run_ids: Collection[UUID]) -> dict[UUID, ArchivedRun]:
 
 
 def listed(sought: Sought, limit: int) -> list[ListedRun]:
-    """Return archived runs that match, newest first, whoever views them."""
+    """Return matching archived runs, newest first, regardless of the viewer."""
     return [row for lister in _listers for row in lister(sought, limit)]

@@ -36,7 +36,7 @@ from ledger.verification import archives
 
 # Tolerance: a row and its event read the clock one after the other in one transaction.
 SLACK = timedelta(minutes=1)
-# The payloads of a batch are in memory together.
+# A batch's payloads are in memory at the same time.
 _BATCH = 100
 # Number of runs per unit of work.
 _RUNS = 50
@@ -49,7 +49,7 @@ log = logging.getLogger("ledger.verification.runs")
 _PRESENT = "SELECT array_remove(ARRAY[{parts}], NULL) FROM (SELECT %s::uuid) AS run (id)"
 M = TypeVar("M", bound=Model)
 
-# Errors that only rows which no process of ours would write can raise.
+# Errors that reading a row can raise only if no process of ours wrote it.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
@@ -76,7 +76,7 @@ class ReadJournal:
     problems: list[str] = field(default_factory=list)
     size: int = 0  # of all events, in bytes
     is_start_unreadable: bool = False  # its problem is reported, and nothing is compared with it
-    is_erased: bool = False  # its payloads can't be read any more: events have None
+    is_erased: bool = False  # its payloads can't be read any more, so they are None
     notes: list[str] = field(default_factory=list)
     _row: dict[type[Model], Any] = field(default_factory=dict)
 
@@ -232,7 +232,7 @@ def _verify_each(run_ids: Sequence[UUID]) -> list[Verification]:
     for run_id in run_ids:
         if run_id in elsewhere:
             continue
-        with suppress(NotFound):  # the owner has deleted it meanwhile
+        with suppress(NotFound):  # the owner has deleted the run meanwhile
             found.append(verify(run_id))
     return found
 
@@ -275,8 +275,10 @@ def known_runs(after: UUID | None, limit: int) -> list[UUID]:
 
 @contextmanager
 def snapshot() -> Iterator[None]:
-    """Read everything inside from one snapshot; within an open transaction, from that one. It takes no locks, so it may
-    idle longer than transactions that others wait for."""
+    """Read everything inside from one snapshot; within an open transaction, from that one.
+
+    It takes no locks and nothing waits for it, so it may be idle longer than other transactions.
+    """
     if connection.in_atomic_block:
         yield
         return

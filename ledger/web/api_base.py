@@ -155,7 +155,7 @@ class ApiView(APIView):
         return actor(self.request, self.acting_role or "")
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """Forbid caching: answers are for one moment and one caller."""
+        """Forbid caching, because an answer is valid for one moment and one caller."""
         final = super().finalize_response(request, response, *args, **kwargs)
         if self.versioned and request.method == "GET" and final.status_code == 200:
             final.headers["ETag"] = self._etag(final.data)
@@ -396,7 +396,7 @@ class Query:
         return value
 
     def choices(self, name: str, allowed: Sequence[str]) -> list[str]:
-        """Return the values, given with commas."""
+        """Return the comma-separated values."""
         value = self.text(name)
         found = value.split(",") if value else []
         if unknown := [each for each in found if each not in allowed]:
@@ -489,5 +489,5 @@ class Query:
 
 
 def no_cursor(name: str) -> ParseError:
-    """Return the error for a truncated, made-up or foreign cursor."""
+    """Return the error for a cursor that is truncated, made up, or from another list."""
     return ParseError(f"Query parameter {name!r} is not a cursor of this list; use the value of `next` unchanged.")

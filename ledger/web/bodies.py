@@ -17,7 +17,7 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 def _no_flag(given: Any) -> Any:
-    """Refuse booleans for numbers, also where text of a number is allowed."""
+    """Refuse booleans where numbers are expected, including where numbers may be given as text."""
     if isinstance(given, bool):
         raise PydanticCustomError("float_type", "Input should be a valid number")
     return given

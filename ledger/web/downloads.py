@@ -99,7 +99,7 @@ def json_file(request: HttpRequest, name: str, read: Callable[[], Any]) -> HttpR
 def _encoded(value: Any) -> bytes:
     try:
         return to_json(value, fallback=str)
-    except (PydanticSerializationError, ValueError):  # half of a surrogate pair, which only damaged rows hold
+    except (PydanticSerializationError, ValueError):  # unpaired surrogate, only in damaged rows
         return json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace")
 
 

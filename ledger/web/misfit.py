@@ -19,7 +19,7 @@ _WORDS = [
 
 _OBJECT, _ARRAY = ("is not an object", "give an object"), ("is not an array", "give an array")
 _WHOLE, _NUMBER = ("is not a whole number", "give one such as 12"), ("is not a number", "give one such as 900.00")
-# Pydantic's most frequent errors as problem and fix.
+# Problem and fix for Pydantic's most frequent errors.
 _PLAIN = {
     "missing": ("is missing", "fill it in"),
     "int_parsing": _WHOLE,

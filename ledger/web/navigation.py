@@ -13,7 +13,7 @@ from ledger.web.tally import BADGE_TO, Tally
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A count next to a section: its badge in the tally, its text for screen readers, and its tone."""
+    """A count next to a section: the name of the count in the tally, its text for screen readers, and its tone."""
 
     badge: str
     words: str
@@ -24,7 +24,7 @@ class Number:
 class Section:
     """A section of the navigation.
 
-    `name` is what its pages call it, `view` the URL's name. It is shown to holders of one of `roles`, and of
+    `name` is the section's name in its pages, `view` the URL's name. It is shown to holders of one of `roles`, and of
     `permission`: administrators need no role. Sections with `is_rare` move to "More" if there are many entries.
     """
 

@@ -110,7 +110,8 @@ class Page(View):
         return ""
 
     def acting(self, request: HttpRequest, prefer: Iterable[str] = ()) -> Actor:
-        """Return the user as actor in the role that allows this: the first preferred one held, else any allowed."""
+        """Return the user as actor in the role that allows this: the first of the preferred roles held, else any
+        allowed one."""
         held = roles(request.user)
         order = [*prefer, *(role for role in EVERY if role in self.allowed)]
         return actor(request, role_in(order, held) or "")
@@ -156,7 +157,7 @@ def _came_from(request: HttpRequest) -> str:
 
 
 def _form_page_of(path: str) -> str:
-    """Return the page of the form at a form-only address; the overview if unknown."""
+    """Return the page with the form for an address that only accepts forms; the overview if unknown."""
     try:
         found = resolve(path)
     except Resolver404:
@@ -168,7 +169,7 @@ def _form_page_of(path: str) -> str:
 
 
 def _is_page(path: str) -> bool:
-    """Return whether the address is a page: refused forms are at form-only addresses."""
+    """Return whether the address is a page. Refused forms are shown at addresses that only accept forms."""
     try:
         view = getattr(resolve(path).func, "view_class", None)
     except Resolver404:
@@ -214,7 +215,7 @@ def read_at(request: HttpRequest) -> int:
 
 
 def is_fragment(request: HttpRequest) -> bool:
-    """Return whether an open page asks for its live part only."""
+    """Return whether an open page requests only its live part."""
     return request.method == "GET" and request.GET.get("fragment") == "live"
 
 

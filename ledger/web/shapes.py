@@ -28,7 +28,7 @@ class Shape(BaseModel):
         return cast(Self, cls.model_construct(**given, **more))
 
     def as_kept(self) -> Self:
-        """Return the answer as it is stored for repetitions of the request."""
+        """Return the answer as it is stored to answer repeated requests."""
         return self.model_copy(update=dict.fromkeys(self.shown_once))
 
     def shown(self) -> dict[str, Any]:

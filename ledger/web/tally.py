@@ -14,7 +14,10 @@ BADGE_TO = 99  # a page shows at most "99+", so counting reads at most a hundred
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Rows to count, up to one beyond `to`: each of `arms` is a query with its values and that limit."""
+    """Rows to count, up to one more than `to`.
+
+    Each of `arms` is a query, limited to that number, with its parameters.
+    """
 
     to: int
     arms: Sequence[tuple[str, Sequence[Any]]]

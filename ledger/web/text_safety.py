@@ -204,7 +204,7 @@ def _leaf(path: str, item: Any) -> Leaf:
     if isinstance(item, bool):
         return Leaf(path, "true" if item else "false", "boolean")
     if isinstance(item, float) and _EXACT <= abs(item) < _MAX_WRITTEN_OUT:
-        # As RFC 8785 writes it in hashed content.
+        # The number is written as RFC 8785 writes it in hashed content.
         return Leaf(path, f"{Decimal(repr(item)).normalize():f}", "number")
     if isinstance(item, (int, float)):
         return Leaf(path, str(item), "number")

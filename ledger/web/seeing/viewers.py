@@ -59,11 +59,11 @@ class Viewer:
 
     @property
     def in_common(self) -> Viewer:
-        """Return the viewer without identity, for a page shared by all who see the same."""
+        """Return the viewer without their identity, for a page shared by everybody who sees the same."""
         return replace(self, person=None, tags=frozenset()) if self.sees_all else self
 
 
-# The system itself, and people at a shell: everything outside of a request.
+# The system itself, and people at a shell: everything outside a request.
 EVERYTHING = Viewer()
 NOTHING = Viewer(sees_all=False, reads_all=False)
 
@@ -170,7 +170,7 @@ def is_erased(run_id: UUID) -> bool:
 
 
 def reads(run_id: UUID) -> bool:
-    """Return whether the current viewer reads the payloads of a run that they see: nobody does once it is erased."""
+    """Return whether the current viewer may read the payloads of a run that they see. Nobody may once it is erased."""
     who = viewer()
     if is_erased(run_id):
         return False
