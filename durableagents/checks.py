@@ -71,7 +71,10 @@ _ADD = "add {}=ROLE to DURABLEAGENTS_QUEUES and run migrate"
 
 
 def _queues() -> tuple[set[str], bool]:
-    """Return the names of present and past queues, and whether the list is complete (False while the database is away)."""
+    """Return the names of present and past queues, and whether the list is complete.
+
+    While the database is away, it is not.
+    """
     queues = set(settings.DURABLEAGENTS_QUEUES)
     try:
         with connection.cursor() as cursor:

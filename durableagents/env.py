@@ -533,7 +533,7 @@ def load() -> Environment:
 
 
 def unread() -> list[str]:
-    """Return a line for each variable or settings file with our prefix that nothing reads, so that typos are noticed."""
+    """Return a line for each variable or settings file with our prefix that nothing reads, to reveal typos."""
     known = {str(field.validation_alias) for field in Environment.model_fields.values()}
     # `up` marks its processes (child_processes.MARKER); tests have their own prefix.
     folder = os.environ.get(SETTINGS_DIR)
