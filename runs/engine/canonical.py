@@ -328,7 +328,7 @@ def schemas_in(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
             for field, each in part.items():
                 yield from schemas_in(each, f"{where}.{field}")
         elif name in ("fields", "computed_fields"):
-            for each in (each for each in part if isinstance(each, dict)):  # a dataclass also lists their bare names
+            for each in (each for each in part if isinstance(each, dict)):  # a dataclass lists field names too
                 yield from schemas_in(each, f"{where}.{each.get('name') or each.get('property_name')}")
         elif name not in _NO_TYPES:
             yield from schemas_in(part, where)
