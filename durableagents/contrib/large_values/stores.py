@@ -33,8 +33,9 @@ _complain_at = 0.0
 
 
 class Unavailable(StoreUnavailable, psycopg.OperationalError, db.OperationalError):
-    """The store can't be used. As when the database is unreachable, nothing is read or written, and workers try
-    again."""
+    """The store can't be used.
+
+    As when the database is unreachable, nothing is read or written, and workers try again."""
 
     def __init__(self, why: str) -> None:
         global _complain_at

@@ -1,4 +1,4 @@
-"""Shared budgets with their use in the current period and their waiting calls, one row each, for the API and pages."""
+"""Rows of shared budgets for the API and pages, with the current use and the waiting calls."""
 
 from __future__ import annotations
 
@@ -109,8 +109,9 @@ class BudgetNoticeRow(Shape):
 
 
 class SharedBudgetRow(Shape):
-    """A shared budget with its use in the current period and the calls that wait for room in it. Dollars are strings,
-    other amounts numbers."""
+    """A shared budget with its use in the current period and the calls that wait for room in it.
+
+    Dollars are strings, other amounts numbers."""
 
     id: int = Field(description="Id of the shared budget.")
     name: str = Field(description="Name of the shared budget.")

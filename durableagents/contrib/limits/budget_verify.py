@@ -1,5 +1,6 @@
-"""Verifies shared budgets: charges against journals and journals against charges, meters against charges, and limits
-against the recorded acts."""
+"""Verifies shared budgets.
+
+Charges are compared with journals in both directions, meters with charges, and limits with the recorded acts."""
 
 from __future__ import annotations
 
@@ -146,8 +147,9 @@ def _charge(key: Key) -> str:
 
 
 def _periods(budget: SharedBudget, at: datetime) -> set[datetime]:
-    """Return the possible starts of a call's period. There can be two, because the meter is read just before the intent
-    is written."""
+    """Return the possible starts of a call's period.
+
+    There can be two, because the meter is read just before the intent is written."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT starts_at FROM (VALUES (%s::timestamptz), (%s::timestamptz)) v(at), "

@@ -1,5 +1,4 @@
-"""Admits calls that wait for a shared budget when there is room, ends them at their deadline, and logs the budget's
-notices."""
+"""Admits calls that wait for a shared budget, or ends them at their deadline; and logs the notices."""
 
 from __future__ import annotations
 

@@ -8,8 +8,9 @@ from ledger.models import append_only
 
 
 class Limit(models.Model):
-    """The rule and state of one key, such as `tool:charge`. Functions in sql/limits.sql change it while they hold its
-    row lock."""
+    """The rule and state of one key, such as `tool:charge`.
+
+    Functions in sql/limits.sql change it while they hold its row lock."""
 
     class Breaker(models.TextChoices):
         CLOSED = "closed"
@@ -83,8 +84,9 @@ class LimitLine(models.Model):
 
 
 class SharedBudget(models.Model):
-    """A budget per period for all calls in a scope. Only its name and limit can change, and it can't be switched on
-    again."""
+    """A budget per period for all calls in a scope.
+
+    Only its name and limit can change, and it can't be switched on again."""
 
     class Scope(models.TextChoices):
         ALL = "all"
@@ -188,8 +190,9 @@ class BudgetPeriod(models.Model):
 
 
 class BudgetCharge(models.Model):
-    """The amount that one call took from a shared budget, in the period in which the call began. `used` is null while
-    unknown."""
+    """The amount that one call took from a shared budget, in the period in which the call began.
+
+    `used` is null while unknown."""
 
     pk = models.CompositePrimaryKey("run_id", "slot", "attempt", "n", "budget_id")
     run_id = models.UUIDField()

@@ -94,8 +94,9 @@ class _Count:
 
 
 class _Queue:
-    """The calls of this process that wait under the same keys. The first sends requests; the others wait for their
-    turn."""
+    """The calls of this process that wait under the same keys.
+
+    The first sends requests; the others wait for their turn."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -194,8 +195,9 @@ class WorkerLimits(Limits):
         self._given_rows = None if self.changed_outside else rows
 
     def rule_of(self, key: str) -> dict[str, Any]:
-        """Return the rule in force for a key, as `runs_limit_rule` does, but only from rules that the application
-        wrote."""
+        """Return the rule in force for a key, as `runs_limit_rule` does.
+
+        It uses only rules that the application wrote."""
         stated = self._installed | self._given
         patterns = [each for each in stated if each.endswith("*") and each != key and key.startswith(each[:-1])]
         longest = stated[max(patterns, key=len)] if patterns else {}
@@ -207,8 +209,9 @@ class WorkerLimits(Limits):
         return any(key.startswith(("agent:", "tag:")) for key in self.changed_outside)
 
     def _untrusted(self, keys: tuple[str, ...]) -> str:
-        """Return the first of these keys whose rule, or a matching pattern's rule, was changed outside the application;
-        empty if none."""
+        """Return the first of these keys whose rule was changed outside the application; empty if none.
+
+        The rules of matching patterns count too."""
         changed = self.changed_outside
         patterns = tuple(each[:-1] for each in changed if each.endswith("*"))
         return next((key for key in keys if key in changed or (patterns and key.startswith(patterns))), "")
@@ -220,8 +223,9 @@ class WorkerLimits(Limits):
         return self.state_of(key) is not None or bool(self._untrusted((key,)))
 
     def needs_permit(self, keys: tuple[str, ...]) -> bool:
-        """Return whether a call under these keys needs a permit. It also does if its limit was removed outside the
-        application."""
+        """Return whether a call under these keys needs a permit.
+
+        It also does if its limit was removed outside the application."""
         is_limited = any((known := self.state_of(key)) is not None and known.needs_permit for key in keys)
         return is_limited or bool(self._untrusted(keys))
 
@@ -256,8 +260,9 @@ class WorkerLimits(Limits):
     async def _first(
         self, keys: tuple[str, ...], request: PermitRequest, queue: _Queue, began: float
     ) -> Permit | Refused:
-        """Send requests until one is granted or finally refused. Between requests, wait for the time the database gives
-        or a notification."""
+        """Send requests until one is granted or finally refused.
+
+        Between requests, wait for the time the database gives or a notification."""
         permit_id = str(uuid4())
         while True:
             queue.wake.clear()
@@ -351,8 +356,9 @@ class WorkerLimits(Limits):
                     self._wake.set()
 
     async def serve(self, pool: Pool) -> None:
-        """Give back permits and report results in the background, forever. What the database refuses is kept and sent
-        again."""
+        """Give back permits and report results in the background, forever.
+
+        What the database refuses is kept and sent again."""
         self._pool = pool
         again = Patience(first_seconds=0.05, last_seconds=1.0)
         while True:

@@ -1,5 +1,6 @@
-"""Sets limits and circuit breakers at runtime, each change with an act record. Workers apply a change within a
-second."""
+"""Sets limits and circuit breakers at runtime, each change with an act record.
+
+Workers apply a change within a second."""
 
 from __future__ import annotations
 
@@ -91,6 +92,7 @@ def set_limit(key: str, rule: Rule, *, by: Actor, justification: str) -> Limit:
 @two_person("limits", needs=OPERATOR)
 def reset_limit(key: str, *, by: Actor, justification: str) -> Limit:
     """Remove the rule that was set at runtime, so that those of settings and tools apply again.
+
     Raises LimitUnchanged, JustificationRequired, NotFound."""
     why = justified("reset", justification)
     with transaction.atomic():
@@ -106,6 +108,7 @@ def reset_limit(key: str, *, by: Actor, justification: str) -> Limit:
 @transaction.atomic
 def open_breaker(key: str, *, by: Actor, justification: str) -> Limit:
     """Block all calls under a key until a person closes its breaker.
+
     Raises InvalidInput, LimitUnchanged, JustificationRequired."""
     why = justified("open", justification)
     if key.partition(":")[0] not in KINDS_WITH_BREAKER or key.endswith("*") or not key.partition(":")[2]:
@@ -122,8 +125,9 @@ def open_breaker(key: str, *, by: Actor, justification: str) -> Limit:
 
 @transaction.atomic
 def close_breaker(key: str, *, by: Actor, justification: str) -> Limit:
-    """Close the breaker, so that calls are allowed again; further failures open it again. Raises LimitUnchanged,
-    JustificationRequired, NotFound."""
+    """Close the breaker, so that calls are allowed again; further failures open it again.
+
+    Raises LimitUnchanged, JustificationRequired, NotFound."""
     why = justified("close", justification)
     limit = _lock_known(key)
     if limit.breaker != Limit.Breaker.OPEN:

@@ -61,8 +61,9 @@ class SharedBudgetBody(SteerBody):
 
 
 class SharedBudgetChangeBody(SteerBody):
-    """The fields to change. With `if_limit` (the limit as last read), nothing is changed if the limit differs by
-    now."""
+    """The fields to change.
+
+    With `if_limit` (the limit as last read), nothing is changed if the limit differs by now."""
 
     name: Name | None = Field(default=None, description="New name.")
     limit: Limit | None = Field(default=None, description="New limit.")
@@ -92,8 +93,9 @@ def find(budget_id: int) -> SharedBudget:
 @two_person("limits", needs=OPERATOR, moving=frozenset({NUMBER, "made_at"}))
 @transaction.atomic
 def create(body: SharedBudgetBody, *, by: Actor) -> SharedBudget:
-    """Create a shared budget, which counts calls that begin from now on. Raises InvalidInput by field, Forbidden,
-    JustificationRequired."""
+    """Create a shared budget, which counts calls that begin from now on.
+
+    Raises InvalidInput by field, Forbidden, JustificationRequired."""
     why = _check_may(_CREATE, by, body.justification)
     errors = [*_wrong_text("name", body.name), *_wrong_scope(body), *_wrong_zone(body.zone)]
     errors += _wrong_limit(body.resource, body.limit)
@@ -133,8 +135,9 @@ def create(body: SharedBudgetBody, *, by: Actor) -> SharedBudget:
 @two_person("limits", needs=OPERATOR)
 @transaction.atomic
 def change(budget_id: int, body: SharedBudgetChangeBody, *, by: Actor) -> SharedBudget:
-    """Rename a shared budget or set its limit, which may be below its use. Waiting calls are admitted as far as there
-    is room.
+    """Rename a shared budget or set its limit, which may be below its use.
+
+    Waiting calls are admitted as far as there is room.
 
     Raises InvalidInput, LimitHasChanged, SharedBudgetIsOff, NotFound, Forbidden, JustificationRequired."""
     why = _check_may(_CHANGE, by, body.justification)

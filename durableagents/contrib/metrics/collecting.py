@@ -45,8 +45,9 @@ _WITH_FIELDS = ["BudgetDebited", "ModelRouted", "ModelFailed"]
 
 
 def collect() -> None:
-    """Count all facts, for at most PASS_SECONDS, then measure current figures. Returns at once if another process is
-    doing so."""
+    """Count all facts, for at most PASS_SECONDS, then measure current figures.
+
+    Returns at once if another process is doing so."""
     until = time.monotonic() + PASS_SECONDS
     is_last = False
     while not is_last:
@@ -149,8 +150,9 @@ def _settle_recoveries(increments: Increments) -> None:
 
 
 def _outcome(row: IncidentRow | None, rows: Mapping[tuple[UUID, int], IncidentRow], *, is_over: bool) -> str:
-    """Return the outcome of a recovery; empty if it is not known yet. `row` is None once retention has removed the
-    run."""
+    """Return the outcome of a recovery; empty if it is not known yet.
+
+    `row` is None once retention has removed the run."""
     if row is not None and row.is_stopped:
         return "stopped"
     if row is not None and row.stepped_at is not None:

@@ -35,8 +35,9 @@ class Commits:
             self._failures[UNAVAILABLE if is_transient(write.error) else REFUSED] += 1
 
     def flush(self) -> None:
-        """Add the increase since the last flush to the counters; after an error it is added the next time. Raises
-        DatabaseError."""
+        """Add the increase since the last flush to the counters; after an error it is added the next time.
+
+        Raises DatabaseError."""
         now: dict[tuple[str, str | int], float] = {
             **{("commit_seconds", n): float(count) for n, count in enumerate(list(self._buckets))},
             ("commit_seconds", SUM): self._seconds,

@@ -1,5 +1,6 @@
-"""Answers a scrape from rows that workers maintain, a few live figures, and the metrics of other apps, within a time
-limit."""
+"""Answers a scrape, within a time limit.
+
+The metrics come from rows that workers maintain, a few live figures, and other apps."""
 
 from __future__ import annotations
 
@@ -65,8 +66,9 @@ class _Everything(Collector):
 
 
 def _of_feature(feature: features.Feature) -> tuple[list[Metric], float]:
-    """Return an app's metrics and 1, or none and 0 if it can't read them. A failure of one app doesn't affect the
-    others."""
+    """Return an app's metrics and 1, or none and 0 if it can't read them.
+
+    A failure of one app doesn't affect the others."""
     try:
         return [metric for read in feature.metrics for metric in read()], 1.0
     except Exception as error:

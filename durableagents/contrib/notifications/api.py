@@ -67,8 +67,9 @@ _BY = OpenApiParameter("by", str, "query", description="Only deliveries over thi
 
 
 class Deliveries(NotificationView):
-    """Sent notifications, newest first: all of them for operators, auditors and administrators; for others, their
-    own."""
+    """Sent notifications, newest first.
+
+    Operators, auditors and administrators see all of them, others their own."""
 
     roles = READ
 

@@ -122,8 +122,7 @@ def _take(by: str) -> Message | None:
 
 
 def _postpone(head: Delivery) -> bool:
-    """Postpone all of a person's due deliveries as a group if their quiet hours have begun; return whether that was
-    done."""
+    """Postpone all of a person's due deliveries as a group if it is quiet hours; return whether it is."""
     if head.person is None:
         return False
     now = database_now()

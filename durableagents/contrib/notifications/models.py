@@ -78,8 +78,9 @@ class MediaByKind(CheckedJson):
 
 
 class Channel(Coded):
-    """A chat or shared mailbox of a queue, or of the operators if it has no queue. Once ended, it can't be
-    reactivated."""
+    """A chat or shared mailbox of a queue, or of the operators if it has no queue.
+
+    Once ended, it can't be reactivated."""
 
     class Form(models.TextChoices):
         WEBHOOK = "webhook"
@@ -219,8 +220,9 @@ def default_digest_time() -> time:
 
 
 class Preference(models.Model):
-    """A person's notification settings. For people without a row, and kinds that are not in it, the kind's default
-    applies."""
+    """A person's notification settings.
+
+    For people without a row, and kinds that are not in it, the kind's default applies."""
 
     class Digest(models.TextChoices):
         NONE = "none"

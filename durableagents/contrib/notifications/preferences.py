@@ -29,8 +29,9 @@ Media = Annotated[list[Literal["email", "push", "browser"]], Field(max_length=3)
 
 
 class PreferenceBody(Strict):
-    """Notification preferences. A kind that isn't named follows its default. Quiet hours need both a start and an
-    end."""
+    """Notification preferences.
+
+    A kind that isn't named follows its default. Quiet hours need both a start and an end."""
 
     ways: Annotated[dict[KindName, Media], Field(max_length=40)] = Field(
         default={}, description="Media by kind of notification; a kind that is not named follows the default."

@@ -38,8 +38,9 @@ MAX_RECIPIENTS = 500  # accounts checked per notice
 
 @dataclass
 class Subject:
-    """A notice with the current rows of its subject. `proposal` is the proposed outcome that it asks people to
-    confirm."""
+    """A notice with the current rows of its subject.
+
+    `proposal` is the proposed outcome that it asks people to confirm."""
 
     notice: Notice
     run: Run | None

@@ -83,8 +83,9 @@ def _title_and_lines(subject: Subject, zone: str) -> tuple[str, Lines]:
 
 
 def _of_inquiry(subject: Subject, zone: str) -> tuple[str, Lines]:
-    """Return the text of an inquiry. It contains only the title of the call, since the person asked may not read
-    payloads."""
+    """Return the text of an inquiry.
+
+    It contains only the title of the call, since the person asked may not read payloads."""
     approval, row = subject.approval, subject.inquiry
     assert approval is not None and row is not None
     tool = cards_by_name(subject.run.graph_id if subject.run else "").get(approval.tool)
@@ -191,8 +192,9 @@ def as_browser_notification(text: Text, *, tag: str) -> dict[str, str]:
 
 
 def as_chat(texts: list[Text]) -> dict[str, object]:
-    """Return a Slack-compatible message. Text between < and > is escaped, because Slack would execute it as a
-    command."""
+    """Return a Slack-compatible message.
+
+    Text between < and > is escaped, because Slack would execute it as a command."""
     blocks = []
     for one in texts[:MAX_IN_A_GROUP]:
         lines = [f"{label}: {_for_chat(text)}" for label, text in one.lines]

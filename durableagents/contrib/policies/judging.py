@@ -77,8 +77,9 @@ class Rulebook:
 
 
 def _demanded(found: Sequence[Rule], effect: Effect) -> tuple[Demand, ...]:
-    """Return one demand per queue, from its first policy, with the combined proofs of all policies that require the
-    queue."""
+    """Return one demand per queue, from the first policy that requires it.
+
+    Its proof combines those of all policies that require the queue."""
     if effect != "require":
         return ()
     by_queue: dict[str, Demand] = {}

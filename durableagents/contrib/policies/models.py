@@ -19,9 +19,10 @@ from ledger.models import Coded, Json
 
 
 class Policy(Coded):
-    """One version of a policy. `agent` and `tool` are empty for any; `condition` is an expression
-    (conditions.py) or empty, and `kinds` tells how its names are compared. `queue` and `within_seconds`
-    are for `require`."""
+    """One version of a policy.
+
+    `agent` and `tool` are empty for any; `condition` is an expression (conditions.py) or empty, and `kinds` tells how
+    its names are compared. `queue` and `within_seconds` are for `require`."""
 
     class Effect(models.TextChoices):
         ALLOW = "allow"

@@ -91,8 +91,9 @@ class NewPolicyBody(Rule, SteerBody):
 
 
 class PolicyBody(Rule, SteerBody):
-    """A new version of a policy. `seen` is the version it is based on; the request is refused if there is a newer
-    one."""
+    """A new version of a policy.
+
+    `seen` is the version it is based on; the request is refused if there is a newer one."""
 
     seen: Annotated[int, Field(strict=False, ge=1), NoFlag] | None = Field(
         default=None, description="Version that it is based on; refused with 409 if there is a newer one."
@@ -190,8 +191,9 @@ def create(body: NewPolicyBody, *, by: Actor) -> Policy:
 @two_person("policies", needs=PERMISSION, trial="policy_tries")
 @transaction.atomic
 def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
-    """Replace the version in force. Raises what `create` raises, NotFound, and PolicyChanged if the version is not
-    `seen`."""
+    """Replace the version in force.
+
+    Raises what `create` raises, NotFound, and PolicyChanged if the version is not `seen`."""
     by, why = as_admin(by, "change policies"), justified("policy_change", body.justification)
     _alone()
     last = _live(name)
@@ -271,8 +273,9 @@ def schemas_of(agent: str, tool: str) -> list[tuple[str, Schema]]:
 
 
 def check(body: Rule) -> dict[str, str]:
-    """Check the fields, and return how each name in the condition is compared. Raises InvalidInput with the wrong
-    field."""
+    """Check the fields, and return how each name in the condition is compared.
+
+    Raises InvalidInput with the wrong field."""
     agents = {each.name for each in registry.agents()}
     if body.agent and body.agent not in agents:
         raise wrong("agent", "is not a known agent", f"one of {', '.join(sorted(agents)) or 'none'}, or empty")

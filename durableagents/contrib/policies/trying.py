@@ -1,7 +1,7 @@
-"""Tries a policy on recorded calls: which it would hold, refuse or newly allow, and how many approvals its queue would
-get.
+"""Tries a policy on recorded calls.
 
-It only reads, and takes at most some seconds."""
+The result is which calls it would hold, refuse or newly allow, and how many approvals its queue would get. Trying only
+reads, and takes at most some seconds."""
 
 # It uses the intents of the newest calls with effects; reads, and calls that a policy refused, are not included. The
 # spending at that time and the source of a call are unknown, so conditions on `cost` or `source` can't be evaluated.
@@ -168,8 +168,9 @@ def _load(queue: str, count: int, found: TriedRow) -> LoadRow:
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """A recorded call to judge again. `size` is the size of its intent, event `seq`, if that must be read; otherwise
-    0."""
+    """A recorded call to judge again.
+
+    `size` is the size of its intent, event `seq`, if that must be read; otherwise 0."""
 
     call: CallRow
     asking: Asking

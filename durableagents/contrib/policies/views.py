@@ -26,8 +26,9 @@ class PolicyPage(QueuePage):
     section = "policies"
 
     def form(self, request: HttpRequest, refused: Refused | None, of: Any = None) -> dict[str, Any]:
-        """Return the context of the form: the refused input, or the values of version `of`. Input of other forms is
-        ignored."""
+        """Return the context of the form: the refused input, or the values of version `of`.
+
+        Input of other forms is ignored."""
         known = self.context(request, refused)
         if refused is not None and refused.act not in ("add", "change", "try"):
             known["typed"] = {}

@@ -1,5 +1,4 @@
-"""Declares a Pydantic AI agent: replay classes and gates of its tools, and who answers tools that are executed
-elsewhere."""
+"""Declares a Pydantic AI agent: replay classes and gates of its tools, and who answers external ones."""
 
 from __future__ import annotations
 

@@ -70,8 +70,9 @@ class LoopRequest:
 
 
 class AgentLoop:
-    """One call of `think`. Turns are numbered below `path`: in each, `0` is the request, followed by the calls of its
-    answer."""
+    """One call of `think`.
+
+    Turns are numbered below `path`: in each, `0` is the request, followed by the calls of its answer."""
 
     def __init__(self, visit: Visit, path: str, assistant: PydanticAssistant) -> None:
         self._visit, self._path, self._assistant = visit, path, assistant
@@ -261,8 +262,9 @@ class AgentLoop:
         return self._keep_places(await question.answer(), turn)
 
     async def _give_up(self, code: str, problem: str) -> None:
-        """Record the failure in place of the next request, so that a retry continues from there. Raises
-        ModelFailure."""
+        """Record the failure in place of the next request, so that a retry continues from there.
+
+        Raises ModelFailure."""
         slot = self._visit.places.at(f"{self._path}/{self._turn}/0")
         if self._visit.tape.slot(slot).current:
             return
@@ -272,8 +274,9 @@ class AgentLoop:
         await question.give_up(code, problem)
 
     def _check_same_request(self, slot: str, request_hash: str, digests: dict[str, str]) -> None:
-        """Stop the run if a request differs from the recorded one, and name the parts that differ. The request is not
-        sent."""
+        """Stop the run if a request differs from the recorded one, and name the parts that differ.
+
+        The request is not sent."""
         intent = self._visit.tape.slot(slot).now.intent
         if not isinstance(intent, e.ModelRequested) or intent.request_hash == request_hash:
             return
@@ -341,8 +344,9 @@ class AgentLoop:
 
 
 def _recordable_arguments(name: str, live: LiveCall) -> Any:
-    """Return the arguments in recordable form. Raises ModelRetry for bad values, DefinitionError for types unknown to
-    JSON."""
+    """Return the arguments in recordable form.
+
+    Raises ModelRetry for bad values, DefinitionError for types unknown to JSON."""
     from pydantic_ai.exceptions import ModelRetry
 
     try:

@@ -84,8 +84,9 @@ def set_live_call(live: LiveCall) -> Iterator[None]:
 
 
 def this_call() -> ToolCall:
-    """Return the current call, inside a Pydantic AI tool that runs in a `think`: the idempotency `key` to send, and the
-    `callback_url` for a later answer. Raises MisusedContext elsewhere."""
+    """Return the current call, inside a Pydantic AI tool that runs in a `think`.
+
+    It has the idempotency `key` to send, and the `callback_url` for a later answer. Raises MisusedContext elsewhere."""
     call = _call.get()
     if call is None:
         raise MisusedContext("this_call() is for the tools of a Pydantic AI agent, while ctx.think runs them")

@@ -1,5 +1,6 @@
-"""Wrappers of a Pydantic AI agent's model and tools. The classes are created at first use, since importing Pydantic AI
-is slow."""
+"""Wrappers of a Pydantic AI agent's model and tools.
+
+The classes are created at first use, since importing Pydantic AI is slow."""
 
 from __future__ import annotations
 
@@ -57,8 +58,9 @@ def model_class() -> Callable[[Ask], Model]:
 
 @cache
 def toolset_class() -> Callable[..., Any]:
-    """Return the toolset class. Its tools all count as callable, because the run handles approvals and external
-    tools."""
+    """Return the toolset class.
+
+    Its tools all count as callable, because the run handles approvals and external tools."""
     from pydantic_ai.toolsets import WrapperToolset
 
     @dataclass

@@ -174,8 +174,10 @@ class MigrationPreviews(ApiView):
 
 
 class Migrations(ApiView):
-    """Migrate runs, each in its own transaction. A repetition with the same `Idempotency-Key` covers the same runs: it
-    migrates those that were refused or not reached, and returns the recorded results of the others."""
+    """Migrate runs, each in its own transaction.
+
+    A repetition with the same `Idempotency-Key` covers the same runs: it migrates those that were refused or not
+    reached, and returns the recorded results of the others."""
 
     roles = {"POST": (OPERATOR,)}
 

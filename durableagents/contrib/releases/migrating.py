@@ -90,8 +90,9 @@ class MovedRow(Shape):
         )
 
     def for_viewer(self) -> Self:
-        """Return the row for the viewer. The reason is left out for viewers who don't read payloads, as it may quote a
-        checkpoint."""
+        """Return the row for the viewer.
+
+        The reason is left out for viewers who don't read payloads, as it may quote a checkpoint."""
         return self.model_copy(update={"why": WORDS}) if self.why and not reads(self.run) else self
 
 
@@ -134,10 +135,11 @@ def authorize(by: Actor, justification: object) -> str:
 def migrate_once(
     agent: str, body: MigrateBody, given: object, *, key: str, person: int, by: Actor
 ) -> tuple[list[MovedRow], bool]:
-    """Migrate the runs under an Idempotency-Key. A repeated request covers the same runs: it migrates those that
-    were refused or not reached, and returns the recorded rows of the others, even if the rest can no longer be
-    migrated. `given` is the request. Returns the rows, and whether all were recorded before. Raises KeyInUse,
-    KeyReused, and what `migrate` raises."""
+    """Migrate the runs under an Idempotency-Key.
+
+    A repeated request covers the same runs: it migrates those that were refused or not reached, and returns the
+    recorded rows of the others, even if the rest can no longer be migrated. `given` is the request. Returns the rows,
+    and whether all were recorded before. Raises KeyInUse, KeyReused, and what `migrate` raises."""
     why, principal = authorize(by, body.justification), f"migrate:{person}"
 
     def choose() -> tuple[int, list[str]]:

@@ -1,5 +1,6 @@
-"""Requests to migrate runs: their bodies, which are checked field by field before any run is read, and the selection of
-runs."""
+"""Requests to migrate runs, and the selection of the runs.
+
+The bodies are checked field by field before any run is read."""
 
 from __future__ import annotations
 
@@ -115,8 +116,9 @@ def nodes_of(graph_id: str) -> list[str]:
 
 
 def suggested_nodes(old: list[str], to: Agent, from_version: str) -> dict[str, str]:
-    """Return the declared mapping of nodes. Otherwise nodes are mapped to the one of the same name, or "" if there is
-    none."""
+    """Return the declared mapping of nodes.
+
+    Otherwise nodes are mapped to the one of the same name, or "" if there is none."""
     declared = to.migration_of(from_version).nodes
     return {name: declared.get(name, name if name in to.nodes else "") for name in old}
 

@@ -33,8 +33,9 @@ class VersionGate(models.Model):
 
 
 class Ramp(models.Model):
-    """A gradual move of an agent's starts from one version to another, by share and by tags. An agent has one at a
-    time."""
+    """A gradual move of an agent's starts from one version to another, by share and by tags.
+
+    An agent has one at a time."""
 
     class State(models.TextChoices):
         ON = "on"
@@ -116,8 +117,9 @@ VERSION_GATE = protect(VersionGate, "version", named_by="version")
 
 
 def gate_proofs(condition: str = "true") -> str:
-    """Return SQL for a list of proofs: of gates `t` that match the condition, and of gates deleted outside the
-    application."""
+    """Return SQL for the proofs of gates `t` that match the condition, as one list.
+
+    The list includes gates that were deleted outside the application."""
     return f"""(SELECT coalesce(jsonb_agg(p.proof -> 0), '[]')::text FROM (
         SELECT {VERSION_GATE.proof_sql("t")} AS proof FROM runs_versiongate t WHERE {condition}
         UNION ALL {VERSION_GATE.gone_sql()}) p)"""

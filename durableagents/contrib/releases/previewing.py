@@ -27,8 +27,9 @@ _SYSTEM = Actor(kind="system", name="migrating")
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The result of a preview, with the number of the journal's last event and whether it includes retrying a failed
-    run."""
+    """The result of a preview.
+
+    `seq` is the number of the journal's last event. `is_retried` says whether the migration retries a failed run."""
 
     run: Run | None
     seq: int

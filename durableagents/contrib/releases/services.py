@@ -40,10 +40,10 @@ Bound = Annotated[int, Field(ge=1, le=100, description="Percentage of the runs t
 
 
 class RampBody(SteerBody):
-    """Moves starts by the agent's name gradually to another version: a share of them, those with one of these tags, or
-    both.
+    """Moves starts by the agent's name gradually to another version.
 
-    The ramp is halted automatically when a figure exceeds its bound. A bound that is null never halts it."""
+    It applies to a share of them, those with one of these tags, or both. The ramp is halted automatically when a figure
+    exceeds its bound. A bound that is null never halts it."""
 
     agent: Annotated[str, Field(min_length=1, max_length=64)] = Field(description="Agent whose starts it moves.")
     from_version: Version

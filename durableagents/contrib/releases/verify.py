@@ -1,4 +1,4 @@
-"""Verifies starts assigned by ramps against their journals, and ramps and closed versions against the recorded acts."""
+"""Verifies starts assigned by ramps against journals, and ramps and closed versions against acts."""
 
 from __future__ import annotations
 

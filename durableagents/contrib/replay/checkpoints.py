@@ -25,8 +25,9 @@ class CheckpointDiffers(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The result of a replay: the number of calls `answered` from the record, and the calls that came `beyond` its
-    end."""
+    """The result of a replay.
+
+    `answered` is the number of calls that were answered from the record; `beyond` lists those after its end."""
 
     file: str
     answered: int
@@ -70,8 +71,9 @@ def replay_checkpoint(
     key: str = "",
     dump: str | Path | None = None,
 ) -> Checkpoint:
-    """Replay one `file`, with `agents`, `newest`, `key` and `dump` as in `replay_checkpoints`. Raises
-    CheckpointDiffers."""
+    """Replay one `file`, with `agents`, `newest`, `key` and `dump` as in `replay_checkpoints`.
+
+    Raises CheckpointDiffers."""
     path = Path(file)
     try:
         recording = load_file(path.read_bytes(), key)

@@ -32,14 +32,16 @@ _RELATED = """
 
 
 def declared_secrets(recording: Recording) -> Secrets:
-    """Return the secrets in a recording, as declared by all models that contributed. Raises InvalidRecording if one
-    isn't installed here."""
+    """Return the secrets in a recording, as declared by all models that contributed.
+
+    Raises InvalidRecording if one isn't installed here."""
     return all_secrets(versions_in(recording))
 
 
 def all_secrets(versions: Iterable[str]) -> Secrets:
-    """Return the secrets that these versions (name@version) declare. Raises InvalidRecording if one isn't installed
-    here."""
+    """Return the secrets that these versions (name@version) declare.
+
+    Raises InvalidRecording if one isn't installed here."""
     every = [_secrets_of_version(graph_id) for graph_id in versions]
     return Secrets(
         frozenset().union(*(each.fields for each in every)),

@@ -211,8 +211,9 @@ def _name(each: CheckpointPlace) -> str:
 
 
 def _redacted(recording: Recording, options: ExportOptions, redaction: Redaction) -> Recording:
-    """Return the recording without keys and private values. Raises InvalidRecording if its state can no longer be
-    loaded."""
+    """Return the recording without keys and private values.
+
+    Raises InvalidRecording if its state can no longer be loaded."""
     made = remove_keys(recording)
     if options.payloads == REDACTED:
         own = Redaction(options.paths, redaction.salt, declared_secrets(recording))

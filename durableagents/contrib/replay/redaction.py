@@ -1,7 +1,7 @@
-"""Redacts exported records: removes keys and tokens, and replaces private values with stable placeholders of the same
-shape.
+"""Redacts exported records.
 
-Values computed from a private one (a checksum, a sum) may differ on a replay."""
+Keys and tokens are removed, and private values are replaced with stable placeholders of the same shape. Values computed
+from a private one (a checksum, a sum) may differ on a replay."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ NOTHING = Secrets()
 
 @dataclass
 class Redaction:
-    """The redaction of one export. Fields are private by the ends of their paths (`customer.name`, `*` for any name) or
-    by their models.
+    """The redaction of one export.
+
+    Fields are private by the ends of their paths (`customer.name`, `*` for any name) or by their models.
 
     `salt` differs in each export."""
 
@@ -133,8 +134,9 @@ class Redaction:
             self._collect_unreadable(text, path)
 
     def _collect_unreadable(self, text: str, path: tuple[str, ...]) -> None:
-        """Collect from JSON that is truncated or nested too deeply. If it names a private field, the whole text is
-        private."""
+        """Collect from JSON that is truncated or nested too deeply.
+
+        If it names a private field, the whole text is private."""
         keys = {name for name, _ in self.declared.keys}
         fields = [(_unescaped(name), words, bare) for name, is_named, words, bare in _FIELD.findall(text) if is_named]
         for name, words, bare in (*fields, *((name, "", "null") for name in _NAMED.findall(text))):
@@ -270,8 +272,9 @@ class Redaction:
 
 
 def remove_keys(recording: Recording) -> Recording:
-    """Remove idempotency keys and callback tokens. It is done in every mode, because they would authenticate as the
-    run."""
+    """Remove idempotency keys and callback tokens.
+
+    It is done in every mode, because they would authenticate as the run."""
     return replace(
         recording, events=tuple(map(_without_key, recording.events)), before=tuple(map(_without_key, recording.before))
     )

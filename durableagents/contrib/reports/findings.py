@@ -19,8 +19,9 @@ from runs.services.bodies import SteerBody
 
 
 class FindingBody(SteerBody):
-    """A duplicate effect that a person has seen. The justification says what happened twice, and how the person
-    knows."""
+    """A duplicate effect that a person has seen.
+
+    The justification says what happened twice, and how the person knows."""
 
     run_id: Annotated[UUID, Field(strict=False)] | None = Field(
         default=None, description="Run whose effect happened twice; leave out if unknown."

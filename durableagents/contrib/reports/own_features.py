@@ -1,5 +1,4 @@
-"""The feature of this app: the detector, daily size samples, scheduled reports and their mails, and links on core
-pages."""
+"""The feature of this app: the detector, size samples, scheduled reports, and links on core pages."""
 
 from __future__ import annotations
 

@@ -55,8 +55,9 @@ class ReportKind:
 
     @property
     def shown_queries(self) -> dict[str, str]:
-        """Return the statements as shown to readers. The condition that limits them to visible runs is replaced by a
-        comment."""
+        """Return the statements as shown to readers.
+
+        The condition that limits them to visible runs is replaced by a comment."""
         return {
             what: sql.strip().replace("{seen}", "/* a run that you may see */ true")
             for what, sql in self.queries.items()

@@ -34,8 +34,9 @@ def scheduled() -> list[ReportKind]:
 
 
 def store_is_due() -> str:
-    """Return the SQL condition that reports of the last complete period are missing, and that runs existed before its
-    end."""
+    """Return the SQL condition that reports of the last complete period are missing.
+
+    It also requires that runs existed before the end of the period."""
     schedule = settings.DURABLEAGENTS.report_schedule
     if schedule == "off":
         return "false"

@@ -45,8 +45,9 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """The host begins to follow this database. With `is_new_line`, the line of marks that it followed before has
-    ended."""
+    """The host begins to follow this database.
+
+    With `is_new_line`, the line of marks that it followed before has ended."""
 
     why: str
     is_new_line: bool = False

@@ -1,5 +1,4 @@
-"""Calls in doubt after a restore: those that the database would send first, and those that may have happened without
-it."""
+"""Calls in doubt after a restore: those to be sent first, and those that may have happened already."""
 
 from __future__ import annotations
 

@@ -262,8 +262,9 @@ def _workspace(folder: Path | None, source: Source) -> Iterator[Path]:
 
 
 def _run(source: Source, program: str, *arguments: str | Path) -> None:
-    """Run one of the server's programs. The password is passed in the environment, because others can read
-    arguments."""
+    """Run one of the server's programs.
+
+    The password is passed in the environment, because others can read arguments."""
     environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
     given = list(arguments)
     if "-d" in given:

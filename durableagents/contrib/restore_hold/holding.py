@@ -130,8 +130,9 @@ def _adopt(head: Head | HeadDamaged | None, database: Database, adopt: Adopt) ->
 
 
 def _end_lines(halt: UUID, mark: Mark) -> None:
-    """Record up to which mark of each line the operator accepted the loss. Other hosts whose head isn't newer may then
-    follow."""
+    """Record up to which mark of each line the operator accepted the loss.
+
+    Other hosts whose head isn't newer may then follow."""
     accepted = {mark.line: mark.number}
     for each in findings_of(halt):
         line, number = each.head.get("line"), int(each.head.get("number") or 0)
@@ -145,8 +146,9 @@ def _end_lines(halt: UUID, mark: Mark) -> None:
 
 
 def _note_found(head: Head | HeadDamaged | None, database: Database) -> None:
-    """Record that this host found its head, unless recorded already. If no other host still lacks its head, lift the
-    hold."""
+    """Record that this host found its head, unless recorded already.
+
+    If no other host still lacks its head, lift the hold."""
     hold = find_hold()
     if hold is None:
         return

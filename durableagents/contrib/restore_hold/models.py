@@ -37,8 +37,9 @@ class Voucher(models.Model):
 
 
 class PastLine(models.Model):
-    """A line of marks that has ended, because an operator accepted the database without the marks after `had`, or
-    because the server was promoted."""
+    """A line of marks that has ended.
+
+    Either an operator accepted the database without the marks after `had`, or the server was promoted."""
 
     line = models.UUIDField()
     had = models.BigIntegerField(null=True, help_text="Its last mark in this database.")

@@ -77,8 +77,8 @@ def run(*, limit: int | None = None, is_dry: bool = False) -> Progress:
     progress = Progress()
     try:
         _go_through(progress, limit, is_dry)
-    # for example a full disk; the round is stored with what was done so far and the reason
     except DurableAgentsError as error:
+        # For example, the disk is full. The round is stored with what was done so far and the reason.
         progress.report(str(error))
         if not is_dry:
             _keep(progress)
@@ -147,8 +147,9 @@ def _forbidden() -> str | None:
 
 
 def check_register() -> None:
-    """Check that the rules were written by this installation, and that the clock was not set back. Raises Stays,
-    ClockBehind."""
+    """Check that the rules were written by this installation, and that the clock was not set back.
+
+    Raises Stays, ClockBehind."""
     if names := [str(row) for row in policies.forged()] + [f"the lifting of hold {row.pk}" for row in holds.forged()]:
         raise Stays(
             f"Nothing is removed: {', '.join(names[:5])} was not written by this installation. "
@@ -239,8 +240,9 @@ def _drop_file(root: UUID, name: str) -> None:
 
 @transaction.atomic
 def _written(root: UUID, progress: Progress) -> list[Archive]:
-    """Write the family's file from one snapshot and read it back. Return the entries to record; empty if the family is
-    kept."""
+    """Write the family's file from one snapshot and read it back.
+
+    Return the entries to record; empty if the family is kept."""
     _execute(
         "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET LOCAL idle_in_transaction_session_timeout = '10min'; "
         "SET LOCAL statement_timeout = '10min'; SET LOCAL timezone = 'UTC'"
@@ -418,8 +420,9 @@ def _archives_may_go(family: UUID, *, for_owner: bool = False) -> bool:
 
 
 def _delete_family(family: UUID, progress: Progress) -> None:
-    """Record that a family's archive is deleted, then delete the file and the runs' keys. Raises StorageUnavailable,
-    Stays."""
+    """Record that a family's archive is deleted, then delete the file and the runs' keys.
+
+    Raises StorageUnavailable, Stays."""
     with transaction.atomic():
         _execute(f"SELECT pg_advisory_xact_lock_shared({holds.LOCK})")
         if not _rows(f"SELECT pg_try_advisory_xact_lock({_LOCK})", [str(family)])[0][0]:

@@ -1,5 +1,6 @@
-"""Removes expired idempotency keys of clients with their answers, oldest first, in small batches. Off unless
-configured."""
+"""Removes expired idempotency keys of clients with their answers, oldest first, in small batches.
+
+Off unless configured."""
 
 from __future__ import annotations
 

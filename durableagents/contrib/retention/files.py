@@ -1,5 +1,6 @@
-"""The archive file of a family of runs: its rows as NDJSON, compressed with zstd. Pure, except for reading and writing
-files.
+"""The archive file of a family of runs: its rows as NDJSON, compressed with zstd.
+
+Pure, except for reading and writing files.
 
 The first line is a head that lists the runs. Each table of each run then has a line `{"part": …}`, a line `["table",
 row]` for each row in the JSON that PostgreSQL returns, and a line `{"rows": …, "sha256": …}` that covers these. The

@@ -1,5 +1,4 @@
-"""The feature of this app: the hourly round if it is permitted, the expiry of clients' keys, and holds that prevent
-removal."""
+"""The feature of this app: the hourly round, the expiry of clients' keys, and holds that prevent removal."""
 
 from __future__ import annotations
 

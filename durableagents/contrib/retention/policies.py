@@ -1,5 +1,6 @@
-"""Sets and ends retention policies, each act with a record. Only administrators may do so; the installation can require
-two people."""
+"""Sets and ends retention policies, each act with a record.
+
+Only administrators may do so; the installation can require two people."""
 
 from __future__ import annotations
 

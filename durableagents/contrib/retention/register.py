@@ -241,8 +241,9 @@ def _unavailable() -> str:
 
 
 def every_archived_run() -> Listed | None:
-    """Check the register of archives and each file (record check of `ledger verify --all`); None if there are no
-    archives."""
+    """Check the register of archives and each file (record check of `ledger verify --all`).
+
+    Returns None if there are no archives."""
     total, problems = 0, list[str]()
     after, away, unread = 0, _unavailable(), 0
     while batch := list(Archive.objects.filter(pk__gt=after).select_related("deletion").order_by("pk")[:_BATCH]):

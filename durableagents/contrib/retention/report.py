@@ -29,8 +29,9 @@ ON_PAGES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The numbers of runs. The rules were evaluated for `looked_at` ended runs, those with the lowest ids, which are
-    the oldest."""
+    """The numbers of runs.
+
+    The rules were evaluated for `looked_at` ended runs, those with the lowest ids, which are the oldest."""
 
     looked_at: int
     policies: int

@@ -69,10 +69,9 @@ _ORDERING = """
 
 
 def rows() -> list[tuple[str, str, bool]]:
-    """Return the tables in the order in which they are restored, each with the SQL condition for a run's rows and
-    whether it is bulk.
+    """Return the tables in the order in which they are restored.
 
-    Apps add tables by `Feature.run_tables`."""
+    Each has the SQL condition for a run's rows, and whether it is bulk. Apps add tables by `Feature.run_tables`."""
     own = {
         table: f"{column} = $1"
         for table, column in verified.items()

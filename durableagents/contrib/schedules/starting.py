@@ -174,8 +174,8 @@ def _start(schedule: Schedule, planned_at: datetime, *, now: datetime) -> None:
         _record(schedule, planned_at, Firing.Outcome.SKIPPED, now=now, run=run, why="The previous run has not ended.")
     except (KeyBusy, UnknownVersion, VersionChanged):  # another process may have the version, or succeed later
         raise
-    # the schedule isn't at fault, so the next planned time tries again
     except (VersionClosed, ChangedOutside) as closed:
+        # The schedule isn't at fault, so the next planned time tries again.
         _record(schedule, planned_at, Firing.Outcome.REFUSED, now=now, why=closed.detail)
     except (DurableAgentsError, ValidationError) as refused:
         why = refused.detail if isinstance(refused, DurableAgentsError) else "Its budget can't be read."

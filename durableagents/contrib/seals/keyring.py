@@ -105,8 +105,9 @@ def _recorded(
 
 
 def rotate(reason: str, by: str) -> SealKey:
-    """Replace the key. The old key signs a record that names the new one. Raises SealKeyProblem,
-    JustificationRequired."""
+    """Replace the key.
+
+    The old key signs a record that names the new one. Raises SealKeyProblem, JustificationRequired."""
     reason = justified("Rotating the seals' key", reason)
     upcoming = next_key_path()
     with transaction.atomic():

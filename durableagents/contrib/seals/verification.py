@@ -148,8 +148,9 @@ def _check_heads(statement: str, parameters: Sequence[Any], where: str) -> Itera
 
 
 def _check_archived(run_id: UUID, rows: Sequence[Any], found: ArchivedRun, where: str) -> Iterator[Finding]:
-    """Compare an archived run's sealed events with its archive. If only the last event is sealed, the register is
-    enough."""
+    """Compare an archived run's sealed events with its archive.
+
+    If only the last event is sealed, the register is enough."""
     if all((seq, bytes(sealed)) == (found.seq, found.chain) for _, seq, *_, sealed in rows):
         return
     try:

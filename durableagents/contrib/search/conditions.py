@@ -54,8 +54,9 @@ Condition: TypeAlias = "Rows | Not[Condition] | Both[Condition] | Either[Conditi
 
 
 def declared(agent: str = "") -> dict[str, dict[str, Attribute]]:
-    """Return the types of declared attributes by name, of all agents here, or only of the given `name` or
-    `name@version`."""
+    """Return the types of declared attributes by name.
+
+    They are those of all agents here, or only of the given `name` or `name@version`."""
     found: dict[str, dict[str, Attribute]] = {}
     for one in _agents(agent):
         for name, attribute in one.attributes.items():

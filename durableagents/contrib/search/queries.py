@@ -76,8 +76,9 @@ def sort_orders(agent: str) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The position of a run in a list: its value as text, if the list is sorted by an attribute, then its time and
-    id."""
+    """The position of a run in a list.
+
+    `value` is the text of the attribute by which the list is sorted, if it is."""
 
     at: datetime
     id: UUID

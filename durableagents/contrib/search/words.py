@@ -76,8 +76,9 @@ def _digest(word: str) -> str:
 
 
 def _tail_term(digits: str) -> str:
-    """Return a term for the reversed id, so that the end of an id is found as a prefix. It begins with a character no
-    word has."""
+    """Return a term for the reversed id, so that the end of an id is found as a prefix.
+
+    It begins with a character no word has."""
     return "…" + digits[::-1]
 
 
@@ -168,8 +169,9 @@ class _Query:
         return name
 
     def word(self, word: str) -> str:
-        """Add a table with the entries of a word, of its digest, and of stored words that begin with it; return its
-        name."""
+        """Add a table with the entries of a word and its digest; return the table's name.
+
+        It includes entries of stored words that begin with the word."""
         return self.table(
             (_EXACT, [word, self.most]),
             (_EXACT, [_digest(word), self.most]),

@@ -1,5 +1,4 @@
-"""Replaces the values of secrets that this process has read, in all encodings in which a text may contain them.
-Pure."""
+"""Replaces the values of secrets that this process has read, in all encodings used in texts. Pure."""
 
 from __future__ import annotations
 

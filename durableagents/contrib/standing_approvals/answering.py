@@ -71,8 +71,8 @@ def answer_questions(excluding: list[UUID], until: float) -> list[tuple[UUID, UU
         except (LeftToPeople, DurableAgentsError) as no:
             _left[approval_id, grant_id] = time.monotonic() + LEFT_SECONDS
             log.info("approval %s is left to people, not to standing grant %s: %s", approval_id, grant_id, no)
-        # the failure of one question must not block others, so it is returned to the sweeper
         except Exception as error:
+            # The failure of one question must not block others, so it is returned to the sweeper.
             log.exception("run %s: standing grant %s can't answer approval %s", run_id, grant_id, approval_id)
             troubles.append((approval_id, run_id, error))
     return troubles

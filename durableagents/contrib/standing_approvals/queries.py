@@ -118,8 +118,9 @@ def find_page(
 
 
 def find_one(grant_id: int, user: Any) -> tuple[GrantRow, bool]:
-    """Return a standing approval, and whether the reader may revoke it. Raises NotFound, also if the reader may not see
-    it."""
+    """Return a standing approval, and whether the reader may revoke it.
+
+    Raises NotFound, also if the reader may not see it."""
     seen = _queues_of(user)
     with connection.cursor() as cursor:
         cursor.execute(select_whole("g.id = %s"), [grant_id, 1])

@@ -50,8 +50,9 @@ def bounds_in(values: Any) -> Bounds | None:
 
 @dataclass(frozen=True, slots=True)
 class SameCall:
-    """A call that a standing approval can cover: the digest and names of the fields that must be identical, and any
-    amount."""
+    """A call that a standing approval can cover.
+
+    It has the digest and the names of the fields that must be identical, and any amount."""
 
     same: str
     unkeyed: str  # the digest without a key, as in old rows

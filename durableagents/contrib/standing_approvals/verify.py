@@ -24,8 +24,7 @@ from runs.engine.tape import payload_of
 
 
 class StandingApprovals:
-    """Checks the approvals that standing approvals gave in one run, and the standing approvals that were given in
-    it."""
+    """Checks one run's approvals by standing approvals, and the standing approvals that were given in it."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal

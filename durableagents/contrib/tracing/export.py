@@ -61,8 +61,9 @@ class OTLPSender(OTLPSpanExporter):
         self._is_away = False
 
     def send(self, sent: Sequence[Span]) -> Outcome:
-        """Send the spans, with repetitions within the timeout. Log when the collector becomes unreachable and when it
-        is back."""
+        """Send the spans, with repetitions within the timeout.
+
+        Log when the collector becomes unreachable and when it is back."""
         result = self._client.export(encoded(merged(sent), self._resource).SerializeToString())
         reason = result.reason or result.error or "no answer"
         if not result.success and result.status_code in _REFUSED:
@@ -127,8 +128,9 @@ def merged(sent: Sequence[Span]) -> Sequence[Span]:
 
 
 def encoded(sent: Sequence[Span], resource: Sequence[KeyValue]) -> ExportTraceServiceRequest:
-    """Return the message for the collector. Spans that can't be encoded because their event is damaged are logged and
-    left out."""
+    """Return the message for the collector.
+
+    Spans that can't be encoded because their event is damaged are logged and left out."""
     request = ExportTraceServiceRequest()
     resource_spans = request.resource_spans.add()
     resource_spans.resource.attributes.extend(resource)

@@ -109,8 +109,9 @@ class Message(models.Model):
 
 
 class Attempt(models.Model):
-    """One attempt to send a message. Its outcome is sent, failed, or unknown (the worker died before it recorded
-    one)."""
+    """One attempt to send a message.
+
+    Its outcome is sent, failed, or unknown (the worker died before it recorded one)."""
 
     id = models.BigAutoField(primary_key=True)
     message = models.ForeignKey(Message, on_delete=models.DO_NOTHING, related_name="log")

@@ -94,8 +94,9 @@ class WrongState(DurableAgentsError):
 
 
 def create(body: WebhookBody, *, by: Actor) -> tuple[Webhook, str]:
-    """Create a webhook; return it with its secret, which is shown once. Raises InvalidInput, Forbidden,
-    JustificationRequired."""
+    """Create a webhook; return it with its secret, which is shown once.
+
+    Raises InvalidInput, Forbidden, JustificationRequired."""
     as_admin(by, _TO)
     check_text("name", body.name)
     # Done before any lock is taken, because it resolves the host name over the network.
@@ -134,8 +135,9 @@ def change(webhook_id: int, body: WebhookChangeBody, *, by: Actor) -> Webhook:
 
 @transaction.atomic
 def rotate(webhook_id: int, body: SecretBody, *, by: Actor) -> tuple[Webhook, str]:
-    """Replace the secret; return the new one, which is shown once. Raises NotFound, WrongState, Forbidden,
-    JustificationRequired."""
+    """Replace the secret; return the new one, which is shown once.
+
+    Raises NotFound, WrongState, Forbidden, JustificationRequired."""
     by, why = as_admin(by, _TO), justified("webhook_secret", body.justification)
     row, secret, now = _locked(webhook_id), new_secret(), database_now()
     before = webhook_values(row)

@@ -1,5 +1,6 @@
-"""Lists policies, and tries one on recorded calls, from a shell. Policies are put in force in the console or API
-only."""
+"""Lists policies, and tries one on recorded calls, from a shell.
+
+Policies are put in force in the console or API only."""
 
 from __future__ import annotations
 
