@@ -122,7 +122,7 @@ def _take(by: str) -> Message | None:
 
 
 def _postpone(head: Delivery) -> bool:
-    """Postpone all of a person's due deliveries as a group if it is quiet hours; return whether it is."""
+    """Postpone all of a person's due deliveries as a group in their quiet hours; return whether it did."""
     if head.person is None:
         return False
     now = database_now()

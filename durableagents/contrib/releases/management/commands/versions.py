@@ -126,7 +126,7 @@ class Command(BaseCommand):
         return _RAMP_ACTS[verb](given["ramp"], RampActBody(justification=why), by=by).agent
 
     def _migrate(self, given: dict[str, Any], by: Actor) -> None:
-        """Migrate runs, and print a line for each. Raises CommandError if any run was refused."""
+        """Migrate runs, and print a line for each. Raises CommandError if any was not migrated."""
         (name, old), (other, new) = _parts(given["old"]), _parts(given["new"])
         if name != other:
             raise CommandError(f"{name} and {other} are different agents: a run can't move to another agent.")
