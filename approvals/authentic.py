@@ -1,5 +1,7 @@
-"""Check that displayed records are authentic, with one HMAC per row: anybody with the application's database rights may
-add rows, and people read the audit list before verification runs."""
+"""Check that displayed records are authentic, with one HMAC per row.
+
+Anybody with the application's database rights may add rows, and people read the audit list before verification runs.
+"""
 
 # The database ensures that an authentic row exists only once: no code can be written twice
 # (ledger/migrations/0001_initial.py), nor can one approval be decided twice.

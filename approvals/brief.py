@@ -256,7 +256,7 @@ class ApprovalDetail:
 
     @property
     def name(self) -> str:
-        """Return the browser tab's title: what is asked, and about whom."""
+        """Return the browser tab's title: what is to be approved, and what or whom it concerns."""
         return f"{plainly(self.title)}{f' · {line_of(self.about)}' if self.about else ''}"
 
     @property
@@ -323,7 +323,7 @@ class ApprovalDetail:
 def title_of(approval: Approval, tool: ToolCard | None) -> str:
     """Return the fixed title: the tool author's, or a note that the run may continue.
 
-    It is the same for all cases.
+    It does not depend on the case.
     """
     if tool is not None:
         return tool.title
@@ -403,7 +403,10 @@ _CHAIN = """
 
 
 def _revisions(approval_id: UUID, reader: int | None) -> tuple[list[tuple[Approval, Decision | None]], list[Decision]]:
-    """Return a question and its earlier revisions, newest first, each with its decision, and all votes: two queries."""
+    """Return a question and its earlier revisions, newest first, each with its decision, and all votes.
+
+    It takes two queries.
+    """
     seq = Subquery(Head.objects.filter(run_id=OuterRef("run_id")).values("seq"))
     facts = RawSQL(f'CASE WHEN "approvals_approval"."id" = %s THEN {_FACTS} END', [approval_id, reader], TextField())
     rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id]))

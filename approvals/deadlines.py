@@ -76,8 +76,10 @@ class DeadlineTexts:
 
 @dataclass(frozen=True, slots=True)
 class MovedClock:
-    """A deadline moved by a pause, what the journal records of it, and when the sweeper checks the approval before
-    that."""
+    """A deadline moved by a pause.
+
+    `record` is what the journal records of it, and `look_at` when the sweeper checks the approval before that.
+    """
 
     deadline: datetime
     record: dict[str, Any]
@@ -155,8 +157,10 @@ class Deadlines:
     def stopped_in(
         self, course: Course, run_id: UUID, since: datetime, until: datetime, *, by_wall: bool = False
     ) -> timedelta:
-        """Return how much of an approval's time its run was halted or ended between two moments; wall-clock time if
-        `by_wall`."""
+        """Return how much of an approval's time its run was halted or ended between two moments.
+
+        With `by_wall`, wall-clock time is returned.
+        """
         ended = ((max(from_, since), min(to, until)) for from_, to in course.over)
         all_ = sorted([*stretches(run_id, since, until), *ended])
         counted = self.counter(course) if all_ and not by_wall else Deadlines.counter(self, course)
@@ -180,9 +184,9 @@ class Deadlines:
         return self.later(course, course.deadline, stopped) if stopped else course.deadline
 
     def effective(self, approval: Approval, wait: Wait, now: datetime) -> tuple[datetime, timedelta]:
-        """Return the effective deadline and the extension in it.
+        """Return the effective deadline and the extension that it contains.
 
-        The earlier deadline of row and journal counts, extended by the stops of the run.
+        It is the earlier deadline of row and journal, extended by the stops of the run.
         """
         return self._effective(self.course(approval, wait), approval, wait, now)
 
@@ -283,7 +287,7 @@ def _next(course: Course, id: str, event: e.Event) -> Course:
 class DeadlineChecks:
     """Checks that records explain each deadline of a run.
 
-    Deadlines with terms are left to the app that knows the terms.
+    Approvals with terms are left to the app that knows the terms.
     """
 
     def __init__(self, journal: ReadJournal, deadlines: Deadlines) -> None:
@@ -370,7 +374,7 @@ class DeadlineChecks:
     def latest(self, course: Course, until: datetime) -> datetime:
         """Return when its time ends, extended by the stops of its run up to `until`.
 
-        Older versions extended it by wall-clock time, so the later of both results counts.
+        Older versions extended it by wall-clock time, so return the later of both results.
         """
         since, run_id = course.since or until, self.journal.run_id
         by_wall = self.deadlines.stopped_in(course, run_id, since, until, by_wall=True)

@@ -37,9 +37,11 @@ class NotShown(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPanel:
-    """A part of an approval's page: its template, and the value `p` in it. `place` is top, content, talk (after what
-    the agent wrote), history, decision, or advance (below, in the decision's form). `obstacle` says why nobody can
-    approve now, shown next to the decision."""
+    """A part of an approval's page: its template, and the value `p` in it.
+
+    `place` is top, content, talk (after what the agent wrote), history, decision, or advance (below, in the decision's
+    form). `obstacle` is shown next to the decision and says why nobody can approve now.
+    """
 
     template: str
     value: Any
@@ -49,8 +51,10 @@ class ApprovalPanel:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalFilter:
-    """A filter of the list of open approvals: its text, and a function that returns the SQL condition for an account
-    and its values."""
+    """A filter of the list of open approvals.
+
+    It has a text, and a function that returns the SQL condition for an account and its values.
+    """
 
     text: str
     condition: Callable[[int | None], tuple[str, list[Any]]]
@@ -66,8 +70,8 @@ def feature_annotations(*, is_whole: bool) -> dict[str, Any]:
 class PendingDecision:
     """A decision that is about to be made, with everything locked.
 
-    `thresholds` are those of the queues decided at, `typed` is what was typed as proof, and `evidence` what the feature
-    that asks for proofs made of it.
+    `thresholds` are those of the queues decided at, `typed` is what was typed as proof, and `evidence` is what the
+    feature that asks for proofs derived from it.
     """
 
     approval: Approval

@@ -34,8 +34,8 @@ from runs.queries.searching import run_search
 from runs.queries.tool_cards import ToolCard
 from runs.services.questions import open_for
 
-# The amount has a column of its own, because plans are encrypted. A row from before that has a plan in canonical JSON
-# with sorted keys, so its amount is near the start, before any text an agent chose: `{"agent":…,"amount":{…},…`.
+# The amount has a column of its own, because plans are encrypted. An older row has a plan in canonical JSON with sorted
+# keys, so its amount is near the start, before any text an agent chose: `{"agent":…,"amount":{…},…`.
 _HEAD = """coalesce('{"agent":"","amount":' || amount, encode(substring(plan FROM 1 FOR 600), 'escape'))"""
 _AMOUNT = r'^\{"agent":"[^"]*","amount":\{'
 _VALUE = r'"currency":"%s","value":"-?([0-9]{1,18}(?:\.[0-9]{1,18})?)"\}'
@@ -151,7 +151,7 @@ class Wanted:
 
     @property
     def choices(self) -> list[tuple[str, str, bool]]:
-        """Return the filters of the open list: name, query string, whether it is current."""
+        """Return the filters of the open list as name, query string, and whether it is selected."""
         words = {"": "all", **{name: each.text for name, each in _filters().items()}}
         found = [(text, self.link(on=on, late=""), on == self.on and not self.is_late) for on, text in words.items()]
         return [*found, ("overdue or escalated", self.link(on="", late="1"), self.is_late)]
@@ -186,8 +186,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A page of items. `total` counts the whole list up to `COUNT_TO`; `more` is the next page's query string;
-    `is_cut`: a search was cut and may have more."""
+    """A page of items.
+
+    `total` counts the whole list up to `COUNT_TO`; `more` is the next page's query string; `is_cut`: a search was cut
+    and may have more.
+    """
 
     items: list[Item]
     total: int = 0
@@ -225,9 +228,11 @@ def inbox(
     limit: int = PAGE,
     is_mine_only: bool = False,
 ) -> Listed:
-    """Return a page of the reader's cases: of their queues for approvers, else all visible ones. Open ones by deadline,
-    decided ones newest first. The list begins at the `chosen` case if the first page lacks it. `total` excludes cases
-    above the reader's limit, and so does the list with `is_mine_only`."""
+    """Return a page of the reader's cases: those of an approver's queues, or else all visible ones.
+
+    Open cases are ordered by deadline, decided ones newest first. The list begins at the `chosen` case if the first
+    page lacks it. `total` excludes cases above the reader's limit, and so does the list with `is_mine_only`.
+    """
     order = DECIDED if wanted.is_decided else OPEN
     if wanted.q:
         return _searched(held, wanted, limit)
@@ -265,8 +270,10 @@ def _queue_arms(held: frozenset[str], mine: list[str], *, is_within: bool) -> li
 
 
 def _own_cases(held: frozenset[str], mine: list[str], *, is_waiting: bool = False) -> list[dict[Any, Any]]:
-    """Return arms for the reader's individual cases that aren't listed anyway; with `is_waiting`, only those that wait
-    for them."""
+    """Return arms for the reader's individual cases that aren't listed anyway.
+
+    With `is_waiting`, only those that wait for the reader are included.
+    """
     ids = [one.approval_id for one in own_cases(held) if not is_waiting or one.waits]
     if not ids:
         return []
@@ -279,7 +286,7 @@ def _own_cases(held: frozenset[str], mine: list[str], *, is_waiting: bool = Fals
 
 
 def _went_to(mine: list[str]) -> list[dict[Any, Any]]:
-    """Return the arm of cases escalated to these queues from others."""
+    """Return the arm of cases that other queues escalated to these queues."""
     if not mine:
         return []
     went = Condition("escalated_to IS NOT NULL AND escalated_to && %s::text[] AND NOT (queue = ANY(%s))")
@@ -292,9 +299,11 @@ def _rows(ids: RawSQL, wanted: Wanted) -> list[Approval]:
 
 
 def _place_of(chosen: Approval, last: Approval, wanted: Wanted) -> tuple[datetime, UUID] | None:
-    """Return where a list must start to show the chosen case; None if the page that ends with `last` shows it, or if
-    the list never contains it. A decided case keeps its place among open ones, so that the reader can continue from
-    it."""
+    """Return where a list must start to show the chosen case; None if it need not or can't.
+
+    It need not if the page that ends with `last` shows the case. A decided case keeps its place among open ones, so
+    that the reader can continue from it.
+    """
     if chosen.state == ApprovalState.OPEN and wanted.is_decided:
         return None
     place = _edge(chosen, wanted)

@@ -26,14 +26,19 @@ KEYED = "hmac-sha256:"
 
 
 def key_of(digest: str) -> str:
-    """Return the stored name of an encrypted document, by the digest of its bytes. Nobody without the installation's
-    key can name a document before it is stored, nor learn from the database what it contains."""
+    """Return the stored name of an encrypted document, by the digest of its bytes.
+
+    Nobody without the installation's key can name a document before it is stored, nor learn from the database what it
+    contains.
+    """
     return KEYED + mac(word_key(), b"document\x00" + digest.encode()).hex()
 
 
 def listed_in_row(documents: list[Any]) -> list[dict[str, str]]:
-    """Return the parts of a question's documents that SQL needs, because documents are encrypted: types and stored
-    names."""
+    """Return the types and stored names of a question's documents.
+
+    SQL needs them, and the documents themselves are encrypted.
+    """
     return [{"media_type": each["media_type"], "sha256": key_of(each["sha256"])} for each in documents]
 
 
@@ -43,7 +48,7 @@ class ApprovalState(models.TextChoices):
     REJECTED = "rejected"
     EXPIRED = "expired"
     WITHDRAWN = "withdrawn"
-    AMENDED = "amended"  # its next revision asks for the same call with other arguments
+    AMENDED = "amended"  # Its next revision asks for the same call with other arguments.
 
 
 A = ApprovalState
@@ -69,7 +74,10 @@ FROZEN = [
 
 
 class Approval(models.Model):
-    """One revision of a question to a queue. `plan` is the exact text that `plan_hash` covers and the page shows."""
+    """One revision of a question that is asked at a queue.
+
+    `plan` is the exact text that `plan_hash` covers and the page shows.
+    """
 
     id = models.UUIDField(primary_key=True)
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="approvals")
@@ -102,7 +110,7 @@ class Approval(models.Model):
     case_id = models.UUIDField(
         null=True, help_text="Approval of the first stage, if several people decide; empty: one person decides."
     )
-    # Timing beyond the deadline; the journal's events repeat it. See deadlines.py.
+    # Timing other than the deadline; the journal's events repeat it. See deadlines.py.
     timing = Json(null=True, help_text="The terms of the deadline: calendar, action at time-out and reminders.")
     look_at = models.DateTimeField(null=True, help_text="Time of the next reminder or escalation before the deadline.")
     escalated_to = ArrayField(models.TextField(), null=True, help_text="Further queues to which it was escalated.")
@@ -203,7 +211,7 @@ pgtrigger.register(
 class Decision(Coded):
     """One person's vote on an exact plan and state of the run.
 
-    Append-only. A vote that `closes` its question decided it. Old decisions lack the state. `standing` has the
+    Append-only. A vote that `closes` its question decided it. Old decisions don't record the state. `standing` has the
     principal and the limit; it is missing if the person decided by their own role without limit.
     """
 
@@ -244,8 +252,10 @@ class Decision(Coded):
 
 
 class Seat(models.Model):
-    """A person who has voted in a case, as themselves or through a deputy. The database writes it with the decision
-    (approvals/sql/decisions.sql) and allows one each."""
+    """A person who has voted in a case, as themselves or through a deputy.
+
+    The database writes it with the decision (approvals/sql/decisions.sql) and allows one each.
+    """
 
     id = models.BigAutoField(primary_key=True)
     case_id = models.UUIDField()

@@ -1,5 +1,7 @@
-"""Decide who may decide a case. Pure: no Django, no I/O. Denies for an unknown or closed queue, or an unreadable
-amount."""
+"""Decide who may decide a case.
+
+Pure: no Django, no I/O. Denies for an unknown or closed queue, or an unreadable amount.
+"""
 
 # Holders of a queue's role decide there within their limit. A deputy decides for a principal for a time, within the
 # principal's limit and their own personal one. Operators and superusers have no implicit right. Limits apply to
@@ -101,7 +103,7 @@ class Deputyship:
     ends_at: datetime
     is_revoked: bool = False
     is_authentic: bool = True
-    is_of_one: bool = False  # for one question only, by delegation
+    is_of_one: bool = False  # for one question only, given by delegation
 
     def is_now(self, now: datetime) -> bool:
         return not self.is_revoked and self.starts_at <= now < self.ends_at

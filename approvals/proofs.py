@@ -69,7 +69,7 @@ def wanted_for(approval: Approval, agent: str, thresholds: Iterable[Threshold]) 
 
 
 def wanted_by(plan: Any, agent: str, tool: str, thresholds: Iterable[Threshold]) -> Wanted:
-    """Do the same as `wanted_for`, for a parsed plan. Raises DefinitionError."""
+    """Return what `wanted_for` returns, for a parsed plan. Raises DefinitionError."""
     if not isinstance(plan, dict):
         raise DefinitionError("the plan can't be read")
     wanted = wanted_in(plan)

@@ -1,5 +1,7 @@
-"""Rows of queues, limits, deputies and escalations. They are closed, removed or ended, never deleted. Each has a code
-(ledger/codes.py), so forged rows grant no decision."""
+"""Rows of queues, limits, deputies and escalations.
+
+They are closed, removed or ended, never deleted. Each has a code (ledger/codes.py), so forged rows grant no decision.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from ledger.models import Coded, Json, append_only
 
 
 class Queue(Coded):
-    """A queue of questions, and the role (a group) whose holders decide them."""
+    """A queue at which questions are asked, and the role (a group) whose holders decide them."""
 
     class State(models.TextChoices):
         OPEN = "open"

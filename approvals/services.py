@@ -282,8 +282,10 @@ def decision_row(
 
 
 def _require_standing_for_verdict(approval: Approval, facts: Facts, by: Actor, verdict: str) -> tuple[Authority, Actor]:
-    """Return the authority for this verdict and the actor under its role, which may differ between denying and
-    approving. Raises the same as `require_standing`."""
+    """Return the authority for this verdict, and the actor under its role.
+
+    The role may differ between denying and approving. Raises the same as `require_standing`.
+    """
     _check_acting_role(_judge_standing(approval, facts, approves=False), facts, by)
     authority = _judge_standing(approval, facts, approves=verdict == APPROVE)
     _check_second_factor(authority, by)
@@ -334,8 +336,10 @@ def _given_proof(pending: PendingDecision) -> dict[str, Any] | None:
 
 
 def _record_vote(run: Run, wait: Wait, approval: Approval, vote: _JudgedVote, stage: int | None) -> bool:
-    """Record one vote and its consequences; return whether it closes the question. Raises OtherStage, StalePlan,
-    Forbidden, NotCounted, RecordDamaged."""
+    """Record one vote and its consequences; return whether it closes the question.
+
+    Raises OtherStage, StalePlan, Forbidden, NotCounted, RecordDamaged.
+    """
     if approval.case_id is None and vote.verdict != ABSTAIN:
         _check_stage_read(stage, 1)
         event = _close(run, wait, approval, VERDICTS[vote.verdict], by=vote.by, payload=vote.payload, now=vote.now)
@@ -398,8 +402,8 @@ def is_plan_intact(approval: Approval) -> bool:
 def require_standing(approval: Approval, facts: Facts, by: Actor) -> Authority:
     """Return the authority to decide.
 
-    Raises Forbidden if they may not decide, act under another role, or lack a deputy's proof; AlreadyVoted,
-    AlreadyDecided.
+    Raises Forbidden if they may not decide, act under another role, or lack the second factor that a deputy needs;
+    AlreadyVoted, AlreadyDecided.
     """
     authority = _judge_standing(approval, facts, approves=False)
     _check_acting_role(authority, facts, by)

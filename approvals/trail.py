@@ -1,5 +1,7 @@
-"""The audit list: people's acts from every append-only table, in one total order (moment, source, number), so that
-pages continue exactly even among acts of the same moment."""
+"""The audit list: people's acts from every append-only table in one total order.
+
+The order is by moment, source and number, so that pages continue exactly even among acts of the same moment.
+"""
 
 from __future__ import annotations
 
@@ -218,7 +220,7 @@ class Filters:
     until: str = ""
     before: str = ""
 
-    # Names of filters in the URL, where they differ because Python reserves them.
+    # Names of filters in the URL, where they differ from the field's name.
     NAMES = {"since": "from", "until": "to"}
 
     @classmethod
@@ -304,10 +306,11 @@ class Source:
     queue: str = ""
 
     def page(self, filters: Filters, limit: int) -> list[Any]:
-        """Return the newest matching rows, in the list's order."""
+        """Return this source's newest matching rows, in the list's order."""
         if filters.action not in ("", *self.actions) and not (filters.action == "accounts" and self.kind == "account"):
             return []
-        # A future time would stay on top forever; the page notes it, and verification names the rows.
+        # Rows with a time in the future are left out, because they would stay on top forever. The page mentions them,
+        # and verification names them.
         rows = self.rows().filter(at__lte=RawSQL(NOT_YET, []), at__gte=EARLIEST).order_by("-at", "-pk")
         if filters.action in self.actions:
             rows = rows.filter(**{self.verb: filters.action})
@@ -328,7 +331,10 @@ class Source:
         return list((rows.filter(self._after(filters.place)) if filters.place else rows)[:limit])
 
     def _after(self, place: tuple[datetime, int, int]) -> Q:
-        """Return the condition for rows below that place. The first part is redundant, but lets the index be used."""
+        """Return the condition for rows that follow that place in the list.
+
+        Its first part is redundant, but lets the index be used.
+        """
         at, rank, number = place
         if self.rank != rank:
             return Q(at__lte=at) if self.rank < rank else Q(at__lt=at)
@@ -352,7 +358,7 @@ def _of_queue(column: str, text: str) -> Q:
 
 
 def _of_actor(text: str) -> Q:
-    """Filter by a recorded actor, or by an account's name: then also its acts under other names."""
+    """Filter by a recorded actor, or by an account's name, which also finds the account's acts under other names."""
     if ":" in text:
         return Q(by=text)
     people = get_user_model().objects.filter(username=text).values_list("pk", flat=True)

@@ -14,7 +14,7 @@ HIGHEST = 2**31 - 1  # the highest version number
 
 
 def newest_of(model: type[Version], values: Iterable[Any]) -> Version | None:
-    """Return the first authentic row of these, which are newest first."""
+    """Return the first authentic one of these rows, which are sorted newest first."""
     return next((row for row in (row_of(model, each) for each in values) if row.is_authentic), None)
 
 

@@ -124,7 +124,10 @@ class InboxPage(CasePage, FormPage):
 
 
 def _next_item(items: list[Item], opened: ApprovalDetail | None) -> Item | None:
-    """Return the item after the open case, even if it left the list; after the last the first, within the limit."""
+    """Return the item after the open case, even if that has left the list; after the last item the first.
+
+    Cases above the reader's limit are skipped.
+    """
     mine = [item for item in items if not item.is_above]
     if opened is None or not mine:
         return None
@@ -140,7 +143,7 @@ def _whole(text: str) -> int | str:
 
 
 def _by_form_fields(error: DurableAgentsError) -> DurableAgentsError:
-    """Return the error with the body's fields renamed to those of the form, which are flat."""
+    """Return the error with the body's fields renamed to the form's, which are not nested."""
     for each in error.extra.get("errors", []):
         each["field"] = each["field"].replace("again.", "again_", 1)
     return error

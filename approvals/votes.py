@@ -122,7 +122,7 @@ def case_of(approval: Approval, wait: Wait) -> Case:
 
 
 DONE, NOW, NEXT, AFTER, ENDED = "done", "now", "next", "after", "ended"
-LOOKED_AT = 8  # how many remaining people are checked; if more remain, all are assumed able to approve
+LOOKED_AT = 8  # limit for remaining people who are checked; if more remain, they are assumed able to approve
 _TONES = {DONE: "ok", NOW: "wait", ENDED: "bad"}
 _VERDICT_TEXTS = {APPROVE: "approved", "reject": "rejected", "fail": "failed the run", ABSTAIN: "abstained"}
 
@@ -144,8 +144,11 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class StageShown:
-    """One stage: `state` is done, now, next, after (a separate question after the one shown, which is done), or ended
-    (by rejection, deadline, or with its run)."""
+    """One stage of a case.
+
+    `state` is done, now, next, after (a separate question after the one shown, which is done), or ended (by rejection,
+    deadline, or with its run).
+    """
 
     number: int
     queue: str
@@ -171,7 +174,7 @@ def stages_of(
 ) -> dict[UUID, list[StageShown]]:
     """Return the stages of each question, with one query for votes at other stages.
 
-    `own` are the questions' decisions, `known` tells by id which decisions are authentic, as far as they were checked.
+    `own` are the questions' decisions; `known` tells by id which decisions are authentic, as far as they were checked.
     """
     cases = {one.case_id for one in approvals if one.case_id is not None}
     rows = {row.pk: row for row in own}
@@ -210,7 +213,7 @@ def _stages(one: Approval, by_approval: Mapping[UUID, list[Vote]]) -> list[Stage
 
 
 def _after(quorum: int, votes: Sequence[Vote]) -> str:
-    """Return the state of a stage after the one shown, by its votes."""
+    """Return the state of a stage after the one shown, from its votes."""
     if any(vote.row.verdict not in (APPROVE, ABSTAIN) and vote.is_authentic is not False for vote in votes):
         return ENDED
     return DONE if sum(vote.counts for vote in votes) >= quorum else AFTER
@@ -296,7 +299,7 @@ def vote_annotations() -> dict[str, RawSQL]:
 
 
 def asked_after(approval: Approval) -> list[str]:
-    """Return the queues asked after an open, annotated question, in order."""
+    """Return, in order, the queues that are asked after this open, annotated question."""
     judged = getattr(approval, "judged", None)
     if approval.state != ApprovalState.OPEN or judged is None:
         return []

@@ -1,5 +1,8 @@
-"""Append to the journal from services: one call of the append function, in the transaction that changes the state.
-Workers use the step functions in `runs/sql/`, which call the same function; the head's row lock orders all writes."""
+"""Append to the journal from services.
+
+It takes one call of the append function, in the transaction that changes the state. Workers use the step functions in
+`runs/sql/`, which call the same function; the head's row lock orders all writes.
+"""
 
 from __future__ import annotations
 
@@ -137,8 +140,10 @@ def is_moved(seen: str | None, value: object) -> bool:
 
 
 def justified(action: str, justification: object, *, field: str = "justification") -> str:
-    """Return the justification, trimmed. Raises JustificationRequired, which names the `field`, if it is missing, blank
-    or too long."""
+    """Return the justification, trimmed.
+
+    Raises JustificationRequired, which names the `field`, if it is missing, blank or too long.
+    """
     text = justification.strip() if isinstance(justification, str) else ""
     letters = _letters(text)
     if not letters:

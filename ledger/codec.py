@@ -1,5 +1,7 @@
-"""The base class of event kinds (see `events.py`) and their stored bytes: clear metadata and a packed payload. Pure: no
-Django, no I/O; apps supply encryption (a `Cipher`) and a place for large payloads (a `Store`)."""
+"""The base class of event kinds (see `events.py`) and their stored bytes: clear metadata and a payload.
+
+Pure: no Django, no I/O; apps supply encryption (a `Cipher`) and a place for large payloads (a `Store`).
+"""
 
 from __future__ import annotations
 
@@ -88,12 +90,16 @@ class Cipher(Protocol):
         """Return the packed bytes. Raises ValueError if they were changed or their key is gone."""
 
     def decrypt_head(self, run_id: UUID, encrypted: bytes | memoryview) -> bytes:
-        """Decrypt the beginning of packed bytes from the beginning of the encrypted ones, without authenticating
-        either. Raises ValueError if the key is gone."""
+        """Decrypt the beginning of packed bytes from the beginning of the encrypted ones.
+
+        Nothing is authenticated. Raises ValueError if the key is gone.
+        """
 
     def expect(self, run_id: UUID) -> None:
-        """Announce that content of this run will probably be decrypted soon, so that the keys of several runs are read
-        together."""
+        """Announce that content of this run will probably be decrypted soon.
+
+        Then the keys of several runs are read together.
+        """
 
     def disclose(self, run_id: UUID) -> bytes | None:
         """Return the run's present key, for someone who may read the run; None if it has none.
@@ -181,8 +187,10 @@ def is_kept(value: object) -> bool:
 
 
 def disclose_key(run_id: UUID) -> bytes | None:
-    """Return the key of a run's payloads; None if they are stored in the clear. Raises ValueError if it is gone,
-    KeyMissing if it can't be read now."""
+    """Return the key of a run's payloads; None if they are stored in the clear.
+
+    Raises ValueError if it is gone, KeyMissing if it can't be read now.
+    """
     return None if _cipher is None else _cipher.disclose(run_id)
 
 
@@ -247,8 +255,10 @@ def stored_at(packed: bytes | memoryview) -> tuple[UUID, bytes] | None:
 
 
 def kept_content(packed: bytes) -> bytes | None:
-    """Return the store's content of a large payload, verified by its SHA-256; None if it isn't in the store. Raises
-    ValueError, StoreUnavailable."""
+    """Return the store's content of a large payload; None if it isn't in the store.
+
+    The content is verified by its SHA-256. Raises ValueError, StoreUnavailable.
+    """
     return _content(*place) if (place := stored_at(packed)) is not None else None
 
 

@@ -53,8 +53,10 @@ def derived(master: bytes) -> bytes:
 
 
 def derived_for_words(master: bytes) -> bytes:
-    """Return the key for digests of search words; it differs from the key of codes, so that digests can't pass as
-    codes."""
+    """Return the key for digests of search words.
+
+    It differs from the key of codes, so that digests can't pass as codes.
+    """
     return hmac.digest(master, b"search word v1", "sha256")
 
 

@@ -165,8 +165,10 @@ def _bytes_in(marked: str) -> bytes:
 
 
 class Json(models.JSONField):
-    """JSON that reads as None if it is unreadable or too deeply nested; the database accepts that, but we never write
-    it."""
+    """JSON that reads as None if it is unreadable or too deeply nested.
+
+    The database accepts such values, but we never write them.
+    """
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         try:

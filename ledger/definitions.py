@@ -101,8 +101,10 @@ def missing(using: str = DEFAULT_DB_ALIAS) -> list[str]:
 
 
 def install(using: str = DEFAULT_DB_ALIAS) -> list[str]:
-    """Install the files' definitions in one transaction and return the keys that differed. Raises DefinitionRefused,
-    and changes nothing, for a changed type or signature."""
+    """Install the files' definitions in one transaction and return the keys that differed.
+
+    Raises DefinitionRefused, and changes nothing, for a changed type or signature.
+    """
     if not differing(using):
         return []
     with transaction.atomic(using), connections[using].cursor() as cursor:

@@ -44,8 +44,10 @@ _registers: list[Callable[[Collection[UUID]], Mapping[UUID, Erasure]]] = []
 
 
 def register(entries: Callable[[Collection[UUID]], Mapping[UUID, Erasure]]) -> None:
-    """Add a function that returns which of the given runs were erased, including runs with archived journals.
-    Idempotent."""
+    """Add a function that returns which of the given runs were erased. Idempotent.
+
+    It includes runs whose journals are archived.
+    """
     if entries not in _registers:
         _registers.append(entries)
 

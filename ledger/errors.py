@@ -1,5 +1,7 @@
-"""The base class of every domain error, and the errors that any app may raise. An error owns its message; callers pass
-data. `status` is the HTTP status, `code` the last part of the problem type URI."""
+"""The base class of every domain error, and the errors that any app may raise.
+
+An error owns its message; callers pass data. `status` is the HTTP status, `code` the last part of the problem type URI.
+"""
 
 from __future__ import annotations
 

@@ -48,8 +48,10 @@ class Coded(models.Model):
         abstract = True
 
     def coded(self) -> dict[str, Any]:
-        """Return the values that the code covers, by column. Nulls are left out, so that rows from before a column was
-        added keep their codes if it may be null."""
+        """Return the values that the code covers, by column.
+
+        Nulls are left out, so that rows from before a column was added keep their codes if it may be null.
+        """
         fields = [each for each in self._meta.concrete_fields if not isinstance(each, models.AutoField)]
         values = {each.attname: _coded(each, self) for each in fields if each.attname not in {"code", *self.FREE}}
         return {name: value for name, value in values.items() if value is not None}
@@ -70,9 +72,11 @@ class Coded(models.Model):
 
 
 def _coded(field: models.Field[Any, Any], row: models.Model) -> Any:
-    """Return a column's value as codes cover it; it is the same before the row is stored and when it is read. Of
-    content it is the stored form, so that a code is checked without a key and stays valid when a run's key is
-    destroyed."""
+    """Return a column's value as codes cover it: the same before it is stored and when it is read.
+
+    Of content it is the stored form, so that a code is checked without a key and stays valid when a run's key is
+    destroyed.
+    """
     match value := field.stored_in(row) if isinstance(field, ContentField) else getattr(row, field.attname):
         case None:
             return None
@@ -89,8 +93,11 @@ def _coded(field: models.Field[Any, Any], row: models.Model) -> Any:
 
 
 class Head(models.Model):
-    """The one narrow row of a run that every step touches: fence, sequence, chain head, control flags, usage. Its key
-    is the only index, so that updates stay in the page (HOT)."""
+    """The one narrow row of a run that every step touches.
+
+    It has the fence, sequence, chain head, control flags and usage. Its key is the only index, so that updates stay in
+    the page (HOT).
+    """
 
     run_id = models.UUIDField(primary_key=True)
     epoch = models.BigIntegerField(default=0)
@@ -139,8 +146,10 @@ class Head(models.Model):
 
 
 class Event(models.Model):
-    """An event of a run's journal. `clear` and `sealed` (the packed payload) are exact bytes; other columns derive from
-    them."""
+    """An event of a run's journal.
+
+    `clear` and `sealed` (the packed payload) are exact bytes; other columns derive from them.
+    """
 
     pk = models.CompositePrimaryKey("run_id", "seq")
     run_id = models.UUIDField()
@@ -260,8 +269,10 @@ class OverrideRecord(Coded):
 
 
 class ActRecord(Coded):
-    """A person's act that neither overrides a run nor decides a gate: starts, answers, signals, dead hosts. Content of
-    an act without a run is not encrypted."""
+    """A person's act that neither overrides a run nor decides a gate.
+
+    Examples are starts, answers, signals and dead hosts. Content of an act without a run is not encrypted.
+    """
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField(null=True)

@@ -1,5 +1,8 @@
-"""Compare the database with this code: its protocol, migrations and SQL definitions. A process starts on a database of
-its own release or of the next one; running ones continue while `migrate` runs (docs/reference/upgrading.md)."""
+"""Compare the database with this code: its protocol, migrations and SQL definitions.
+
+A process starts on a database of its own release or of the next one; running ones continue while `migrate` runs
+(docs/reference/upgrading.md).
+"""
 
 from __future__ import annotations
 
@@ -130,8 +133,10 @@ def _first_migration(label: str) -> Any:
 
 
 def _need(loader: MigrationLoader, label: str, name: str) -> str | None:
-    """Return why an app that was taken out of INSTALLED_APPS must stay, as its first migration declares; empty if it
-    may go. None if the migration isn't of an app that comes with this code."""
+    """Return why an app that was taken out of INSTALLED_APPS must stay; empty if it may go.
+
+    The app's first migration declares the reason. None if the migration isn't of an app that comes with this code.
+    """
     try:
         import_module(f"{_CONTRIB}.{label}.migrations.{name}")
     except ModuleNotFoundError:

@@ -15,8 +15,10 @@ class Scrubber(Protocol):
         """Return the text with secret values replaced."""
 
     def error(self, text: str) -> str:
-        """Return an error text with secret values replaced, including their beginnings and ends where the text was
-        cut."""
+        """Return an error text with secret values replaced.
+
+        Beginnings and ends of values are replaced too, where the text was cut.
+        """
 
 
 scrubber: Scrubber | None = None

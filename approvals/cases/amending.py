@@ -1,5 +1,7 @@
-"""Approve with changes: close the question, open the next revision with a person's arguments, and count their approval
-of it if they may give it."""
+"""Approve with changes: close the question, and open its next revision with a person's arguments.
+
+Their approval of the new revision is counted if they may give it.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ class Amended:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A person's changed arguments, checked as far as this process can."""
+    """A person's changed arguments, checked as far as this process can check them."""
 
     plan: dict[str, Any]
     arguments: dict[str, Any]

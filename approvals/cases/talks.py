@@ -11,7 +11,7 @@ from ledger import events as e
 from ledger.verification.runs import EventLine, ReadJournal, at_most_once, compared
 from runs.engine.tape import payload_of
 
-Key = tuple[str, int]  # the approval and the number
+Key = tuple[str, int]  # the approval and the inquiry's or delegation's number
 
 
 class Talks:

@@ -45,8 +45,10 @@ Most = Annotated[
 
 
 class QueueBody(SteerBody):
-    """A queue. `role` names the group whose members decide there. `needs_amount`: people with a limit can't approve
-    calls without an amount."""
+    """A queue. `role` names the group whose members decide there.
+
+    With `needs_amount`, people with a limit can't approve calls without an amount.
+    """
 
     name: Name = Field(description="Name of the queue.")
     title: Name = Field(description="Title for people.")
@@ -67,8 +69,10 @@ class QueueChangeBody(SteerBody):
 
 
 class LimitBody(SteerBody):
-    """The most that a person may approve alone. Without a person it applies to every holder of the role who has no
-    limit of their own. Null: unlimited."""
+    """The most that a person may approve alone.
+
+    Without a person it applies to every holder of the role who has no limit of their own. Null: unlimited.
+    """
 
     person: Name = Field(
         default="", description="User name; empty: everyone with the role who has no limit of their own."
@@ -78,9 +82,12 @@ class LimitBody(SteerBody):
 
 
 class ProofBody(SteerBody):
-    """Proof required to approve calls above an amount (in the queue's currency) or from a risk level; with neither, all
-    calls. `minutes`: maximum age of the person's authentication, by `second_factor` or by password; 0: no requirement.
-    `type_amount`, `type_target`: the person must type these. With none of these, no proof is required."""
+    """Proof required to approve calls above an amount (in the queue's currency) or from a risk level.
+
+    With neither, all calls are covered. `minutes` is the maximum age of the person's authentication, by `second_factor`
+    or by password; 0: no requirement. With `type_amount` or `type_target`, the person must type these. With none of
+    these, no proof is required.
+    """
 
     minutes: Annotated[int, Field(strict=False, ge=0, le=24 * 60), NoFlag] = Field(
         default=0, description="Maximum age of the person's authentication; 0: no requirement."
@@ -144,7 +151,7 @@ PARTS = {
 
 
 class QueueInUse(DurableAgentsError):
-    """The queue is still used: by open questions, or by agents or budgets."""
+    """The queue is still in use by open questions, agents or budgets."""
 
     status, code, title = 409, "queue-in-use", "The queue is still needed"
 
@@ -166,7 +173,10 @@ def find(name: str) -> Queue:
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def create(body: QueueBody, *, by: Actor) -> Queue:
-    """Add a queue, or restore a removed one. Raises InvalidInput for the field, Forbidden, JustificationRequired."""
+    """Add a queue, or restore a removed one.
+
+    Raises InvalidInput for the wrong field, Forbidden, JustificationRequired.
+    """
     by, why = as_admin(by), justified("queue", body.justification)
     twin = Queue.objects.select_for_update().filter(name__iexact=body.name).first()
     if twin is not None and (twin.state != Queue.State.REMOVED or twin.name != body.name):
@@ -223,8 +233,10 @@ def change(name: str, body: QueueChangeBody, *, seen: str | None = None, by: Act
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def close(name: str, *, by: Actor, justification: str) -> Queue:
-    """Close a queue: nothing new is asked or decided; open questions stay open until their deadline. Raises QueueState,
-    NotFound, Forbidden, JustificationRequired."""
+    """Close a queue: nothing new is asked or decided; open questions stay open until their deadline.
+
+    Raises QueueState, NotFound, Forbidden, JustificationRequired.
+    """
     return _move("queue_close", name, Queue.State.OPEN, Queue.State.CLOSED, by, justification)
 
 
@@ -238,8 +250,11 @@ def open_again(name: str, *, by: Actor, justification: str) -> Queue:
 @two_person("queues", needs=PERMISSION)
 @transaction.atomic
 def remove(name: str, *, by: Actor, justification: str) -> Queue:
-    """Remove a queue. Its name stays known, so that seeding doesn't restore it. Raises QueueInUse if it has open
-    questions, or agents or budgets use it; NotFound, Forbidden, JustificationRequired."""
+    """Remove a queue.
+
+    Its name stays known, so that seeding doesn't restore it. Raises QueueInUse if it has open questions, or agents or
+    budgets use it; NotFound, Forbidden, JustificationRequired.
+    """
     by, why = as_admin(by), justified("queue_remove", justification)
     queue = locked(name)
     if needed := _needed_by(queue):
@@ -282,7 +297,7 @@ def lift(name: str, body: LiftBody, *, seen: str | None = None, by: Actor) -> Qu
     """
     by, why = as_admin(by), justified("queue_limit_lift", body.justification)
     queue = locked(name)
-    # Accounts that are closed or deleted are found too.
+    # Accounts that are closed or deleted can be named too.
     person = _number_of(body.person) if body.person else None
     last = _current_limit(queue, person, body.person, seen)
     if last is None:
@@ -379,7 +394,7 @@ def locked(name: str) -> Queue:
 
 
 def hold(names: Iterable[str]) -> None:
-    """Share-lock these queues against change until the transaction ends, by name to avoid deadlocks."""
+    """Share-lock these queues against change until the transaction ends, sorted by name to avoid deadlocks."""
     with connection.cursor() as cursor:
         for name in sorted(set(names)):
             cursor.execute("SELECT id FROM approvals_queue WHERE name = %s FOR SHARE", [name])
@@ -405,7 +420,7 @@ def _move(action: str, name: str, source: str, target: str, by: Actor, justifica
 
 
 def store(action: str, queue: Queue, *, by: Actor, before: dict[str, Any], why: str) -> Queue:
-    """Save a queue's change with the act's record."""
+    """Save a change of a queue together with the record of the act."""
     queue.set_by, queue.changed_at = by.ref, database_now()
     queue.seal()
     queue.save(update_fields=None if queue.pk is None else CHANGES)

@@ -1,4 +1,4 @@
-"""Read queues and deputyships in the statement of the session or key, so that no page needs another query."""
+"""Read queues and deputyships in the same statement as the session or key, so that no page needs another query."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""SQL that tells whether someone, alone or as second person, changed who decides a question after it was opened: they
-may not decide it."""
+"""SQL that tells whether a person changed who decides a question after it was opened.
+
+Such a person may not decide it. Changes made as second person count too.
+"""
 
 from __future__ import annotations
 

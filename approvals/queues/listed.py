@@ -198,7 +198,7 @@ def load_queue(queue: Queue, tally: Tally) -> QueueRow:
 
 
 def deputies_of(person: int | None) -> list[ShownDeputy]:
-    """Return the current and future deputyships of a principal or deputy."""
+    """Return the current and future deputyships of a principal or a deputy."""
     if person is None:
         return []
     return _deputy_rows(Deputy.objects.filter(Q(principal=person) | Q(deputy=person)))
@@ -226,7 +226,7 @@ def _deputies(queue: Queue, limits: dict[tuple[int, int | None], Limit]) -> tupl
 
 
 def _deputy_rows(rows: Any) -> list[ShownDeputy]:
-    now = datetime.now(UTC)  # for display: a decision uses the database's clock
+    now = datetime.now(UTC)  # For display only: decisions use the database's clock.
     rows = rows.filter(revoked_at__isnull=True, ends_at__gt=Now()).select_related("queue").order_by("starts_at", "id")
     found = list(rows[:MAX_SHOWN])
     people = {pk for row in found for pk in (row.principal, row.deputy)}

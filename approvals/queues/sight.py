@@ -1,5 +1,7 @@
-"""Check who sees a question and who reads its payload: by queue, delegation, inquiry and run. Escalations count only if
-authentic."""
+"""Check who sees a question and who reads its payload: by queue, delegation, inquiry and run.
+
+Escalations count only if authentic.
+"""
 
 from __future__ import annotations
 

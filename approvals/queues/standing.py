@@ -60,7 +60,7 @@ _SEATS = """SELECT s.person, s.decision_id FROM approvals_seat s WHERE s.case_id
         JOIN approvals_seat s ON s.decision_id = d.id
     WHERE this.id = {approval}"""
 # SQL value: {queue} is the queue's name, {case} the first stage's question, {approval} this one; its parameter is the
-# account that wants to decide. Includes all current deputyships, and the last of others for messages.
+# account that wants to decide. It includes all current deputyships and, for messages, the last of the others.
 FACTS = f"""(SELECT json_build_object('now', clock_timestamp(),
     'queue', (SELECT to_json(q)::text FROM approvals_queue q WHERE q.name = {{queue}}),
     'limits', (SELECT coalesce(json_agg(to_json(l)::text), '[]') FROM (
@@ -99,8 +99,10 @@ def asked_in(approval: Approval) -> QuestionAmount:
 
 
 def facts_of(approval: Approval, run: Run | None, by: Actor, held: frozenset[str], *, locked: bool = False) -> Facts:
-    """Return all facts about the actor and the queues. `held` are the roles of an actor without an account. Without the
-    run, their part in it is not checked."""
+    """Return all facts about the actor and the queues.
+
+    `held` are the roles of an actor without an account. Without the run, their part in it is not checked.
+    """
     first = _facts_at(approval.queue, approval, run, by, held, locked=locked)
     return replace(first, also=also(approval, run, by, held, locked=locked))
 
@@ -130,7 +132,7 @@ def _facts_at(
 
 
 def facts_in(text: str, approval: Approval, run: Run | None, by: Actor, held: frozenset[str], *, at: str = "") -> Facts:
-    """Return the facts from a result of FACTS. `at` is the queue, if not the first one."""
+    """Convert the result of FACTS. `at` is the queue, if it is not the first one."""
     read = json.loads(text, parse_float=Decimal, parse_int=int)
     now = datetime.fromisoformat(read["now"])
     queue = None if read["queue"] is None else row_of(Queue, read["queue"])

@@ -25,12 +25,12 @@ _GROUPED = re.compile(r"[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?", re.ASCII)  # 50
 
 
 class QueuePage(FormPage):
-    """For everybody with a role, and for administrators."""
+    """A page for everybody with a role, and for administrators."""
 
     section = "queues"
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they have a role or set up queues."""
+        """Return whether the reader has a role or may set up queues."""
         return super().may_open(held) or is_admin(self.request.user)
 
     def context(self, request: HttpRequest, refused: Refused | None) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class QueuesPage(QueuePage):
 
 
 class OneQueuePage(QueuePage):
-    """A queue in full."""
+    """The page of one queue, with all details."""
 
     template = "approvals/queue.html"
 
@@ -97,7 +97,10 @@ class ForAdmins(FormPage):
     needed: ClassVar[tuple[str, ...]] = ("Administrator",)
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they are an administrator, whatever their roles. GET is let through to get its own answer."""
+        """Return whether the reader is an administrator, whatever their roles.
+
+        GET is let through to get its own answer.
+        """
         return self.request.method != "POST" or is_admin(self.request.user)
 
 

@@ -24,7 +24,10 @@ def is_admin(user: Any) -> bool:
 
 
 def as_admin(by: Actor, to: str = "set up queues, limits and other people's deputies") -> Actor:
-    """Return the actor as administrator, by the current account. `to` is the act as text. Raises Forbidden."""
+    """Return the actor as administrator, after checking their account as it is now.
+
+    `to` describes the act. Raises Forbidden.
+    """
     if by.auth == "shell":
         return by
     if by.person is None or not is_admin(User.objects.filter(pk=by.person).annotate(proof=PROOF).first()):
@@ -47,7 +50,7 @@ def can_look(user: User) -> bool:
 
 
 def wrong(field: str, problem: str, fix: str, called: str = "") -> InvalidInput:
-    """Return the error for one wrong field. `called` is its label, if its name isn't clear."""
+    """Return the error for one wrong field. `called` is its label, if the field's name isn't clear."""
     text = f"Invalid input: {called or field} {problem}."
     return InvalidInput(text, errors=[{"field": field, "problem": problem, "fix": fix}])
 

@@ -52,8 +52,10 @@ def changed(name: str, was: object, now: object) -> tuple[str, str, str]:
 
 @register.simple_tag
 def part(act: str, n: object, refused: Refused | None) -> Refused | None:
-    """Return the refusal if it is of this form: `act` is the act's name, and `n` the form's number if there are
-    several."""
+    """Return the refusal if it is of this form.
+
+    `act` is the act's name, and `n` the form's number if there are several.
+    """
     return refused if refused is not None and refused.act == f"{act}{n}" else None
 
 

@@ -79,8 +79,10 @@ def _must_be_shallow(value: Any) -> None:
 
 
 def payload_of(event: Event, *, is_head: bool = False) -> Any:
-    """Return the payload, or the head of a large one, without callback tokens. Raises ValueError or RecursionError on
-    bytes that were tampered with."""
+    """Return the payload, or the head of a large one, without callback tokens.
+
+    Raises ValueError or RecursionError on bytes that were tampered with.
+    """
     payload = unpack_head(event.sealed) if is_head else unpack(event.sealed)
     _must_be_shallow(payload)
     if event.kind == events.ApprovalRequested.KIND:

@@ -38,7 +38,7 @@ class EventPage(Page):
 
 
 class EntryRow(Shape):
-    """One fact about a side effect. A call's successive rows show its progress."""
+    """One fact about a side effect. Successive rows of a call show its progress."""
 
     id: int = Field(description="Id of the row.")
     seq: Seq

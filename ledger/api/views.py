@@ -68,8 +68,10 @@ class EventContent(ApiView):
 def event_file(
     request: HttpRequest, run_id: UUID, seq: int, content: Callable[[Event], Any] = payload_of
 ) -> HttpResponseBase:
-    """Return the payload of an event as a file, with the fields that lists leave out. Raises NotFound, PayloadsHidden,
-    Erased, RecordDamaged, Busy."""
+    """Return the payload of an event as a file, with the fields that lists leave out.
+
+    Raises NotFound, PayloadsHidden, Erased, RecordDamaged, Busy.
+    """
     event = Event.objects.filter(run_id=run_id, seq=seq).first()
     if event is None and not is_recorded(run_id):
         raise NotFound("run", run_id)
@@ -130,8 +132,11 @@ class RunVerification(ApiView):
 
 
 class Verifications(ApiView):
-    """Verification of every run, by id. A page ends after `limit` runs or a few seconds; follow `next` until it is
-    null. The first page also covers records that belong to no run."""
+    """Verification of every run, by id.
+
+    A page ends after `limit` runs or a few seconds; follow `next` until it is null. The first page also covers records
+    that belong to no run.
+    """
 
     roles = AUDIT
 

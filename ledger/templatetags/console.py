@@ -43,8 +43,10 @@ def leads_to(context: template.Context, name: str, *args: object) -> bool:
 
 @register.filter
 def visible(value: object) -> SafeString:
-    """Return untrusted text, escaped, with hidden characters made visible; of a long text the head and the rest's
-    length."""
+    """Return untrusted text, escaped, with hidden characters made visible.
+
+    Of a long text, only the head and the rest's length are shown.
+    """
     text = str(value)
     if len(text) <= MAX_SHOWN:
         return whole(text)
@@ -147,8 +149,11 @@ def leaves(value: object) -> list[seen.Leaf]:
 
 @register.simple_tag
 def drawn_leaves(value: object, is_wide: object = False, url: str = "") -> SafeString:
-    """Return a document's leaves with their paths; of a large one the head, its size, and a download link to `url`. For
-    a hidden document, return a note that says who grants the right to read it."""
+    """Return a document's leaves with their paths.
+
+    Of a large document, return the head, its size, and a download link to `url`; for a hidden one, a note that says who
+    grants the right to read it.
+    """
     if value is ERASED:
         return SafeString('<p class="small muted" data-hidden>Erased.</p>\n')
     if isinstance(value, Hidden):
@@ -229,8 +234,10 @@ def typed_in(refused: Refused | None, *act: object) -> Mapping[str, str]:
 
 @register.simple_tag
 def seen_in(refused: Refused | None, typed: Mapping[str, str], now: str) -> str:
-    """Return the `seen` value of a form: the one it was sent with, so that the next try still detects a change. After a
-    Moved error, return `now`, because the error has just reported the change."""
+    """Return the `seen` value of a form: the one it was sent with, so that the next try detects a change.
+
+    After a Moved error, return `now`, because the error has just reported the change.
+    """
     was = typed.get("seen") if typed else None
     return now if was is None or (refused and isinstance(refused.error, Moved)) else was
 
@@ -284,8 +291,10 @@ def due(at: datetime | str | None) -> SafeString | str:
 
 @register.simple_tag
 def clock(at: datetime | str | None, form: str = "full") -> SafeString | str:
-    """Return a moment in UTC; the page's script shows local time and its zone. `full` has year, seconds and zone, as
-    evidence needs; `brief` day and minute, for lists; `seconds` the time of day."""
+    """Return a moment in UTC; the page's script shows local time and its zone.
+
+    `full` has year, seconds and zone, as evidence needs; `brief` day and minute, for lists; `seconds` the time of day.
+    """
     if not _is_moment(at):
         return ""
     at = at.astimezone(UTC)

@@ -1,5 +1,7 @@
-"""Compare accounts, memberships, keys and apps' additions with their records, and decisions with the rights at the
-time."""
+"""Compare accounts, memberships, keys and apps' additions with their records.
+
+Decisions are compared with the rights at their time.
+"""
 
 from __future__ import annotations
 

@@ -51,8 +51,10 @@ class Overrides:
         self._last = line
 
     def _see_context(self, line: EventLine) -> None:
-        """Check that injected context names the state that it changed and is followed by the act that continues the
-        run."""
+        """Check that injected context names the state that it changed.
+
+        The act that continues the run must follow it.
+        """
         if isinstance(event := line.event, e.ContextInjected):
             if not str(event.by).startswith(_PERSON):
                 self.wrong.append(

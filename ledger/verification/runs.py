@@ -1,5 +1,7 @@
-"""Verify the whole record of a run: its journal, and every table that repeats it. `runs` and `approvals` register their
-checks. A run is read from one snapshot, so concurrent writes don't disturb it."""
+"""Verify the whole record of a run: its journal, and every table that repeats it.
+
+`runs` and `approvals` register their checks. A run is read from one snapshot, so concurrent writes don't disturb it.
+"""
 
 # One pass over the events checks chain, columns and codes and passes each event to the checks, which then compare their
 # own tables. Nothing is kept that a check doesn't need, so a long journal takes little memory.
@@ -87,8 +89,10 @@ class ReadJournal:
 
     @cached_property
     def present(self) -> frozenset[str]:
-        """Return the tables that contain rows of this run; most runs have rows in few of them, so the others aren't
-        queried."""
+        """Return the tables that contain rows of this run.
+
+        Most runs have rows in few tables, so the others aren't queried.
+        """
         parts = [
             f"CASE WHEN EXISTS (SELECT FROM {table} WHERE {column} = run.id) THEN '{table}' END"
             for table, column in tables.items()

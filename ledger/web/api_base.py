@@ -1,5 +1,7 @@
-"""The shared parts of all API views: one view class, strict bodies, strict queries, pages. Authentication and problem
-documents come from settings (`durableagents.identity.auth`, `ledger.web.problems`)."""
+"""The shared parts of all API views: one view class, strict bodies, strict queries, pages.
+
+Authentication and problem documents come from settings (`durableagents.identity.auth`, `ledger.web.problems`).
+"""
 
 from __future__ import annotations
 
@@ -79,8 +81,10 @@ class StrictJSONParser(BaseParser):
 
 
 class AlwaysJSON(BaseContentNegotiation):
-    """Always choose the only representation, so that no `Accept` is refused (RFC 9110 §12.5.1 leaves this to the
-    server)."""
+    """Always choose the only representation, so that no `Accept` is refused.
+
+    RFC 9110 §12.5.1 leaves this to the server.
+    """
 
     def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser | None:
         kind = (request.content_type or "").split(";")[0].strip().lower()

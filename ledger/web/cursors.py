@@ -37,8 +37,11 @@ class Condition(str):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A table ordered by a moment and an id. `only` is a condition on every row, as in a partial index. The names are
-    inserted into SQL as they are, so they must never come from a caller."""
+    """A table ordered by a moment and an id.
+
+    `only` is a condition on every row, as in a partial index. The names are inserted into SQL as they are, so they must
+    never come from a caller.
+    """
 
     table: str
     moment: str
@@ -120,8 +123,10 @@ def placed_at(cursor: str) -> tuple[datetime, int] | None:
 
 
 def numbers_of(cursor: str, *digits: int) -> tuple[int, ...] | None:
-    """Return one number per item of `digits`, each with at most that many digits; None for an invalid cursor. A number
-    of ROW digits may be negative: forged rows may have such numbers, and the list must continue after them."""
+    """Return one number per item of `digits`, each with at most that many digits; None if invalid.
+
+    A number of ROW digits may be negative: forged rows may have such numbers, and the list must continue after them.
+    """
     pattern = r"\.".join(f"({'-?' if most == ROW else ''}[0-9]{{1,{most}}})" for most in digits)
     match = re.fullmatch(pattern, cursor, re.ASCII)
     numbers = tuple(map(int, match.groups())) if match else None

@@ -1,5 +1,7 @@
 """The frame of every page: sections with their counts, notices, and accounts to switch to.
-`durableagents/navigation.py`, which wires the apps together, declares them."""
+
+`durableagents/navigation.py`, which wires the apps together, declares them.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,10 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class SectionPage:
-    """A link that an app adds to another app's page, or to the menu of the reader's own account (`account`). It is
-    shown to holders of one of `roles`, to everybody if there are none, or only to administrators."""
+    """A page that an app adds, linked from the page `on`, or from the menu of the reader's account (`account`).
+
+    The link is shown to holders of one of `roles`, to everybody if there are none, or only to administrators.
+    """
 
     on: str
     label: str

@@ -110,8 +110,10 @@ class Page(View):
         return ""
 
     def acting(self, request: HttpRequest, prefer: Iterable[str] = ()) -> Actor:
-        """Return the user as actor in the role that allows this: the first of the preferred roles held, else any
-        allowed one."""
+        """Return the user as actor in a role that allows this.
+
+        It is the first of the preferred roles that they hold, else any allowed one.
+        """
         held = roles(request.user)
         order = [*prefer, *(role for role in EVERY if role in self.allowed)]
         return actor(request, role_in(order, held) or "")
@@ -178,9 +180,11 @@ def _is_page(path: str) -> bool:
 
 
 class SharedPage(Page):
-    """A page that is the same for everybody with the same roles and visible runs. Each reader is authenticated, then
-    gets the one shared rendering: neither `content` nor the live part gets the request, so nothing personal can reach
-    others."""
+    """A page that is the same for everybody with the same roles and visible runs.
+
+    Each reader is authenticated, then gets the one shared rendering: neither `content` nor the live part gets the
+    request, so nothing personal can reach others.
+    """
 
     def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
         raise NotImplementedError

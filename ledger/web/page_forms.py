@@ -59,8 +59,10 @@ class Sent:
             raise does_not_fit([{"field": name, **problem} for name in twice[:_STRAY_SHOWN]], "form")
 
     def read(self, shape: type[Body], **values: Callable[[str], Any]) -> Body:
-        """Return the form as `shape`; empty fields count as not sent. `values` convert the text of fields. Raises
-        InvalidInput, TooLarge."""
+        """Return the form as `shape`; empty fields count as not sent.
+
+        `values` convert the text of fields. Raises InvalidInput, TooLarge.
+        """
         self.check(shape.model_fields)
         if problems := unstorable(self.texts):
             raise does_not_fit(problems, "form")

@@ -1,5 +1,7 @@
-"""Every error of the API as a problem document (RFC 9457). `type` is a stable URN, `title` its name, `detail` describes
-this occurrence; domain errors add their own members."""
+"""Every error of the API as a problem document (RFC 9457).
+
+`type` is a stable URN, `title` its name, `detail` describes this occurrence; domain errors add their own members.
+"""
 
 from __future__ import annotations
 
@@ -327,8 +329,10 @@ def _page_to_send_again(request: HttpRequest, problem: dict[str, Any]) -> HttpRe
 
 
 def _fields_sent(request: HttpRequest) -> list[tuple[str, str]]:
-    """Return the submitted fields for a retry form; none if unreadable or if a field is secret. Django's token is the
-    submitted one, so another site's form is refused again."""
+    """Return the submitted fields for a retry form; none if unreadable or if a field is secret.
+
+    Django's token is the submitted one, so another site's form is refused again.
+    """
     try:
         fields = [(name, str(value)) for name, values in request.POST.lists() for value in values]
     except (BadRequest, MultiPartParserError, SuspiciousOperation):
@@ -342,8 +346,11 @@ _SECRET = re.compile("password|code|secret|(?<!^csrfmiddleware)token|credential"
 def page(
     template: str, problem: dict[str, Any], again: str = "/", to: str = "", fields: Sequence[tuple[str, str]] = ()
 ) -> str:
-    """Render a problem for people, even without templates. `again` is the address to retry. A submitted form has
-    `fields` and its address `to`; without fields, only the previous page still has the input."""
+    """Render a problem for people, even without templates.
+
+    `again` is the address to retry. A submitted form has `fields` and its address `to`; without fields, only the
+    previous page still has the input.
+    """
     try:
         context = {"problem": problem, "again": again, "to": to, "fields": fields}
         return loader.get_template(template).render(context)

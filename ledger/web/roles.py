@@ -1,5 +1,8 @@
-"""Roles: Django groups with exactly these names, the product's own three and those that decide queues (`approver_…` and
-others that a queue names). Superusers have no role implicitly, because acts need a role on record."""
+"""Roles: Django groups with the names defined here.
+
+They are the product's own three, and those that decide queues (`approver_…` and others that a queue names). Superusers
+have no role implicitly, because acts need a role on record.
+"""
 
 from __future__ import annotations
 
@@ -207,8 +210,10 @@ def needs_factor(user: Any) -> bool:
 
 
 def is_too_weak(user: Any, session: Mapping[str, Any]) -> bool:
-    """Return whether a session lacks a required second factor, even for a role given later: then it authenticates
-    nobody."""
+    """Return whether a session lacks a required second factor; then it authenticates nobody.
+
+    That includes a factor required by a role given later.
+    """
     return not session.get(HAS_FACTOR) and needs_factor(user)
 
 
@@ -236,9 +241,11 @@ def actor(request: HttpRequest | Request, role: str) -> Actor:
 
 
 class HasRole(BasePermission):
-    """Default deny: a view lists the allowed roles by method (`roles = {"GET": (...), "POST": (...)}`). A method that
-    the view doesn't have passes, for a 405 instead of a misleading 403. The matching role is kept as the view's
-    `acting_role`."""
+    """Denies by default: a view lists the allowed roles by method (`roles = {"GET": (...), …}`).
+
+    A method that the view doesn't have passes, for a 405 instead of a misleading 403. The matching role is kept as the
+    view's `acting_role`.
+    """
 
     message = "None of your roles allows this."
 

@@ -1,5 +1,8 @@
-"""Shared renderings of live list parts, kept for half a second. A page gets only renderings at least as new as its own
-records (`since`, by the database's clock), whichever web process answers."""
+"""Shared renderings of live list parts, kept for half a second.
+
+A page gets only renderings at least as new as its own records (`since`, by the database's clock), whichever web process
+answers.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Strict JSON for input: I-JSON (RFC 7493). Python's reader also accepts NaN, 1e999, repeated names, lone surrogates
-and any depth, which other readers of the same bytes interpret differently."""
+"""Strict JSON for input: I-JSON (RFC 7493).
+
+Python's reader also accepts NaN, 1e999, repeated names, lone surrogates and any depth, which other readers of the same
+bytes interpret differently.
+"""
 
 from __future__ import annotations
 
@@ -89,9 +92,11 @@ def _is_shallow(value: Any) -> bool:
 
 
 def _values(text: str) -> int:
-    """Return an upper bound of the values in a JSON text before parsing: each has a comma or an opening bracket.
-    Strings are removed only if the first count is too high. Every step takes linear time; a pattern that matches
-    strings would not on a text with an unclosed one."""
+    """Return an upper bound for the number of values in a JSON text before parsing.
+
+    Each value has a comma or an opening bracket. Strings are removed only if the first count is too high. Every step
+    takes linear time; a pattern that matches strings would not on a text with an unclosed one.
+    """
     count = _structure(text)
     if count > MAX_VALUES:
         bare = text.replace("\\\\", "").replace('\\"', "")

@@ -162,8 +162,11 @@ def look_alikes(word: str) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One value of a JSON document with its path, for example `lines[0].sku`. `kind` is its JSON type. Paths are
-    unique: a name that isn't a plain word is quoted in brackets, as in `lines[0]["a.b"]`."""
+    """One value of a JSON document with its path, for example `lines[0].sku`.
+
+    `kind` is its JSON type. Paths are unique: a name that isn't a plain word is quoted in brackets, as in
+    `lines[0]["a.b"]`.
+    """
 
     path: str
     text: str

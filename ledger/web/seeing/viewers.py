@@ -89,8 +89,10 @@ def own_tags(user: Any) -> frozenset[str]:
 
 
 def reads_payloads(user: Any) -> bool:
-    """Return whether an account or one of its roles has the right to read payloads, cached per user object. Superusers
-    don't have it implicitly: it must be on record."""
+    """Return whether an account or one of its roles has the right to read payloads.
+
+    The result is cached per user object. Superusers don't have the right implicitly: it must be on record.
+    """
     known: bool | None = getattr(user, _READS, None)
     if known is None:
         with connection.cursor() as cursor:
