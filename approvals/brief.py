@@ -50,7 +50,7 @@ CHIPS: dict[ApprovalState, tuple[str, str]] = {
 
 
 def chip_of(approval: Approval) -> tuple[str, str]:
-    """Return text and tone of the chip; the raw state if it is unknown (a damaged row)."""
+    """Return text and tone of the chip. A state that is unknown (a damaged row) is shown as it is."""
     if approval.state not in ApprovalState.values:
         return str(approval.state), ""
     words, tone = CHIPS[ApprovalState(approval.state)]

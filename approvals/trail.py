@@ -382,7 +382,7 @@ SOURCES = (
 
 
 def acts(filters: Filters, limit: int = PAGE) -> list[Act]:
-    """Return the newest matching acts, at most `limit`: one query per source, plus one."""
+    """Return the newest matching acts, at most `limit`, with one query per source and one more."""
     if filters.problems:
         return []
     rows = [(source, row) for source in SOURCES for row in source.page(filters, limit)]

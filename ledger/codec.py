@@ -340,7 +340,7 @@ def unpack(packed: bytes | memoryview | None) -> Any:
 
 
 class Cut(str):
-    """The text in which a payload was truncated; `size` is the whole payload's size in bytes."""
+    """A truncated text in a payload; `size` is the whole payload's size in bytes."""
 
     size: int
 
@@ -360,7 +360,7 @@ def size_of(packed: bytes | memoryview, stored: int | None = None) -> int:
             if (size := zstandard.frame_content_size(data[1:])) >= 0:
                 return size
         except zstandard.ZstdError:
-            pass  # damaged: `unpack` raises
+            pass  # damaged, so `unpack` raises
     return (len(packed) if stored is None else stored) - 1
 
 

@@ -213,7 +213,7 @@ class ToolInvoked(Event, fact="intent"):
 
 
 class ToolRead(Event, fact="result"):
-    """A pure call with its answer; it needed no intent. Payload: arguments and result."""
+    """A pure call with its answer; it needs no intent. Payload: arguments and result."""
 
     tool: str
     requested_hash: str
@@ -267,7 +267,7 @@ class ToolAnsweredLate(Event, fact="answered_late"):
 
 
 class ToolNotDispatched(Event, fact="not_sent"):
-    """Proof that no byte of the call left; it may be sent again under the same attempt. Payload: the error."""
+    """Proof that no byte of the call was sent, so it may be sent again under the same attempt. Payload: the error."""
 
     tool: str
     n: int

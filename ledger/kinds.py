@@ -87,8 +87,9 @@ class ApprovalReminded(Event, fact="reminded"):
 
 
 class ApprovalEscalated(Event, fact="escalated"):
-    """A request was escalated to a further queue, whose role may decide it until `deadline`; earlier deciders still
-    may. The `n`-th time at its slot. `cause`: timeout, away (every decider is away). Payload: the reminder times."""
+    """A request was escalated to a further queue, whose role may decide it until `deadline`; earlier deciders may still
+    decide it. `n` counts the escalations at its slot. `cause`: timeout, away (every decider is away). Payload: the
+    reminder times."""
 
     approval_id: str
     to: str
@@ -115,7 +116,7 @@ class RunForked(Event):
 
 
 class ForkMade(Event):
-    """A person made `fork` of this run: at its `visit`, or with 0 from its input. Payload: the justification."""
+    """A person made `fork` of this run: from its `visit`, or with 0 from its input. Payload: the justification."""
 
     fork: str
     how: str
@@ -147,8 +148,8 @@ class AnswerTakenOver(Event, fact="result"):
 
 
 class MessageReceived(Event):
-    """The run received its `n`-th message, a named request. Messages are handled in order, at the next point where the
-    run allows it. Payload: the validated request."""
+    """The run received its `n`-th message, a named request. Messages are handled in order, when the run reaches a point
+    that allows it. Payload: the validated request."""
 
     name: str
     n: int
@@ -209,8 +210,8 @@ CONTENT_REFUSED = "content_refused"  # the code of a call or model request that 
 
 class ContentScreened(Event, fact="screened"):
     """Hooks screened content for a model, a tool or the node, for the `n`-th time at its slot. `hooks` lists the hooks
-    asked, as name@version; of `pieces` pieces, `refused` and `replaced` give the numbers that were. Pieces without a
-    ContentWithheld passed. Payload: the replacements, by place."""
+    asked, as name@version; `pieces`, `refused` and `replaced` are numbers of pieces. Pieces without a ContentWithheld
+    passed. Payload: the replacements, by place."""
 
     n: int
     to: str
@@ -222,7 +223,7 @@ class ContentScreened(Event, fact="screened"):
 
 class ContentWithheld(Event, fact="withheld"):
     """A hook withheld a piece: it is `refused`, or `replaced`. The content is recorded only by its size in characters
-    and a keyed digest. `n` numbers them at their slot, `place` names the piece, `source` its origin."""
+    and a keyed digest. `n` counts the withheld pieces at their slot, `place` names the piece, `source` its origin."""
 
     n: int
     place: str
@@ -257,8 +258,9 @@ class ModelsChosen(Event, fact="models"):
 
 
 class TranscriptCompacted(Event, fact="compacted"):
-    """From here on the slot's answer replaces the `messages` oldest of its conversation, not counting the prompt.
-    Tokens are estimates of the whole conversation. Payload: `of`, a digest of each compacted message."""
+    """From here on the slot's answer replaces the oldest messages of its conversation, `messages` in number, not
+    counting the prompt. Tokens are estimates of the whole conversation. Payload: `of`, a digest of each compacted
+    message."""
 
     conversation: str
     model: str
@@ -269,8 +271,8 @@ class TranscriptCompacted(Event, fact="compacted"):
 
 class PolicyApplied(Event, fact="policy"):
     """The policies of `revision` decided the call for the `n`-th time: `effect` allow, require or deny, by the
-    strictest match, `policy` and its `version` (empty: none). Written with its consequence: the intent, the answer of a
-    read, the request to a queue, the refusal. `queues` must approve."""
+    strictest match, `policy` and its `version` (empty: none). It is written together with its consequence: the intent,
+    the answer of a read, the request to a queue, the refusal. `queues` must approve."""
 
     tool: str
     effect: str
@@ -347,7 +349,7 @@ class OutcomeProposed(Event, fact="proposed"):
 
 
 class OutcomeWithdrawn(Event, fact="proposal_withdrawn"):
-    """The author withdrew a proposed outcome. `n` is the proposal's. Payload: the justification."""
+    """The author withdrew a proposed outcome. `n` is the number of the proposal. Payload: the justification."""
 
     by: str
     role: str
@@ -404,7 +406,7 @@ class StartPlanned(Event):
 
 
 class RunAdmitted(Event):
-    """No earlier run of the key is left, so this one may start. `after` is the one that ended last; None: unknown."""
+    """No earlier run with the key is left, so this one may start. `after` is the one that ended last; None: unknown."""
 
     by: str
     after: str | None
@@ -449,8 +451,8 @@ class SignalCarried(Event):
 
 
 class UndoRegistered(Event, fact="undo"):
-    """The effect of the slot's call, if it happens, can be undone; written with its intent. `undo` is the agent's name
-    for it, `tool` the tool it calls."""
+    """The effect of the slot's call, if it happens, can be undone. It is written together with the call's intent.
+    `undo` is the agent's name for it, `tool` the tool it calls."""
 
     undo: str
     tool: str
@@ -473,7 +475,8 @@ class UndoBegun(Event):
 
 
 class EffectUndone(Event, fact="undone"):
-    """The slot's call undid the effect of `of_slot` and `of_attempt`; `of_run` is empty for the run's own."""
+    """The slot's call undid the effect of `of_slot` and `of_attempt`; `of_run` is empty for an effect of the run
+    itself."""
 
     of_run: str
     of_slot: str
@@ -514,7 +517,7 @@ class ApprovalVoted(Event, fact="vote"):
 
     @property
     def people(self) -> frozenset[int]:
-        """Return the people the vote counts for: a deputy's counts for deputy and principal."""
+        """Return the people the vote counts for: a deputy's vote counts for deputy and principal."""
         return frozenset({self.person} if self.principal is None else {self.person, self.principal})
 
 
@@ -534,7 +537,7 @@ class PlanAmended(Event, fact="amended"):
 class InquiryMade(Event, fact="inquiry"):
     """A person who may decide a request asked a named person about it first. `to` is their name, `person` their
     account; `deadline` is the request's new deadline if its clock stops meanwhile, else empty. Payload: the text, the
-    time, and the old deadline and reminders. The `n`-th at its slot."""
+    time, and the old deadline and reminders. `n` counts the inquiries at the slot."""
 
     approval_id: str
     by: str
@@ -547,7 +550,7 @@ class InquiryMade(Event, fact="inquiry"):
 
 class InquiryEnded(Event, fact="inquiry_ended"):
     """An inquiry ended. `outcome`: answered (by the person asked), withdrawn (by the asker). `deadline` as above, if
-    the clock resumes. Payload: the text, and how long it was open. `n` is the inquiry's."""
+    the clock resumes. Payload: the text, and how long it was open. `n` is the number of the inquiry."""
 
     approval_id: str
     outcome: str
@@ -559,7 +562,7 @@ class InquiryEnded(Event, fact="inquiry_ended"):
 
 class ApprovalDelegated(Event, fact="delegated"):
     """A person who may decide a request delegated it to a named person. `principal` is the delegator's account,
-    `person` the delegate's. Payload: the justification. The `n`-th at its slot."""
+    `person` the delegate's. Payload: the justification. `n` counts the delegations at the slot."""
 
     approval_id: str
     by: str
@@ -571,7 +574,7 @@ class ApprovalDelegated(Event, fact="delegated"):
 
 
 class DelegationEnded(Event, fact="delegation_ended"):
-    """A delegation was taken back, or given back. `n` is the delegation's. Payload: the justification."""
+    """A delegation was taken back, or given back. `n` is the number of the delegation. Payload: the justification."""
 
     approval_id: str
     by: str

@@ -41,7 +41,7 @@ class AdoptModel(CreateModel):
 def append_only_triggers(label: str, table: str = "") -> list[compiler.Trigger]:
     """Return the compiled triggers of `append_only()` for the options of a model in a migration.
 
-    `label` is the model's ("app.Model"), `table` its table's name if that isn't Django's default.
+    `label` is the model's label ("app.Model"), `table` the name of its table if that isn't Django's default.
     """
     app, _, model = label.partition(".")
     named = SimpleNamespace(app_label=app, object_name=model, db_table=table or f"{app}_{model.lower()}")

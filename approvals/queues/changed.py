@@ -10,7 +10,7 @@ _OF_QUEUES = "'queue', 'queue_change', 'queue_close', 'queue_open', 'queue_limit
 _OF_POLICIES = "'policy', 'policy_change', 'policy_retire', 'policy_restore'"
 # Fields of a policy that affect decisions: all but its text.
 _DECIDING = "'agent', 'tool', 'condition', 'effect', 'queue', 'within_seconds', 'proof'"
-# Whose roles count as a person's own: those of their account, and of principals by deputyship or delegation.
+# Those whose roles count as a person's own: their account, and principals by deputyship or delegation.
 _OWN = """(SELECT me.id
             UNION ALL SELECT o.principal FROM approvals_deputy o WHERE o.deputy = me.id AND o.revoked_at IS NULL
             UNION ALL SELECT o.principal FROM approvals_delegation o

@@ -175,7 +175,7 @@ def overview(tally: Tally) -> list[QueueRow]:
 
 
 def load_queue(queue: Queue, tally: Tally) -> QueueRow:
-    """Return a queue in full: five statements."""
+    """Return a queue in full, read with five statements."""
     limits = _limits([queue])
     members = _members([queue.role]).get(queue.role, [])
     role_limit = limits.get((queue.pk, None))

@@ -50,7 +50,7 @@ _HOLD_ROLES = "SELECT id FROM auth_user_groups WHERE user_id = ANY(%s) ORDER BY 
 _ACCOUNT = f"""json_build_object('proof', {ACCOUNT.proof_sql("u")},
     'name', u.username, 'person', u.id, 'is_active', u.is_active, 'roles', ARRAY(
     SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = u.id))"""
-# Finds who has voted in the case, or approved the same call at another queue that is asked about it.
+# Finds who has voted in the case, or has approved the same call at another queue that is asked about it.
 _SEATS = """SELECT s.person, s.decision_id FROM approvals_seat s WHERE s.case_id = {case}
     UNION SELECT s.person, s.decision_id FROM approvals_approval this JOIN runs_wait here ON here.id = this.wait_id
         JOIN runs_wait w ON w.run_id = here.run_id AND w.attempt = here.attempt

@@ -339,8 +339,8 @@ def _erasure_problems(journal: ReadJournal, erasure: Erasure | None) -> Iterator
 def _problems_of(check: Check, notes: list[str]) -> list[str]:
     """Return a check's problems.
 
-    An unreadable row counts as one, and neither other problems nor later runs are skipped. A reference to an erased run
-    is noted.
+    An unreadable row counts as one; the check's other problems and later runs are still reported. A reference to an
+    erased run is noted.
     """
     problems: list[str] = []
     try:

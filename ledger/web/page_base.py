@@ -91,7 +91,7 @@ class Page(View):
         return self.show(request, {"needed": needed}, template="errors/403.html", status=403)
 
     def trouble(self, request: HttpRequest, error: DurableAgentsError) -> HttpResponse:
-        """Show a domain error that belongs to no form."""
+        """Show a domain error that concerns no form."""
         return self.show(request, {"error": error}, template="errors/problem.html", status=error.status)
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

@@ -369,5 +369,5 @@ def _is_api(request: HttpRequest) -> bool:
 
 
 def is_for_programs(path: str) -> bool:
-    """Return whether programs use this address: they get a problem document, people a page."""
+    """Return whether programs use this address. Programs get a problem document, people a page."""
     return f"{path}/".startswith("/api/") or path in ("/healthz", "/readyz", "/metrics")

@@ -33,7 +33,10 @@ class EscapingRenderer(ShapeRenderer):
 
 
 class AnyTextRenderer(ShapeRenderer):
-    """Escape lone surrogates, which UTF-8 can't encode and only damaged rows hold: the rest of the answer is sound."""
+    """Escapes lone surrogates, which UTF-8 can't encode.
+
+    Only damaged rows hold them, and the rest of the answer is sound.
+    """
 
     def render(
         self, data: Any, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None
