@@ -17,8 +17,8 @@ _tag = ""
 
 
 def tag_of(incarnation: UUID) -> str:
-    """Return the suffix of a worker's connection names. Connections are found and closed by it when the worker is
-    gone."""
+    """Return the suffix of a worker's connection names.
+    Connections are found and closed by it when the worker is gone."""
     return incarnation.hex[:16]
 
 
@@ -30,8 +30,8 @@ def sign_connections(incarnation: UUID) -> None:
 
 
 def dsn(*, name: str = "durableagents") -> str:
-    """Return libpq's connection string; `name` is shown in `pg_stat_activity`. The settings are read at every call,
-    because a test run renames the database after they were loaded."""
+    """Return libpq's connection string; `name` is shown in `pg_stat_activity`.
+    The settings are read at every call, because a test run renames the database after they were loaded."""
     direct = settings.DURABLEAGENTS.database_direct_url
     database = settings.DATABASES["default"]
     options = {key: value for key, value in database.get("OPTIONS", {}).items() if key not in _DJANGO_ONLY}

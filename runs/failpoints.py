@@ -1,13 +1,13 @@
-"""Named crash points, for tests. Armed by the environment or by a file, refused in production, free when unarmed.
+"""Named crash points, for tests. The environment or a file arms them. Refused in production; free when unarmed.
 
     DURABLEAGENTS_FAILPOINTS="CP2@file_purchase_order:kill:1,CP4:stop:2"
-    DURABLEAGENTS_FAILPOINT_DIR=/some/folder            its file `armed` holds more of the same, one a line
+    DURABLEAGENTS_FAILPOINT_DIR=/some/folder            its file `armed` may hold more points, one per line
 
-`point[@tool][/run]:action:nth`: at the nth hit in a process do `kill` (SIGKILL to itself), `stop` (SIGSTOP) or `raise`.
-Each armed point acts once, across all processes and restarts: the marker file that says so is created exclusively
-before the act. A `+` in front makes a point sleep until the one before it has acted: a crash during recovery. The same
-point armed twice acts twice. The file is read again when it changes, so that one long-lived installation serves many
-cases.
+`point[@tool][/run]:action:nth` does an action at the nth hit in a process: `kill` (SIGKILL to itself), `stop` (SIGSTOP)
+or `raise`. Each armed point acts once across all processes and restarts, because a marker file is created exclusively
+before it acts. A point with a leading `+` is inactive until the one before it has acted, for crashes during recovery.
+The same point armed twice acts twice. The file is read again when it changes, so that one long-lived installation
+serves many test cases.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def parse(text: str, folder: Path) -> list[_Armed]:
 
 
 def marker_name(part: str, before: int = 0) -> str:
-    """Return the name of the file that marks a point as done. `before` is how often the same point was armed
-    earlier."""
+    """Return the name of the file that marks a point as done.
+    `before` is how often the same point was armed earlier."""
     return part.replace("+", "then_").replace(":", "_").replace("@", "_at_").replace("/", "_of_") + (
         f"_again_{before}" if before else ""
     )
@@ -129,7 +129,8 @@ class _Armoury:
 
 @cache
 def _armoury() -> _Armoury:
-    """Return the armed points, created at first use. The environment was validated by durableagents/env.py."""
+    """Return the armed points, created at first use.
+    The environment was validated by durableagents/env.py."""
     from django.conf import settings  # Tools pass crash points too, and are tested without Django.
 
     known = settings.DURABLEAGENTS

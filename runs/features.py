@@ -1,4 +1,5 @@
-"""Registry of the features that apps add. The core imports none of them; an app installs its own as Django starts."""
+"""Registry of the features that apps add.
+The core imports none of them; an app installs its own as Django starts."""
 
 from __future__ import annotations
 
@@ -63,8 +64,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Notification:
-    """News for people. Its `kind` decides who is notified. The same `fact` of a kind is notified once. With a `person`
-    only that account is notified, if it may see the news. `about` names a subject that has no id of its own."""
+    """News for people.
+    Its `kind` decides who is notified. The same `fact` of a kind is notified once. With a `person` only that account is
+    notified, if it may see the news. `about` names a subject that has no id of its own."""
 
     kind: str
     fact: str
@@ -77,10 +79,11 @@ class Notification:
 
 @dataclass(frozen=True, kw_only=True)
 class Queues:
-    """The queues that questions are put to. `statement` is an SQL expression of all queues as one JSON document
-    (jsonb), and `is_ours` checks one row of it. `role_of` locks a queue's row and returns the role in charge of it, the
-    authority for what a queue allows; None if there is no such queue. It raises Forbidden if the row was not written by
-    our processes. `escalated` returns the queues to which questions of these runs were escalated."""
+    """The queues that questions are put to.
+    `statement` is an SQL expression of all queues as one JSON document (jsonb), and `is_ours` checks one row of it.
+    `role_of` locks a queue's row and returns the role in charge of it, the authority for what a queue allows; None if
+    there is no such queue. It raises Forbidden if the row was not written by our processes. `escalated` returns the
+    queues to which questions of these runs were escalated."""
 
     statement: str
     is_ours: Callable[[str], bool]
@@ -90,8 +93,9 @@ class Queues:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueTimings:
-    """Rules of queues about time. `statement` is an SQL expression of all rules as one JSON document, which `read`
-    turns into rules by queue. `default` applies to any other queue."""
+    """Rules of queues about time.
+    `statement` is an SQL expression of all rules as one JSON document, which `read` turns into rules by queue.
+    `default` applies to any other queue."""
 
     statement: str
     read: Callable[[Any], Mapping[str, QueueTiming]]
@@ -121,11 +125,12 @@ class PromptSweep:
 
 @dataclass(frozen=True, kw_only=True)
 class StartRules:
-    """Rules about the versions that new runs of an agent get. `statement` is an SQL expression with the parameter
-    `agent`, read as a run starts, after the agent's lock for starts was taken. From its value, `closed_in` returns the
-    versions that take no new runs, and `assign` returns the version for a start that names only the agent, and its
-    tags; None means the newest open version. Both raise ChangedOutside if the rules were forged. `store` keeps an
-    assignment with its run. `closed` is an SQL query of the closed versions."""
+    """Rules about the versions that new runs of an agent get.
+    `statement` is an SQL expression with the parameter `agent`, read as a run starts, after the agent's lock for starts
+    was taken. From its value, `closed_in` returns the versions that take no new runs, and `assign` returns the version
+    for a start that names only the agent, and its tags; None means the newest open version. Both raise ChangedOutside
+    if the rules were forged. `store` keeps an assignment with its run. `closed` is an SQL query of the closed
+    versions."""
 
     statement: str
     closed: str
@@ -136,11 +141,12 @@ class StartRules:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSearch:
-    """Search of runs. `terms` returns the words by which a new run is found. `by_words` finds runs that have all these
-    words and these column values; it returns their ids, newest first, and whether more may match. `by_attributes`
-    checks a search by attributes, and returns its pages. Both raise BadSearch. For an agent (by name; "" for all),
-    `attributes` returns the searchable attributes with their kinds, and `orders` the sort orders with labels.
-    `attributes_of` reads the attributes of runs."""
+    """Search of runs.
+    `terms` returns the words by which a new run is found. `by_words` finds runs that have all these words and these
+    column values; it returns their ids, newest first, and whether more may match. `by_attributes` checks a search by
+    attributes, and returns its pages. Both raise BadSearch. For an agent (by name; "" for all), `attributes` returns
+    the searchable attributes with their kinds, and `orders` the sort orders with labels. `attributes_of` reads the
+    attributes of runs."""
 
     terms: Callable[..., list[str]]
     by_words: Callable[[str, Mapping[str, str]], tuple[list[UUID], bool]]
@@ -152,8 +158,9 @@ class RunSearch:
 
 @dataclass(frozen=True, kw_only=True)
 class Certification:
-    """Certificates of keyed tools. `for_worker` returns the ones that a worker relies on. `read` reads all of them, and
-    returns a function that gives the certificate for an agent (by name) and tool."""
+    """Certificates of keyed tools.
+    `for_worker` returns the ones that a worker relies on. `read` reads all of them, and returns a function that gives
+    the certificate for an agent (by name) and tool."""
 
     for_worker: Callable[[Pool], Certificates]
     read: Callable[[], Callable[[str, Tool], Certificate]]
@@ -161,10 +168,10 @@ class Certification:
 
 @dataclass(frozen=True, kw_only=True)
 class StepUp:
-    """Proof of identity at decisions; a guard of decisions checks it. `answer` checks the proof in a decision's form,
-    given the approval and a text of what is approved: it returns a page that asks again if the proof is wrong, and
-    evidence for the guard. `ask` returns the page that asks for a proof. Raises DurableAgentsError if the user has
-    nothing to prove it with."""
+    """Proof of identity at decisions; a guard of decisions checks it.
+    `answer` checks the proof in a decision's form, given the approval and a text of what is approved: it returns a page
+    that asks again if the proof is wrong, and evidence for the guard. `ask` returns the page that asks for a proof.
+    Raises DurableAgentsError if the user has nothing to prove it with."""
 
     answer: Callable[[HttpRequest, str, Approval], tuple[HttpResponse | None, Any]]
     ask: Callable[[HttpRequest, str, Approval, Wanted], HttpResponse]
@@ -172,8 +179,9 @@ class StepUp:
 
 @dataclass(frozen=True, kw_only=True)
 class RunCommand:
-    """A verb of `manage.py runs`. `lines` carries it out for a run's id and the options, and yields lines to print.
-    Raises DurableAgentsError, which is printed in one line, with exit code 2."""
+    """A verb of `manage.py runs`.
+    `lines` carries it out for a run's id and the options, and yields lines to print. Raises DurableAgentsError, which
+    is printed in one line, with exit code 2."""
 
     add_arguments: Callable[[ArgumentParser], None]
     lines: Callable[[UUID, Mapping[str, Any]], Iterator[str]]
@@ -387,7 +395,8 @@ def notify(news: Notification) -> None:
 
 @contextmanager
 def birth(run_id: UUID) -> Iterator[list[Statement]]:
-    """Yield the features' statements for a run's creation. Its first events must be packed inside this context."""
+    """Yield the features' statements for a run's creation.
+    Its first events must be packed inside this context."""
     with ExitStack() as stack:
         made = [stack.enter_context(make(run_id)) for make in parts_of_all(lambda each: each.on_birth)]
         yield [statement for statements in made for statement in statements]
@@ -406,7 +415,8 @@ def search_terms(run_id: UUID, **about: Any) -> list[str]:
 
 
 def worker_certificates(pool: Pool) -> Certificates:
-    """Return the certificates that a worker relies on. Without a feature for certification, no tool is certified."""
+    """Return the certificates that a worker relies on.
+    Without a feature for certification, no tool is certified."""
     certification = only(lambda each: each.certification)
     if certification is None:
         return Certificates(settings.DURABLEAGENTS.uncertified_tools)
@@ -414,8 +424,9 @@ def worker_certificates(pool: Pool) -> Certificates:
 
 
 def certificate_reader() -> CertificateReader:
-    """Read the certificates, and return a function that gives the one for an agent's name and a tool. It returns None
-    if the tool sends no idempotency key and so needs no certificate, or if no feature provides certificates."""
+    """Read the certificates, and return a function that gives the one for an agent's name and a tool.
+    It returns None if the tool sends no idempotency key and so needs no certificate, or if no feature provides
+    certificates."""
     certification = only(lambda each: each.certification)
     certificate_of = certification.read() if certification else None
 
@@ -438,7 +449,8 @@ def serving_refusal(kind: str) -> str | None:
 
 
 async def greet(connection: Connection) -> None:
-    """Let features check a new connection of a worker's event loop. An error keeps the connection from being used."""
+    """Let features check a new connection of a worker's event loop.
+    An error keeps the connection from being used."""
     for check in parts_of_all(lambda each: each.on_connection):
         await check(connection)
 

@@ -1,5 +1,5 @@
-"""SQL conditions that limit a query to the runs a viewer may see. Restricted lists use indexes by creator and by tag,
-so their cost doesn't depend on other people's runs."""
+"""SQL conditions that limit a query to the runs a viewer may see.
+Restricted lists use indexes by creator and by tag, so their cost doesn't depend on other people's runs."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def sees(who: Viewer, run_id: UUID) -> bool:
 
 
 def readable(creators: Mapping[UUID, int | None], who: Viewer | None = None) -> frozenset[UUID]:
-    """Return the visible runs whose payloads may be read, from the creators by run. Erased runs, which nobody may read,
-    must be left out by the caller. Viewers who only see their own runs read all of them. Queries the database only for
-    viewers who own tags."""
+    """Return the visible runs whose payloads may be read, from the creators by run.
+    Erased runs, which nobody may read, must be left out by the caller. Viewers who only see their own runs read all of
+    them. Queries the database only for viewers who own tags."""
     who = who or viewer()
     if who.reads_all or not who.sees_all:
         return frozenset(creators)

@@ -20,9 +20,9 @@ REPLAYED = {"Idempotent-Replayed": "true"}
 
 
 def answered_once(request: Request, body: Any, act: Callable[[], tuple[int, Any]]) -> HttpResponse:
-    """Return the answer of `act`; for a request with a key, the same bytes each time. A repeated request must have the
-    same `body`, as plain data. The answer to a change that waits for a second person is stored too. Raises ParseError
-    for an invalid key, KeyInUse, KeyReused, and what `act` raises."""
+    """Return the answer of `act`; for a request with a key, the same bytes each time.
+    A repeated request must have the same `body`, as plain data. The answer to a change that waits for a second person
+    is stored too. Raises ParseError for an invalid key, KeyInUse, KeyReused, and what `act` raises."""
     key = idempotency.key_from(request.headers.get("Idempotency-Key"))
     if key is None:
         status, answer = act()

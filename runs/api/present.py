@@ -65,8 +65,9 @@ _NEAR = 16
 
 
 def wait_row(wait: Wait, evidence: Any = None, unknown: Heard | None = None, *, is_read: bool = True) -> WaitRow:
-    """Return the row of a wait. `evidence` is the reason why it stopped for an operator (both calls, if two differ),
-    `unknown` the state of an unknown outcome, `is_read` whether payloads may be shown."""
+    """Return the row of a wait.
+    `evidence` is the reason why it stopped for an operator (both calls, if two differ), `unknown` the state of an
+    unknown outcome, `is_read` whether payloads may be shown."""
     # The row may contain anything, but a damaged one must not hide the list that it is in.
     row = budget_wait_text(wait)
     detail = masked(row) | ({"found": masked(evidence)} if isinstance(evidence, dict) else {})
@@ -164,10 +165,11 @@ def run_row(
     is_large: bool = False,
     attributes: Mapping[str, Any] | None = None,
 ) -> RunRow:
-    """Return the API's row of a run. `ending` is the payload of the event that ended it; `evidence` are the reasons for
-    its waits for an operator; `aside` is the amount reserved for calls in progress; `related` are the other runs that
-    may be named; with `is_read` its payloads may be shown; with `is_large` a list leaves out its output because of the
-    size; `attributes` replace the head's.
+    """Return the API's row of a run.
+    `ending` is the payload of the event that ended it; `evidence` are the reasons for its waits for an operator;
+    `aside` is the amount reserved for calls in progress; `related` are the other runs that may be named; with `is_read`
+    its payloads may be shown; with `is_large` a list leaves out its output because of the size; `attributes` replace
+    the head's.
     """
     run, head, halt = facts.run, facts.head or Head.standing_in(facts.run.id), halt_of(facts.head)
     is_over, assigned, heard = run.state in ENDED, getattr(head, "assigned", None), facts.related.heard

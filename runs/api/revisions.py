@@ -22,7 +22,8 @@ def revision_of(updated_at: datetime) -> str:
 
 
 def resume_token(run_id: UUID, epoch: int) -> str:
-    """Return a signed token of the run in its current epoch. It becomes invalid when a worker claims the run again."""
+    """Return a signed token of the run in its current epoch.
+    It becomes invalid when a worker claims the run again."""
     content = run_id.bytes + epoch.to_bytes(8, "big", signed=True)
     return urlsafe_b64encode(content + mac(word_key(), b"resume\x00" + content)[:16]).decode().rstrip("=")
 

@@ -28,8 +28,8 @@ from runs.services.starts import keys
 
 
 def begin(body: StartBody, *, by: Actor, most: Budget | None, key: str | None = None) -> tuple[int, RunRow]:
-    """Start a run as a body requests, in the caller's transaction. Returns the status and the run that answers the
-    request, whose key is `key`. Raises what `keys.start` raises."""
+    """Start a run as a body requests, in the caller's transaction.
+    Returns the status and the run that answers the request, whose key is `key`. Raises what `keys.start` raises."""
     wanted = keys.Wanted.of(body, key or "")
     if wanted.is_plain and wanted.deliver is None:
         accepted = lifecycle.accept(

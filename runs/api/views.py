@@ -324,8 +324,8 @@ class Steer(ApiView):
     def _seen_before(
         self, request: Request, run_id: UUID, body: SteerRunBody, handed: ContextBody
     ) -> Look | DurableAgentsError | None:
-        """Return the run's state for a patch or message, or the error; None if the answer is already stored. Must be
-        called before the transaction, because it takes longer than a transaction may be idle."""
+        """Return the run's state for a patch or message, or the error; None if the answer is already stored.
+        Must be called before the transaction, because it takes longer than a transaction may be idle."""
         key = idempotency.key_from(request.headers.get("Idempotency-Key"))
         if key is not None and idempotency.kept_answer(f"user:{request.user.pk}", key) is not None:
             return None

@@ -118,7 +118,8 @@ def _typed(texts: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
 
 
 def sent(form: Sent) -> BudgetBody:
-    """Return the budget form of a run's page as the API's body; `none` lifts a cap. Raises InvalidInput, TooLarge."""
+    """Return the budget form of a run's page as the API's body; `none` lifts a cap.
+    Raises InvalidInput, TooLarge."""
     form.check([*(f"budget.{name}" for name in LABELS), SEEN, "justification"])
     typed = _typed(form.texts, tuple(LABELS))
     caps = {name: None if text.lower() == NO_CAP else _value(name, text) for name, text in typed.items()}
@@ -131,8 +132,8 @@ def sent(form: Sent) -> BudgetBody:
 
 
 def _read(seen: str) -> Any:
-    """Return the caps that the page showed when the form was made. Raises InvalidInput if the hidden field was
-    changed."""
+    """Return the caps that the page showed when the form was made.
+    Raises InvalidInput if the hidden field was changed."""
     try:
         return strict_json.loads(seen.encode("utf-8", "replace"))
     except strict_json.MalformedJSON:
@@ -309,8 +310,9 @@ def block(
 
 
 def _above(parent: Run, above: Head, run: Run, head: Head, begun: Mapping[Call, Usage]) -> Above | None:
-    """Return the parent if this run's caps exceed what the parent has left plus this run's share, or None. The parent
-    has reserved the child's original caps. If the child uses more after a raise, the parent stops at its own cap."""
+    """Return the parent if this run's caps exceed what the parent has left plus this run's share, or None.
+    The parent has reserved the child's original caps. If the child uses more after a raise, the parent stops at its own
+    cap."""
     others = sum(
         (usage for call, usage in begun.items() if call != (run.parent_slot, run.parent_attempt)), NOTHING_USED
     )

@@ -1,5 +1,6 @@
-"""Layout of an agent's graph for an SVG (after Sugiyama, without the crossing step). Pure: no Django, no I/O. Layers
-are by longest path from the start. Edges that skip layers swing out to the right, so that they cross no box."""
+"""Layout of an agent's graph for an SVG (after Sugiyama, without the crossing step).
+Pure: no Django, no I/O. Layers are by longest path from the start. Edges that skip layers swing out to the right, so
+that they cross no box."""
 
 from __future__ import annotations
 
@@ -69,8 +70,8 @@ def draw(
     now: str = "",
     now_status: str = "now",
 ) -> Drawing:
-    """Return a drawing of the graph `nodes` (name → successors) with a run's `path` of visited nodes. The run is at
-    `now`."""
+    """Return a drawing of the graph `nodes` (name → successors) with a run's `path` of visited nodes.
+    The run is at `now`."""
     layers = _layers(nodes, start)
     depth = {name: level for level, names in enumerate(layers) for name in names}
     widest = max((len(names) for names in layers), default=1)
@@ -125,7 +126,8 @@ def _layers(nodes: Mapping[str, Sequence[str]], start: str) -> list[list[str]]:
 
 
 def _back_edges(nodes: Mapping[str, Sequence[str]], start: str) -> set[tuple[str, str]]:
-    """Return edges to nodes that are still being explored, which close cycles. Iterative depth-first search."""
+    """Return edges to nodes that are still being explored, which close cycles.
+    Iterative depth-first search."""
     back: set[tuple[str, str]] = set()
     state: dict[str, str] = {}
     for root in [start, *nodes]:

@@ -1,5 +1,5 @@
-"""HTML of the repeated parts of a run's page: effects, events, messages, bars. Django's templates would take 200 µs for
-each. All text from outside is passed through `visible` or `escape`."""
+"""HTML of the repeated parts of a run's page: effects, events, messages, bars.
+Django's templates would take 200 µs for each. All text from outside is passed through `visible` or `escape`."""
 
 from __future__ import annotations
 

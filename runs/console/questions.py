@@ -27,7 +27,8 @@ class Wrong:
 
 @dataclass
 class Question:
-    """A question as a form. Field names have the question's prefix, so that a page may hold several questions."""
+    """A question as a form.
+    Field names have the question's prefix, so that a page may hold several questions."""
 
     wait: Wait
     may: bool
@@ -68,8 +69,8 @@ def open_questions(
     wrong: Wrong | None = None,
     put: Callable[[Wait], EventLine | None] = lambda wait: None,
 ) -> list[Question]:
-    """Return a run's open questions, with forms for roles that may answer. `put` returns the event that opened a
-    wait."""
+    """Return a run's open questions, with forms for roles that may answer.
+    `put` returns the event that opened a wait."""
     questions = []
     for wait in waits:
         if wait.kind == Wait.Kind.INPUT:
@@ -110,8 +111,9 @@ def _name(wait: Wait) -> str:
 
 
 def _schema(wait: Wait, put: EventLine | None = None) -> dict[str, Any]:
-    """Return the answer's schema under its prefixed name. If the schema in the journal is equal, it is used, because
-    the journal keeps the author's order of fields, and jsonb doesn't."""
+    """Return the answer's schema under its prefixed name.
+    If the schema in the journal is equal, it is used, because the journal keeps the author's order of fields, and jsonb
+    doesn't."""
     schema = dict(wait.detail["schema"])
     recorded = put.get("schema") if put is not None else None
     schema = dict(recorded) if recorded == schema else schema

@@ -114,7 +114,8 @@ class PeopleRow:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A page of a long list, counted from its newest end. `older` and `newer` are page numbers; 0 means none."""
+    """A page of a long list, counted from its newest end.
+    `older` and `newer` are page numbers; 0 means none."""
 
     items: list[Any]
     older: int = 0
@@ -245,7 +246,8 @@ class Dossier:
 
     @property
     def name(self) -> str:
-        """Return the title of the browser's tab. It starts with the run's subject, because an agent has many runs."""
+        """Return the title of the browser's tab.
+        It starts with the run's subject, because an agent has many runs."""
         about = "".join(piece.text for piece in line_pieces(self.about)) if self.about else ""
         return f"{about} · {self.run.agent}" if about else f"{self.run.agent} {str(self.run.id)[-8:]}"
 

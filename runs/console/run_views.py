@@ -49,9 +49,9 @@ from runs.services.settling.senders import has_hook
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """The panel of an unknown outcome. `is_for_two`: two people are needed; `is_own`: the first proposal is the
-    reader's; `can_ask`: the upstream can be queried; `is_read`: the reader may read payloads; `link`: the call in the
-    other system."""
+    """The panel of an unknown outcome.
+    `is_for_two`: two people are needed; `is_own`: the first proposal is the reader's; `can_ask`: the upstream can be
+    queried; `is_read`: the reader may read payloads; `link`: the call in the other system."""
 
     heard: Heard
     is_for_two: bool
@@ -267,7 +267,8 @@ class Models(RunAct):
 
 
 class Answers(RunPage):
-    """Answers a question of a run. Authorization is checked before the form, so that its errors come second."""
+    """Answers a question of a run.
+    Authorization is checked before the form, so that its errors come second."""
 
     allowed: ClassVar[frozenset[str]] = EVERYONE
     http_method_names = ["post"]

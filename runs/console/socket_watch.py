@@ -64,7 +64,8 @@ class Guard:
         self._answers: asyncio.Task[None] | None = None
 
     async def verdict(self, key: str | None) -> Verdict:
-        """Return the session's viewer, or a close code. Requests that arrive while a query runs share the next one."""
+        """Return the session's viewer, or a close code.
+        Requests that arrive while a query runs share the next one."""
         answer = asyncio.get_running_loop().create_future()
         self._pending.setdefault(key, set()).add(answer)
         if self._answers is None or self._answers.done():
@@ -120,8 +121,8 @@ class Guard:
 def judged(
     keys: list[str | None], check: Callable[[Iterable[str | None]], dict[str | None, Verdict]]
 ) -> dict[str | None, Verdict]:
-    """Check all sessions together; after an error that isn't an outage, one by one. A session that can't be checked is
-    closed, so that it doesn't keep others open that have lost their role."""
+    """Check all sessions together; after an error that isn't an outage, one by one.
+    A session that can't be checked is closed, so that it doesn't keep others open that have lost their role."""
     try:
         return check(keys)
     except Exception as error:

@@ -76,7 +76,8 @@ class Pulse(notify.Subscription):
         self._filled.set()
 
     async def newest(self, known: int, *, may_wait: bool) -> int:
-        """Return the newest time; `known` if there is no news. With `may_wait`, it first waits for a notification."""
+        """Return the newest time; `known` if there is no news.
+        With `may_wait`, it first waits for a notification."""
         if may_wait:
             await self._filled.wait()
         if not self._filled.is_set():
@@ -88,7 +89,8 @@ class Pulse(notify.Subscription):
 
 
 class Ticks:
-    """Notifies the open lists of a process. It is subscribed to notifications as long as there are any lists."""
+    """Notifies the open lists of a process.
+    It is subscribed to notifications as long as there are any lists."""
 
     def __init__(self) -> None:
         self._watchers: set[Watcher] = set()
@@ -263,8 +265,8 @@ class ListConsumer(LiveConsumer):
 
 
 class NowhereConsumer(AsyncWebsocketConsumer):
-    """Any other address. If it were closed before it is accepted, browsers would see a plain 403 instead of the
-    reason."""
+    """Any other address.
+    If it were closed before it is accepted, browsers would see a plain 403 instead of the reason."""
 
     async def connect(self) -> None:
         await self.accept()

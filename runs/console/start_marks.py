@@ -1,5 +1,6 @@
-"""Marks of start forms. One mark starts one run, however often its form is sent. A mark is signed for one person and is
-part of the page's address, so that Back and Reload show the same form."""
+"""Marks of start forms.
+One mark starts one run, however often its form is sent. A mark is signed for one person and is part of the page's
+address, so that Back and Reload show the same form."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ class NotOurForm(InvalidInput):
 
 
 class FormUsed(DurableAgentsError):
-    """The form has already started a run with other values. With the mark `further`, the new values may start
-    another."""
+    """The form has already started a run with other values.
+    With the mark `further`, the new values may start another."""
 
     status, code, title = 409, "form-used", "This form has started a run"
 
@@ -72,8 +73,8 @@ def run_of(request: HttpRequest, mark: UUID) -> UUID | None:
 
 
 def start_once(request: HttpRequest, mark: UUID, body: Any, start: Callable[[], UUID]) -> tuple[UUID, bool]:
-    """Return the form's run, and whether it is new: a form that is sent twice starts one run. `body` is plain data.
-    Raises FormUsed, FormInUse, and what `start` raises."""
+    """Return the form's run, and whether it is new: a form that is sent twice starts one run.
+    `body` is plain data. Raises FormUsed, FormInUse, and what `start` raises."""
     try:
         return do_once(request, mark, body, start)
     except KeyReused:

@@ -55,7 +55,8 @@ class NotSent:
 
 @dataclass
 class Asking:
-    """A message as a form. Field names have the message's prefix, so that a page may hold several messages."""
+    """A message as a form.
+    Field names have the message's prefix, so that a page may hold several messages."""
 
     declared: Declared
     form: SchemaForm

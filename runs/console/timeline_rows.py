@@ -1,4 +1,5 @@
-"""Timeline rows as HTML, with one function for each kind of row. They aren't templates, because a page has hundreds."""
+"""Timeline rows as HTML, with one function for each kind of row.
+They aren't templates, because a page has hundreds."""
 
 from __future__ import annotations
 

@@ -164,8 +164,8 @@ def served() -> dict[str, bool]:
 
 
 def drivable() -> frozenset[str]:
-    """Return the versions that living workers drive. Versions that are only drained are included with the DRAINED
-    prefix."""
+    """Return the versions that living workers drive.
+    Versions that are only drained are included with the DRAINED prefix."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT runs_drivable(%s)", [FRESH_SECONDS])
         return frozenset(cursor.fetchone()[0])
@@ -197,7 +197,8 @@ def why_not_driven(run: Any, drivable_now: frozenset[str]) -> str | None:
 
 
 def missing_key_of(run: Any, head: Head | None) -> str | None:
-    """Return a sentence on why a ready run waits for a worker that has its key, or None. `head` is from `families`."""
+    """Return a sentence on why a ready run waits for a worker that has its key, or None.
+    `head` is from `families`."""
     released = getattr(head, "released", None)
     if run.ready_at is None or run.owner is not None or released is None:
         return None
@@ -211,7 +212,8 @@ def missing_key_of(run: Any, head: Head | None) -> str | None:
 
 
 def is_left_alone(run: Any, drivable_now: frozenset[str]) -> bool:
-    """Return whether no worker could drive a parked run if it were woken now. Waiting for one loses nothing."""
+    """Return whether no worker could drive a parked run if it were woken now.
+    Waiting for one loses nothing."""
     is_parked = run.ended_at is None and run.ready_at is None and run.owner is None
     return is_parked and run.graph_id not in drivable_now
 

@@ -38,8 +38,8 @@ class Recorded:
 
 @dataclass(slots=True)
 class Compared:
-    """A baseline compared with this process's agents. `lower` are new versions to which older states can't be
-    migrated."""
+    """A baseline compared with this process's agents.
+    `lower` are new versions to which older states can't be migrated."""
 
     changed: list[Change] = field(default_factory=list)
     new: list[str] = field(default_factory=list)
@@ -116,8 +116,8 @@ def _order(graph_id: str) -> tuple[int, ...]:
 
 
 def write(path: Path, recorded: Mapping[str, Recorded], agents: Sequence[Agent], forget: Iterable[str] = ()) -> None:
-    """Add these agents to the recorded ones, except those to forget, and replace the file atomically. Raises
-    OSError."""
+    """Add these agents to the recorded ones, except those to forget, and replace the file atomically.
+    Raises OSError."""
     leaving = set(forget)
     entries = {name: {"fingerprint": r.fingerprint, "parts": r.parts} for name, r in recorded.items()}
     entries |= {agent.graph_id: {"fingerprint": agent.fingerprint(), "parts": agent.parts()} for agent in agents}

@@ -159,8 +159,8 @@ class Gone:
 
 
 def beat(*, kind: str, pid: int, slots_used: int = 0, slots_total: int = 0) -> bool:
-    """Store a heartbeat of the process with this pid on this host. False if there is no such process, or during an
-    outage."""
+    """Store a heartbeat of the process with this pid on this host.
+    False if there is no such process, or during an outage."""
     identity = identify(pid)
     return identity is not None and beat_all([Sign(kind, identity, slots_used, slots_total)])
 
@@ -178,8 +178,8 @@ def forget(kind: str, pid: int) -> bool:
 
 
 def bury(process: Process | Gone | UUID, *, cause: str = "", proof: str = "") -> bool:
-    """Record an incarnation's end and its cause. True for the first caller to do so; otherwise, or during an outage,
-    False."""
+    """Record an incarnation's end and its cause.
+    True for the first caller to do so; otherwise, or during an outage, False."""
     which = {"id": process if isinstance(process, UUID) else process.id, "cause": cause, "proof": proof}
     return bool(_on_link(lambda link: link.execute(_BURY, which).rowcount))
 
@@ -206,8 +206,9 @@ def beat_anchored(link: psycopg.Connection, sign: Sign) -> Heard:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process recorded as alive. `silence` and `host_silence` are in seconds by the database's clock. `is_anchored`
-    means that it holds its session lock, or needs none."""
+    """A process recorded as alive.
+    `silence` and `host_silence` are in seconds by the database's clock. `is_anchored` means that it holds its session
+    lock, or needs none."""
 
     id: UUID
     kind: str
@@ -262,8 +263,8 @@ def last_sweep_age_seconds() -> float | None:
 
 
 def is_only_host() -> bool:
-    """Return whether only this boot of this host can reach the database. If so, processes of earlier boots have
-    ended."""
+    """Return whether only this boot of this host can reach the database.
+    If so, processes of earlier boots have ended."""
     return not settings.DURABLEAGENTS.database_url
 
 

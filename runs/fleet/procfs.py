@@ -1,5 +1,6 @@
-"""Processes as the kernel knows them: identity, liveness, and ties between parent and child. A pid with its start time
-is unique per boot and host. On systems other than Linux, psutil and a thread are used instead."""
+"""Processes as the kernel knows them: identity, liveness, and ties between parent and child.
+A pid with its start time is unique per boot and host. On systems other than Linux, psutil and a thread are used
+instead."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ _libc = ctypes.CDLL(None, use_errno=True) if IS_LINUX else None
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One incarnation of a process. `boot` consists of boot id and pid namespace, within which its pid is valid."""
+    """One incarnation of a process.
+    `boot` consists of boot id and pid namespace, within which its pid is valid."""
 
     host: str
     boot: str
@@ -59,8 +61,8 @@ class Stat:
 
     @property
     def is_dead(self) -> bool:
-        """Return whether the process no longer runs code. A zombie whose other threads are still ending can't be reaped
-        yet."""
+        """Return whether the process no longer runs code.
+        A zombie whose other threads are still ending can't be reaped yet."""
         return self.state in "ZXx" and self.threads <= 1
 
 
@@ -141,9 +143,9 @@ def _all_pids() -> list[int]:
 
 
 def tie_to_parent(parent: int, signum: int = signal.SIGKILL) -> None:
-    """Have the kernel signal this process when its parent dies; exit if the parent is dead already. Call it in the main
-    thread, after any change of user. The signal is bound to the thread that forked, so parents must fork in their main
-    thread."""
+    """Have the kernel signal this process when its parent dies; exit if the parent is dead already.
+    Call it in the main thread, after any change of user. The signal is bound to the thread that forked, so parents must
+    fork in their main thread."""
     if _libc is not None:
         if _libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
@@ -166,7 +168,8 @@ def adopt_orphans() -> None:
 
 
 def reap_orphans(known: Container[int]) -> None:
-    """Reap dead adopted children without blocking. `known` children and those of our session are left to others."""
+    """Reap dead adopted children without blocking.
+    `known` children and those of our session are left to others."""
     if _libc is None or not _has_dead_child():
         return
     me, session = os.getpid(), os.getsid(0)

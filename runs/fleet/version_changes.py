@@ -71,7 +71,8 @@ def changed_here(agents: Iterable[Agent] | None = None) -> list[Change]:
 
 
 def say_changes() -> None:
-    """Log changed versions when a process that starts runs begins. In production it refuses to start runs of these."""
+    """Log changed versions when a process that starts runs begins.
+    In production it refuses to start runs of these."""
     is_production = settings.DURABLEAGENTS.is_production
     try:
         changes = changed_here()

@@ -1,5 +1,5 @@
-"""The cache of reads in PostgreSQL. Best effort: slow answers and invalid or forged rows are logged, and count as
-misses."""
+"""The cache of reads in PostgreSQL.
+Best effort: slow answers and invalid or forged rows are logged, and count as misses."""
 
 from __future__ import annotations
 

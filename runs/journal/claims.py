@@ -1,4 +1,5 @@
-"""Claims of ready runs, and reclaims of a worker's own run after a lost answer. See CP9 of the step protocol."""
+"""Claims of ready runs, and reclaims of a worker's own run after a lost answer.
+See CP9 of the step protocol."""
 
 from __future__ import annotations
 
@@ -96,8 +97,8 @@ async def claim(
     skipped: Sequence[UUID] = (),
     on_damaged: Callable[[UUID, str], None] = _say,
 ) -> list[Claim]:
-    """Claim up to `limit` of the best ready runs (`solo`: runs to be driven alone), except `skipped`. Runs that can't
-    be claimed because they are damaged are passed to `on_damaged`."""
+    """Claim up to `limit` of the best ready runs (`solo`: runs to be driven alone), except `skipped`.
+    Runs that can't be claimed because they are damaged are passed to `on_damaged`."""
     statement, others = (CLAIM_OTHERS, [f"{{{','.join(map(str, skipped))}}}"]) if skipped else (CLAIM, [])
     async with pool.connection() as connection:
         if failpoints.is_armed("CP9"):

@@ -220,8 +220,9 @@ class Committer:
         self._send_soon()
 
     async def _given_up(self, write: _Write) -> None:
-        """Clean up after a cancelled write. If no other write waits for its batch, the batch is cancelled. Waits for
-        the batch for up to `CUT_OFF_SECONDS`, so that it is over before the run writes again."""
+        """Clean up after a cancelled write.
+        If no other write waits for its batch, the batch is cancelled. Waits for the batch for up to `CUT_OFF_SECONDS`,
+        so that it is over before the run writes again."""
         if write.batch is None:
             if not write.answer.cancelled():
                 self._landed(1)  # it was counted as in flight already
@@ -312,9 +313,9 @@ async def _sent_through_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]
 
 @lru_cache(maxsize=512)
 def batched(statement: str) -> str:
-    """Return the batch variant of a step's statement. It has no effect and returns no row if the run's head is locked,
-    or the step may lock the meter of a shared budget. It takes the run from the locked row, so that the function can't
-    be called before the lock is held."""
+    """Return the batch variant of a step's statement.
+    It has no effect and returns no row if the run's head is locked, or the step may lock the meter of a shared budget.
+    It takes the run from the locked row, so that the function can't be called before the lock is held."""
     step = _STEP.match(statement)
     assert step is not None, statement
     free = "SELECT run_id FROM ledger_head WHERE run_id = %s FOR UPDATE SKIP LOCKED"

@@ -64,13 +64,15 @@ class StatementRefused(RuntimeError):
 
 
 class Refusals:
-    """Counts refusals of one statement. Outages are waited out however long they take; refusals are limited."""
+    """Counts refusals of one statement.
+    Outages are waited out however long they take; refusals are limited."""
 
     def __init__(self, what: str) -> None:
         self._what, self._count = what, 0
 
     def note(self, error: BaseException) -> bool:
-        """Count a transient error, and return whether the server refused. Raises StatementRefused at the limit."""
+        """Count a transient error, and return whether the server refused.
+        Raises StatementRefused at the limit."""
         error = _itself(error)
         if not isinstance(error, psycopg.Error) or not is_refusal(error):
             return False
@@ -110,7 +112,8 @@ def translated(error: psycopg.Error) -> Exception:
 
 
 def raise_known(error: Exception) -> None:
-    """Raise a commit's error if it is one of our own or a bug. Returns if it is transient, so that the caller waits."""
+    """Raise a commit's error if it is one of our own or a bug.
+    Returns if it is transient, so that the caller waits."""
     known = translated(error) if isinstance(error, psycopg.Error) else error
     if known is not error:
         raise known from error
@@ -119,8 +122,8 @@ def raise_known(error: Exception) -> None:
 
 
 async def patiently(reading: Callable[[], Awaitable[T]], what: str) -> T:
-    """Repeat a read until the database answers. Raises StatementRefused, and KeyMissing, because another process may
-    have the key."""
+    """Repeat a read until the database answers.
+    Raises StatementRefused, and KeyMissing, because another process may have the key."""
     delay, refusals = 0.05, Refusals(what)
     while True:
         try:

@@ -44,7 +44,8 @@ _prepared: WeakKeyDictionary[Connection, dict[str, bytes]] = WeakKeyDictionary()
 
 
 def turns(pool: Pool) -> asyncio.Semaphore:
-    """Return a semaphore of the pool's size. Waiting for it costs a tenth of waiting in the pool's own queue."""
+    """Return a semaphore of the pool's size.
+    Waiting for it costs a tenth of waiting in the pool's own queue."""
     return _turns.setdefault(pool, asyncio.Semaphore(pool.max_size))
 
 
@@ -63,13 +64,14 @@ async def ask_again(pool: Pool) -> None:
 
 
 def as_sent(statement: str, values: Sequence[Any]) -> Sent:
-    """Return a statement with its values encoded for libpq. Raises psycopg.Error for values that PostgreSQL can't
-    store."""
+    """Return a statement with its values encoded for libpq.
+    Raises psycopg.Error for values that PostgreSQL can't store."""
     return (statement, *encoded(values))
 
 
 async def one_row(link: Connection, step: Sent) -> list[bytes | None]:
-    """Run a statement on an exclusive connection, and return its only row in binary format. Raises psycopg.Error."""
+    """Run a statement on an exclusive connection, and return its only row in binary format.
+    Raises psycopg.Error."""
     statement, sent, formats = step
     names = _names_on(link)
     pgconn, name = link.pgconn, names.get(statement)
@@ -85,8 +87,8 @@ async def one_row(link: Connection, step: Sent) -> list[bytes | None]:
 
 @asynccontextmanager
 async def transaction(link: Connection) -> AsyncIterator[None]:
-    """Run statements in one transaction. After a rollback, prepared names are forgotten, because psycopg deallocates
-    them."""
+    """Run statements in one transaction.
+    After a rollback, prepared names are forgotten, because psycopg deallocates them."""
     try:
         async with link.transaction():
             yield
@@ -96,8 +98,8 @@ async def transaction(link: Connection) -> AsyncIterator[None]:
 
 
 class Undone(Exception):
-    """The server refused one of several statements, or their commit. Nothing was changed, and the connection is
-    intact."""
+    """The server refused one of several statements, or their commit.
+    Nothing was changed, and the connection is intact."""
 
     def __init__(self, refusal: psycopg.Error) -> None:
         super().__init__(str(refusal))
@@ -105,8 +107,9 @@ class Undone(Exception):
 
 
 async def rows_in_one_commit(link: Connection, statements: Sequence[Sent]) -> list[list[bytes | None] | None]:
-    """Run statements in one round trip and transaction (all before one Sync). Returns the only row of each, or None.
-    Raises Undone, and psycopg.Error, after which it is unknown what was committed."""
+    """Run statements in one round trip and transaction (all before one Sync).
+    Returns the only row of each, or None. Raises Undone, and psycopg.Error, after which it is unknown what was
+    committed."""
     names, fresh, pgconn = _names_on(link), dict[str, bytes](), link.pgconn
     answers: list[str | None] = []  # for each answer: the statement it prepared, or None if it executed one
     pgconn.enter_pipeline_mode()
@@ -134,8 +137,8 @@ async def rows_in_one_commit(link: Connection, statements: Sequence[Sent]) -> li
 
 
 def _until_sync(pgconn: Any) -> Generator[Any, Any, list[Any]]:
-    """Return all results up to that of the Sync, which reports the commit. Raises psycopg.Error if the connection is
-    lost."""
+    """Return all results up to that of the Sync, which reports the commit.
+    Raises psycopg.Error if the connection is lost."""
     yield from send(pgconn)
     results: list[Any] = []
     while True:
@@ -183,7 +186,8 @@ async def _result(link: Connection) -> Any:
 
 
 def reply_of(row: Sequence[bytes | None]) -> Reply:
-    """Parse the row of a step's statement, which is one `runs_reply`. Its time is in microseconds since 2000."""
+    """Parse the row of a step's statement, which is one `runs_reply`.
+    Its time is in microseconds since 2000."""
     seq, microseconds, *flags = _REPLY.unpack(row[0] or b"")
     return Reply(seq, _MILLENNIUM + timedelta(microseconds=microseconds), *flags)
 
@@ -196,8 +200,8 @@ def numbered(statement: str) -> bytes:
 
 
 def encoded(values: Sequence[Any]) -> tuple[list[bytes | None], list[int]]:
-    """Return values encoded for libpq, and their formats. Raises psycopg.Error for values that PostgreSQL can't
-    store."""
+    """Return values encoded for libpq, and their formats.
+    Raises psycopg.Error for values that PostgreSQL can't store."""
     sent: list[bytes | None] = []
     formats = [_TEXT] * len(values)
     for place, value in enumerate(values):

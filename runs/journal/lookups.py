@@ -1,4 +1,5 @@
-"""A claimant's reads of its run. Each is repeated until the database answers, so nothing is sent during an outage."""
+"""A claimant's reads of its run.
+Each is repeated until the database answers, so nothing is sent during an outage."""
 
 from __future__ import annotations
 
@@ -83,15 +84,16 @@ class Lookups:
         self.state_size = size
 
     async def history(self, lease: Lease, version: tuple[str, int], *, at_least: int) -> History:
-        """Return the history, which must reach event `at_least`. `version` is version and generation in the run's row.
-        The claim was an earlier statement, so the previous owner's last commit is visible. Raises JournalBroken."""
+        """Return the history, which must reach event `at_least`.
+        `version` is version and generation in the run's row. The claim was an earlier statement, so the previous
+        owner's last commit is visible. Raises JournalBroken."""
         return await patiently(
             lambda: self._history(lease, version, at_least), f"run {self._run_id}, reading its journal"
         )
 
     async def _history(self, lease: Lease, version: tuple[str, int], at_least: int) -> History:
-        """Read checkpoint and events in two queries. If another worker takes the run in between, our next commit
-        fails."""
+        """Read checkpoint and events in two queries.
+        If another worker takes the run in between, our next commit fails."""
         async with self._pool.connection() as connection:
             await features.prepare_reading(connection, [self._run_id])
             rows = await (await connection.execute(POSITION_ROWS, [self._run_id])).fetchall()
@@ -185,8 +187,8 @@ class Lookups:
         return await decoding(rows, lambda: [checked(self._run_id, row)[1] for row in rows])
 
     async def effects(self) -> Effects:
-        """Return effects that could be undone, of the run, its descendants and the runs that it continues. Raises
-        JournalBroken."""
+        """Return effects that could be undone, of the run, its descendants and the runs that it continues.
+        Raises JournalBroken."""
         rows = await patiently(
             lambda: self._rows(EFFECTS, self._run_id, _OF_EFFECTS, self._run_id),
             f"run {self._run_id}, reading its effects",

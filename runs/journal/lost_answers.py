@@ -1,5 +1,6 @@
-"""Finds out whether a commit without an answer was written (CP5 of the step protocol). The worker reclaims its run
-under a new epoch, which waits for the old backend and fences it off, and then reads whether its events are there."""
+"""Finds out whether a commit without an answer was written (CP5 of the step protocol).
+The worker reclaims its run under a new epoch, which waits for the old backend and fences it off, and then reads whether
+its events are there."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ def named(events: Sequence[Event]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A commit of unknown outcome. It was sent at `epoch`, and its events were to follow event `after`. With `lets_go`
-    it was to release the run."""
+    """A commit of unknown outcome.
+    It was sent at `epoch`, and its events were to follow event `after`. With `lets_go` it was to release the run."""
 
     pool: Pool
     worker: Worker
@@ -65,16 +66,17 @@ class Lost:
                 refusals.note(error)
 
     async def _let_go(self) -> int | None:
-        """Return the last event's number if the run was released. This is checked before a reclaim, which must not
-        fence off a newer claim of this worker. Waiting for the row lock ensures that the old backend is done."""
+        """Return the last event's number if the run was released.
+        This is checked before a reclaim, which must not fence off a newer claim of this worker. Waiting for the row
+        lock ensures that the old backend is done."""
         async with self.pool.connection() as connection, transaction(connection):
             await connection.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [self.run_id])
             cursor = await connection.execute(_WRITTEN, self._parameters())
             return self._last(await cursor.fetchone())
 
     async def _written(self) -> int | None:
-        """Return the last event's number, if this worker wrote it. The epoch tells: a new owner makes the same calls,
-        but its intent doesn't permit us to send."""
+        """Return the last event's number, if this worker wrote it.
+        The epoch tells: a new owner makes the same calls, but its intent doesn't permit us to send."""
         async with self.pool.connection() as connection:
             return self._last(await (await connection.execute(_WRITTEN, self._parameters())).fetchone())
 

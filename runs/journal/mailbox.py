@@ -29,8 +29,8 @@ class Mailbox:
     """The part of the `Journal` port for messages, signals, questions and chosen models."""
 
     def _lines(self: _Commits, events: Sequence[Event]) -> tuple[str, list[Any]]:
-        """Return events as the next lines of the journal. Payloads that the store must keep first are added to the
-        uploads."""
+        """Return events as the next lines of the journal.
+        Payloads that the store must keep first are added to the uploads."""
         with collecting(self._uploads):
             return lines(events, self._id, self.seq)
 

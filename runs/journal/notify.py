@@ -1,5 +1,6 @@
-"""Notifications (`LISTEN`/`NOTIFY`) that a run's journal has grown. They may be late, duplicated or lost. `NOTIFY`
-holds a lock until its commit is durable, so inside step transactions it would serialize all commits of the database."""
+"""Notifications (`LISTEN`/`NOTIFY`) that a run's journal has grown.
+They may be late, duplicated or lost. `NOTIFY` holds a lock until its commit is durable, so inside step transactions it
+would serialize all commits of the database."""
 
 from __future__ import annotations
 
@@ -61,8 +62,8 @@ def ring_above(parent: UUID | None) -> None:
 
 
 def notify_after_commit(link: BaseDatabaseWrapper, statement: str, parameters: Sequence[str] = ()) -> None:
-    """Send a notification that may be lost. Errors are caught here, because `on_commit(robust=True)` fails for a
-    partial."""
+    """Send a notification that may be lost.
+    Errors are caught here, because `on_commit(robust=True)` fails for a partial."""
     try:
         with link.cursor() as cursor:
             cursor.execute(statement, list(parameters))
@@ -89,7 +90,8 @@ def payloads(rings: dict[str, int]) -> Iterator[str]:
 
 
 def parse(payload: str) -> Iterator[Ring]:
-    """Yield the valid entries of a notification. Others are skipped, because any role of the database may notify."""
+    """Yield the valid entries of a notification.
+    Others are skipped, because any role of the database may notify."""
     for item in payload.split(","):
         run_id, _, seq = item.partition(":")
         if run_id and seq.isdecimal():
@@ -102,8 +104,8 @@ def moment_of(payload: str) -> int:
 
 
 class AsyncBell:
-    """A worker's notifications of journal growth. `ring()` returns at once; the latest `seq` of each run is sent within
-    20 ms, or after an outage."""
+    """A worker's notifications of journal growth.
+    `ring()` returns at once; the latest `seq` of each run is sent within 20 ms, or after an outage."""
 
     def __init__(self) -> None:
         self._pending: dict[str, int] = {}
@@ -158,8 +160,9 @@ class AsyncBell:
 
 
 class Subscription:
-    """Unread notifications of one subscriber: the latest `seq` of each run. `get()` returns `(run_id, seq)`,
-    `(mark_of(person), 0)` for its account, or None if some may be missing and it must read again."""
+    """Unread notifications of one subscriber: the latest `seq` of each run.
+    `get()` returns `(run_id, seq)`, `(mark_of(person), 0)` for its account, or None if some may be missing and it must
+    read again."""
 
     def __init__(self, run_id: UUID | str | None, *, person: int | None = None) -> None:
         self.run_id = None if run_id is None else str(run_id)

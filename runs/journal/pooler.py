@@ -1,5 +1,5 @@
-"""Checks DATABASE_URL and DATABASE_DIRECT_URL. Behind a pooler, the latter is needed for listening, session locks and
-steps."""
+"""Checks DATABASE_URL and DATABASE_DIRECT_URL.
+Behind a pooler, the latter is needed for listening, session locks and steps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def refusal() -> str | None:
 
 
 def misled() -> str | None:
-    """Return what is wrong with the two addresses, or None. Raises OperationalError, Django's or psycopg's."""
+    """Return what is wrong with the two addresses, or None.
+    Raises OperationalError, Django's or psycopg's."""
     with connection.cursor() as cursor:
         cursor.execute(_WHERE)
         pid, *there = cursor.fetchone()
@@ -71,8 +72,8 @@ def _setting_of(cursor: Any, name: str) -> str:
 
 
 def _wanders() -> bool:
-    """Return whether a session's transactions use several server connections. Occupies another connection to find
-    out."""
+    """Return whether a session's transactions use several server connections.
+    Occupies another connection to find out."""
     address = dsn(name="durableagents check")
     with psycopg.connect(address, autocommit=True) as one, psycopg.connect(address) as other:
         before = _pid(one)

@@ -146,10 +146,10 @@ class PgJournal(Mailbox, Continuation):
         return await self._send(events, send, lets_go=lets_go)
 
     async def _send(self, events: Sequence[Event], send: Callable[[bool], Awaitable[Reply]], *, lets_go: bool) -> Reply:
-        """Commit exactly once, whatever happens to the connection. Raises StaleLease, StatementRefused, and the errors
-        with which TX1 refuses an intent. Only one commit at a time: recovering from a lost answer reclaims the run,
-        which would fence off a concurrent commit. `send` gets whether the last attempt was refused. Without `events`, a
-        failed attempt wrote nothing."""
+        """Commit exactly once, whatever happens to the connection.
+        Raises StaleLease, StatementRefused, and the errors with which TX1 refuses an intent. Only one commit at a time:
+        recovering from a lost answer reclaims the run, which would fence off a concurrent commit. `send` gets whether
+        the last attempt was refused. Without `events`, a failed attempt wrote nothing."""
         refusals, patience, is_refused = None, Patience(first_seconds=0.05, last_seconds=1.0), False
         async with self._committing:
             await upload_all(self._uploads)

@@ -148,8 +148,8 @@ def checksum(node: str, visit: int, state: bytes) -> bytes:
 
 
 def cut_digest(generation: int, node: str, visit: int, fingerprint: str, state: bytes) -> str:
-    """Return the digest of a checkpoint that the visit's event contains. The event's code thereby authenticates the
-    state."""
+    """Return the digest of a checkpoint that the visit's event contains.
+    The event's code thereby authenticates the state."""
     return hashlib.sha256(f"{generation}|{node}|{visit}|{fingerprint}|".encode() + state).hexdigest()
 
 
@@ -169,8 +169,9 @@ def with_cut(
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The checkpoint from which a claimant continues, at event `seq`. Without a snapshot only its position matters.
-    `skipped` are the positions of newer checkpoints that can't be used, each with the reason."""
+    """The checkpoint from which a claimant continues, at event `seq`.
+    Without a snapshot only its position matters. `skipped` are the positions of newer checkpoints that can't be used,
+    each with the reason."""
 
     seq: int = 0
     snapshot: Snapshot | None = None
@@ -180,7 +181,8 @@ class Cut:
 
 
 def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
-    """Return the newest checkpoint with a valid checksum. Raises JournalBroken, also for one of a newer format."""
+    """Return the newest checkpoint with a valid checksum.
+    Raises JournalBroken, also for one of a newer format."""
     skipped: list[tuple[int, str]] = []
     for seq, generation, node, visit, fingerprint, state, stored, schema_version in rows:
         why = "fails its checksum"
@@ -289,8 +291,8 @@ def read(
 
 
 def forked_in(run_id: UUID, rows: Sequence[TupleRow]) -> RunForked | None:
-    """Return the event that makes the run a fork, if any. The rows must include the journal's whole beginning. Raises
-    JournalBroken."""
+    """Return the event that makes the run a fork, if any.
+    The rows must include the journal's whole beginning. Raises JournalBroken."""
     first = [row for row in rows if row[0] <= _FIRST]
     if [row[0] for row in first] != list(range(1, min(_FIRST, rows[-1][0] if rows else 0) + 1)):
         raise JournalBroken(f"events are missing from the beginning of the journal of run {run_id}")
@@ -340,8 +342,8 @@ def at_slot(run_id: UUID, slot: str) -> list[Event]:
 
 
 def end_of(run_id: UUID, seq: int | None, state: str) -> tuple[Event, int]:
-    """Return a run's end and the stored size of its payload. Raises JournalBroken if it is missing, or a retry revoked
-    it."""
+    """Return a run's end and the stored size of its payload.
+    Raises JournalBroken if it is missing, or a retry revoked it."""
     with connection.cursor() as cursor:
         cursor.execute(_END, [run_id, seq])
         row = cursor.fetchone()
@@ -389,8 +391,8 @@ def undo_of(run_id: UUID) -> list[Event]:
 
 
 def taken_back(rows: Sequence[TupleRow], places: Collection[Place]) -> set[Place]:
-    """Return those of these effects that were or may have been undone, by the rows of TAKEN_BACK. If an event can't be
-    trusted, all effects of its run count as undone."""
+    """Return those of these effects that were or may have been undone, by the rows of TAKEN_BACK.
+    If an event can't be trusted, all effects of its run count as undone."""
     by_run: dict[str, Undoing | None] = {}
     for *row, run_id in rows:
         back = by_run.setdefault(str(run_id), Undoing())

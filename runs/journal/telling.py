@@ -1,4 +1,5 @@
-"""Sends nodes' progress messages to the database in the background. Dropped messages leave a gap in the numbers."""
+"""Sends nodes' progress messages to the database in the background.
+Dropped messages leave a gap in the numbers."""
 
 from __future__ import annotations
 
@@ -52,8 +53,8 @@ class Teller:
             await self.send(pool)
 
     async def send(self, pool: Pool) -> None:
-        """Send queued messages. Those that the database doesn't accept now are dropped, since no work depends on
-        them."""
+        """Send queued messages.
+        Those that the database doesn't accept now are dropped, since no work depends on them."""
         waiting, self._waiting, self._count = self._waiting, {}, 0
         for (run_id, lease), (lines, progress) in waiting.items():
             try:

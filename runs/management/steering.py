@@ -38,8 +38,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def carried_out(verb: str, run: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """Carry out a verb, and yield the lines to print. Raises CommandError for a refusal, SystemExit with the code of a
-    wait."""
+    """Carry out a verb, and yield the lines to print.
+    Raises CommandError for a refusal, SystemExit with the code of a wait."""
     caller = caller_of(options)
     if verb == "start":
         yield from _run_lines(_start(caller, run, options), options)

@@ -13,8 +13,9 @@ NEVER = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 class PolicyRevision(Coded):
-    """A revision of the policies in force. Only the newest counts: intents judged by another one are refused
-    (runs/sql/policies.sql). `live` is the number of policies, `policies` their digest. Append-only."""
+    """A revision of the policies in force.
+    Only the newest counts: intents judged by another one are refused (runs/sql/policies.sql). `live` is the number of
+    policies, `policies` their digest. Append-only."""
 
     revision = models.BigIntegerField(primary_key=True)
     live = models.IntegerField()

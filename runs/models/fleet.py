@@ -36,7 +36,8 @@ class AgentCode(models.Model):
 
 
 class Served(models.Model):
-    """An agent version that a worker has loaded. It is quarantined if the worker's code differs from the version's."""
+    """An agent version that a worker has loaded.
+    It is quarantined if the worker's code differs from the version's."""
 
     worker = models.UUIDField()
     graph_id = models.TextField()
@@ -64,7 +65,8 @@ def own_protocol() -> int:
 
 
 class Process(models.Model):
-    """One incarnation of a process. Pids are reused, but a pid with its start time, boot and host is unique."""
+    """One incarnation of a process.
+    Pids are reused, but a pid with its start time, boot and host is unique."""
 
     id = models.UUIDField(primary_key=True)
     kind = models.TextField()
@@ -108,8 +110,9 @@ class Process(models.Model):
 
 
 class Incident(models.Model):
-    """An incident in which a run was taken from its worker: cause, worker and state. Written once, together with the
-    event. The consequences (next claim, next step, repeated calls) are in the journal after `seq`."""
+    """An incident in which a run was taken from its worker: cause, worker and state.
+    Written once, together with the event. The consequences (next claim, next step, repeated calls) are in the journal
+    after `seq`."""
 
     class Cause(models.TextChoices):
         PROOF = "proof"

@@ -1,6 +1,6 @@
-"""Runs and their rows. The legal state transitions are declared here, once; the database enforces them by a generated
-trigger (`legal_moves`). A transition only declares what is legal and which fields change: services save, journal and
-wake."""
+"""Runs and their rows.
+The legal state transitions are declared here, once; the database enforces them by a generated trigger (`legal_moves`).
+A transition only declares what is legal and which fields change: services save, journal and wake."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ ACTIVE = [S.PENDING, S.RUNNING, *WAITING, S.COMPENSATING]
 
 
 class Run(models.Model):
-    """One execution of one agent version for one input. Rows change on transitions only; steps change the ledger's
-    Head."""
+    """One execution of one agent version for one input.
+    Rows change on transitions only; steps change the ledger's Head."""
 
     id = models.UUIDField(primary_key=True)
     agent = models.TextField()
@@ -465,8 +465,9 @@ class Signal(models.Model):
 
 
 class RunTag(models.Model):
-    """A tag of a run: its own, or inherited from its parent or predecessor. A tag with a value has one row for its name
-    and one for `name:value`. Each row repeats the run's time, for the order of lists."""
+    """A tag of a run: its own, or inherited from its parent or predecessor.
+    A tag with a value has one row for its name and one for `name:value`. Each row repeats the run's time, for the order
+    of lists."""
 
     pk = models.CompositePrimaryKey("run_id", "tag")
     run_id = models.UUIDField()
@@ -497,8 +498,8 @@ class Checkpoint(models.Model):
 
 
 class IdempotencyRecord(models.Model):
-    """The answer to a request with an Idempotency-Key. It is committed with the request's effects, and kept until a
-    contrib app removes it."""
+    """The answer to a request with an Idempotency-Key.
+    It is committed with the request's effects, and kept until a contrib app removes it."""
 
     id = models.BigAutoField(primary_key=True)
     principal = models.TextField()
@@ -546,8 +547,8 @@ class Message(models.Model):
 
 
 class Telling(models.Model):
-    """A run's progress, and counts of its log lines. `seen` is the number of lines that each branch of the visit has
-    logged."""
+    """A run's progress, and counts of its log lines.
+    `seen` is the number of lines that each branch of the visit has logged."""
 
     run_id = models.UUIDField(primary_key=True)
     lines = models.IntegerField(help_text="Number of stored lines.")

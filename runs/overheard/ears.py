@@ -20,7 +20,8 @@ InThread = Callable[..., Awaitable[Any]]
 
 
 class Ear:
-    """One page's subscription. It gets the newest output of its run's models; what it missed before doesn't matter."""
+    """One page's subscription.
+    It gets the newest output of its run's models; what it missed before doesn't matter."""
 
     def __init__(self) -> None:
         self._now: list[LiveOutput] = []
@@ -38,7 +39,8 @@ class Ear:
 
 
 class LiveSubscriptions:
-    """The subscriptions of all pages of this process. `in_thread` queries the database outside the event loop."""
+    """The subscriptions of all pages of this process.
+    `in_thread` queries the database outside the event loop."""
 
     def __init__(self, in_thread: InThread) -> None:
         self._in_thread = in_thread

@@ -52,8 +52,8 @@ class LiveOutput:
 
 
 def listen(runs: Iterable[UUID]) -> None:
-    """Make workers store what the models of these runs write, for half a minute from now. While the database takes no
-    writes this has no effect, but texts that are stored can still be read."""
+    """Make workers store what the models of these runs write, for half a minute from now.
+    While the database takes no writes this has no effect, but texts that are stored can still be read."""
     given: dict[str, Any] = {"runs": list(runs), "listened": LISTENED_SECONDS, "stale": STALE_SECONDS}
     with connection.cursor() as cursor:
         optionally(lambda: cursor.execute(_LISTEN, given))

@@ -83,7 +83,8 @@ class Offer(Shape):
 
 
 def offer(act: str, path: str, body: type[BaseModel], *required: str, subject: str = "", role: str = "") -> Offer:
-    """Return an allowed action. `required` fields must be sent and not be empty, even if their schema has a default."""
+    """Return an allowed action.
+    `required` fields must be sent and not be empty, even if their schema has a default."""
     schema, no = schema_of(body, *required), {"code": "", "why_not": ""}
     return Offer(act=act, subject=subject, allowed=True, role=role, method="POST", path=path, body=schema, **no)
 
@@ -122,7 +123,8 @@ def steering(facts: RunFacts, reader: Reader, steering_authority: SteeringAuthor
 def _on_run(
     act: str, facts: RunFacts, steering_authority: SteeringAuthority, reader: Reader, *, is_full: bool = False
 ) -> Offer:
-    """Return an action on the run. For a cancel, `is_full` requires a choice about effects if there are any to undo."""
+    """Return an action on the run.
+    For a cancel, `is_full` requires a choice about effects if there are any to undo."""
     path, body = f"/api/v1/runs/{facts.run.pk}/{act}", _BODIES.get(act, SteerRunBody)
     role = steering_authority.role(act, reader.held, reader.by.person)
     if role is None:

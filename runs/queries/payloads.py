@@ -1,4 +1,5 @@
-"""Access to the questions that a run asks people. `Viewer.reads` and `runs/seen.py` decide about other payloads."""
+"""Access to the questions that a run asks people.
+`Viewer.reads` and `runs/seen.py` decide about other payloads."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def is_asked(name: str, who: Viewer | None = None) -> bool:
 
 
 def reads_wait(wait: Wait, *, is_read: bool, who: Viewer | None = None) -> bool:
-    """Return whether a viewer may read a wait's detail. `is_read` means that they may read the run's payloads."""
+    """Return whether a viewer may read a wait's detail.
+    `is_read` means that they may read the run's payloads."""
     return is_read or (wait.kind in _ASKING and any(is_asked(each, who) for each in put_to(wait)))
 
 

@@ -40,8 +40,8 @@ def is_behind(run: Run) -> bool:
 
 
 def active_runs_of_keys(runs: Iterable[Run]) -> dict[UUID, UUID]:
-    """Return, for queued runs, the active run of their key, in at most one query. There is none between an end and the
-    next run's start."""
+    """Return, for queued runs, the active run of their key, in at most one query.
+    There is none between an end and the next run's start."""
     queued = [run for run in runs if is_behind(run)]
     if not queued:
         return {}

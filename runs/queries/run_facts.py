@@ -23,7 +23,8 @@ from runs.services.settling.agreeing import Heard, Proposal, heard
 
 @dataclass(eq=False)
 class Related:
-    """Further facts about several runs. Each kind is read for all of them together when it is first needed."""
+    """Further facts about several runs.
+    Each kind is read for all of them together when it is first needed."""
 
     facts: Sequence[RunFacts] = ()
 
@@ -53,8 +54,8 @@ class Related:
 
     @cached_property
     def proposals(self) -> dict[UUID, Proposal]:
-        """Return, by wait, the first verdicts that a second person may confirm. Each proposer's role is checked
-        once."""
+        """Return, by wait, the first verdicts that a second person may confirm.
+        Each proposer's role is checked once."""
         given = {
             pk: proposal for pk, each in self.heard.items() if (proposal := each.said) is not None and proposal.is_open
         }

@@ -158,8 +158,8 @@ class Filters:
 
     @property
     def unordered(self) -> Filters:
-        """Return filters for the same runs without the order. Runs without a value to sort by aren't listed, so that
-        becomes a filter."""
+        """Return filters for the same runs without the order.
+        Runs without a value to sort by aren't listed, so that becomes a filter."""
         if self.by_wait:
             return replace(self, sort="", wait=self.wait or "any")
         if self.sort in ("", NEWEST):
@@ -351,8 +351,8 @@ def ids_of(filters: Filters, most: int) -> list[UUID]:
 
 
 def stretch(filters: Filters, *, limit: int, cursor: str = "") -> Stretch | None:
-    """Return matching runs after a place, by attributes or newest first; None for a cursor of another list. A part
-    found by attributes may be short although more follow. Raises BadSearch."""
+    """Return matching runs after a place, by attributes or newest first; None for a cursor of another list.
+    A part found by attributes may be short although more follow. Raises BadSearch."""
     if (pages := filters.by_attributes) is not None:
         if (found := pages(limit, cursor)) is None:
             return None
@@ -392,7 +392,8 @@ def cards(runs: Sequence[Run]) -> list[Card]:
 
 
 def without_hidden_kin(runs: Iterable[Run]) -> None:
-    """Remove ids of related runs that the viewer may not see. Continuations are visible together with their run."""
+    """Remove ids of related runs that the viewer may not see.
+    Continuations are visible together with their run."""
     runs = list(runs)
     if not viewer().sees_all:
         known = seen.among(getattr(run, name, None) for run in runs for name in _RELATED)
@@ -470,7 +471,8 @@ def total(filters: Filters) -> tuple[int, bool]:
 
 
 def tabs(filters: Filters, counted: Numbers) -> list[Tab]:
-    """Return the state filters with counts. Empty ones are included, so that the strip of tabs doesn't jump."""
+    """Return the state filters with counts.
+    Empty ones are included, so that the strip of tabs doesn't jump."""
     groups = [("", ("all", list(State))), *GROUPS.items()]
     strip = []
     for key, (label, states) in groups:

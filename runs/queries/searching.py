@@ -73,7 +73,8 @@ AttributePages = Callable[[int, str], tuple[list[UUID], str] | None]
 
 
 def run_search(field: str) -> RunSearch:
-    """Return the search of this installation. Raises BadSearch, which names the parameter, if there is none."""
+    """Return the search of this installation.
+    Raises BadSearch, which names the parameter, if there is none."""
     if (found := features.only(lambda each: each.search)) is None:
         raise BadSearch(field, Misread(1, "is not possible: no app in INSTALLED_APPS searches runs", f"omit {field}"))
     return found

@@ -135,8 +135,8 @@ _NEEDS = {
 
 
 def of_wait(facts: RunFacts, wait: Wait, lead: Text, in_time: str = "") -> Sentence:
-    """Return the text about a wait, completed by its times. Under a halt, which defers deadlines, these are left
-    out."""
+    """Return the text about a wait, completed by its times.
+    Under a halt, which defers deadlines, these are left out."""
     rule = in_time or _IN_TIME.get(detail_text(wait, "on_timeout")) or _IN_TIME.get(str(wait.kind), "")
     then = "" if halt_of(facts.head) is not None else rule
     again = "; ".join(filter(None, [", since {since}", then])) + "."
@@ -255,8 +255,8 @@ def _stopped(children: Sequence[Wait]) -> Text:
 
 
 def _waiting(s: RunFacts) -> Sentence:
-    """Return the sentence about the main wait and a few others. Several children are counted, with those that need a
-    person."""
+    """Return the sentence about the main wait and a few others.
+    Several children are counted, with those that need a person."""
     if s.wait is None:
         return Sentence(write("Waiting; its record doesn't say for what"), write("."))
     children = [wait for wait in s.waits if wait.kind == Wait.Kind.CHILD]

@@ -62,8 +62,8 @@ def set_by(events: Iterable[AttributesSet]) -> dict[str, Any]:
 
 
 def _values_for_api(kind: str, texts: list[str]) -> Any:
-    """Return values as the API returns them. A damaged row is returned as it is, so that the other rows can be
-    shown."""
+    """Return values as the API returns them.
+    A damaged row is returned as it is, so that the other rows can be shown."""
     try:
         return KINDS[kind].shown(texts)
     except (KeyError, ValueError, ArithmeticError):

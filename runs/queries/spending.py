@@ -104,8 +104,9 @@ def cost_words(head: Head) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """The cap at which a run waits. `reserved` is for calls without a recorded outcome; `enough` is the lowest
-    sufficient value for each cap. Amounts are None if the row doesn't have them."""
+    """The cap at which a run waits.
+    `reserved` is for calls without a recorded outcome; `enough` is the lowest sufficient value for each cap. Amounts
+    are None if the row doesn't have them."""
 
     wait: Wait
     resource: str
@@ -163,8 +164,8 @@ def exceeded(waits: Iterable[Wait]) -> Exceeded | None:
 
 
 def _enough(wait: Wait, resource: str) -> dict[str, int]:
-    """Return the required caps by budget name. An older row has only its own cap. A time limit is computed anew,
-    because time passes."""
+    """Return the required caps by budget name.
+    An older row has only its own cap. A time limit is computed anew, because time passes."""
     parts = [_number(wait, name) for name in ("used", "reserved", "wanted")]
     fields = budget_wait_text(wait).get("enough")
     if not isinstance(fields, dict):

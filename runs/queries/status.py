@@ -176,8 +176,8 @@ def group_of(state: str) -> Group:
 
 
 def has_action(action: str, run: Run) -> bool:
-    """Return whether the action exists for the run. An agent without models has none to choose; an unknown agent may
-    have some."""
+    """Return whether the action exists for the run.
+    An agent without models has none to choose; an unknown agent may have some."""
     if action != authority.MODELS:
         return True
     try:

@@ -22,9 +22,10 @@ UNDOING = "The run is undoing its effects and then ends. Answer its questions, o
 
 @dataclass(frozen=True, slots=True)
 class RunConditions:
-    """The parts of a run's state that decide which actions are allowed. `is_stopped`: for an operator; `asks_budget`:
-    at a cap; `is_held`: also paused by a person; `told`: the parent that its end was reported to; `is_in_pool`:
-    unclaimed since its last change; `is_early`: its turn in the queue or its start time has not come."""
+    """The parts of a run's state that decide which actions are allowed.
+    `is_stopped`: for an operator; `asks_budget`: at a cap; `is_held`: also paused by a person; `told`: the parent that
+    its end was reported to; `is_in_pool`: unclaimed since its last change; `is_early`: its turn in the queue or its
+    start time has not come."""
 
     state: str
     is_owned: bool = False
@@ -56,7 +57,8 @@ class RunConditions:
 def stand_of(
     run: Run, *, pause_asked: bool, cancel_asked: bool, kinds: Iterable[str] = (), is_held: bool = False
 ) -> RunConditions:
-    """Return a run's state, given the kinds of its open waits. Budget waits don't count while it is undoing."""
+    """Return a run's state, given the kinds of its open waits.
+    Budget waits don't count while it is undoing."""
     kinds = [kind for kind in kinds if not run.is_undoing or kind != Wait.Kind.BUDGET]
     return RunConditions(
         state=str(run.state),

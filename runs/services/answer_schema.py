@@ -1,6 +1,6 @@
-"""JSON Schema validation in linear time. Patterns use Pydantic's regex engine instead of `re`, which patterns like
-`^(a+)+$` would block. Patterns with lookaround, which that engine can't read, are left to the tool's own code. Pure: no
-Django, no I/O."""
+"""JSON Schema validation in linear time.
+Patterns use Pydantic's regex engine instead of `re`, which patterns like `^(a+)+$` would block. Patterns with
+lookaround, which that engine can't read, are left to the tool's own code. Pure: no Django, no I/O."""
 
 from __future__ import annotations
 

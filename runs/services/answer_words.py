@@ -25,8 +25,8 @@ _DECIMAL = {"integer", "number", "string"}
 
 
 def misfits(schema: dict[str, Any], given: Any) -> list[dict[str, str]]:
-    """Return at most twenty errors. Whatever only the tool's code can check is checked by the node, which asks
-    again."""
+    """Return at most twenty errors.
+    Whatever only the tool's code can check is checked by the node, which asks again."""
     errors = sorted(misfits_of(schema, given), key=lambda error: [str(part) for part in error.absolute_path])
     return [_misfit(error) for error in errors][:MAX_PROBLEMS]
 

@@ -1,6 +1,7 @@
-"""Permission to steer a run. Operators do anything. Approvers at whose queue it waited, and the integrator who started
-it, pause, resume and cancel it. The role in charge of the budget queue raises budgets. Also: a person's own actions in
-a run, which bar them from deciding (four eyes)."""
+"""Permission to steer a run.
+Operators do anything. Approvers at whose queue it waited, and the integrator who started it, pause, resume and cancel
+it. The role in charge of the budget queue raises budgets. Also: a person's own actions in a run, which bar them from
+deciding (four eyes)."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ class SteeringAuthority:
     names: frozenset[str] = frozenset()
 
     def role(self, action: str, held: Iterable[str], person: int | None) -> str | None:
-        """Return the role under which a person with these roles may do this to the run; None if they may not. Pure."""
+        """Return the role under which a person with these roles may do this to the run; None if they may not.
+        Pure."""
         held = frozenset(held)
         if OPERATOR in held:
             return OPERATOR
@@ -160,8 +162,9 @@ def role_to(action: str, run: Run, *, held: Iterable[str], person: int | None) -
 
 
 def check(action: str, run: Run, by: Actor) -> None:
-    """Check under the run's lock that the actor's role allows the action. Raises Forbidden. The system is always
-    allowed, because it only acts on children of a run on which a person was allowed to act."""
+    """Check under the run's lock that the actor's role allows the action.
+    Raises Forbidden. The system is always allowed, because it only acts on children of a run on which a person was
+    allowed to act."""
     if by.kind == "system":
         return
     steering = steering_authority(run)
@@ -183,8 +186,8 @@ def is_nobodys(names: Iterable[str]) -> bool:
 
 
 def must_be_in_charge(role: str, names: Iterable[str], what: str) -> None:
-    """Check that `role` is in charge of one of these queues, or is one of these roles. Raises Forbidden. Locks the
-    queues' rows until the transaction ends. An unauthentic row grants nothing."""
+    """Check that `role` is in charge of one of these queues, or is one of these roles.
+    Raises Forbidden. Locks the queues' rows until the transaction ends. An unauthentic row grants nothing."""
     queues = features.only(lambda each: each.queues)
     refused: Forbidden | None = None
     others = set[str]()
@@ -204,9 +207,9 @@ def must_be_in_charge(role: str, names: Iterable[str], what: str) -> None:
 
 
 def own_act(run: Run, person: int | None, name: str) -> str | None:
-    """Return what a person did in a run or its related runs that bars them from deciding; None if nothing. Stops,
-    budgets, forks, inquiries and rejections don't count, because they add nothing to a run. A record without an account
-    counts against every account that has or had its actor's name."""
+    """Return what a person did in a run or its related runs that bars them from deciding; None if nothing.
+    Stops, budgets, forks, inquiries and rejections don't count, because they add nothing to a run. A record without an
+    account counts against every account that has or had its actor's name."""
     if person is not None and run.creator == person:  # Continuations and children have the creator of the first run.
         return _DID["start"].format(_WHERE[0])
     found = min(_hands(run, person, name), default=None)

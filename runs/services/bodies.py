@@ -108,8 +108,9 @@ Attributes = Annotated[dict[str, Any], Field(max_length=MAX_ATTRIBUTES)]
 
 
 class StartBody(Strict):
-    """Parameters of a start. `agent` is a name (which starts the newest version, or the one that a ramp chooses) or
-    `name@version`. `input` and `attributes` must fit the schemas of that version."""
+    """Parameters of a start.
+    `agent` is a name (which starts the newest version, or the one that a ramp chooses) or `name@version`. `input` and
+    `attributes` must fit the schemas of that version."""
 
     agent: Annotated[str, Field(min_length=1, max_length=200)] = Field(
         description="Agent to start, with or without @version."

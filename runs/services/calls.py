@@ -1,4 +1,5 @@
-"""A run's call: its tool, if this process has it, and the waits it opened. For locks and transactions see `command`."""
+"""A run's call: its tool, if this process has it, and the waits it opened.
+For locks and transactions see `command`."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def tool_here(run: Run, name: str) -> Tool | None:
 
 
 def close_others(run: Run, slot: str, attempt: int, *, by: Actor, now: datetime, **kept: Any) -> list[e.Event]:
-    """Close the waits that a settled call left open, except those that match `kept`. Returns the events to write."""
+    """Close the waits that a settled call left open, except those that match `kept`.
+    Returns the events to write."""
     closing: list[e.Event] = []
     still_open = run.waits.select_for_update().filter(slot=slot, attempt=attempt, resolved_at__isnull=True)
     for wait in still_open.exclude(**kept) if kept else still_open:

@@ -1,6 +1,6 @@
-"""Common parts of all actions on a run. Lock order: Head, Run, related runs (`related_runs.py`), Wait, Approval. A run
-that a worker drives is never moved here: its flag is set or its wait resolved, and the worker acts on that at its next
-step boundary."""
+"""Common parts of all actions on a run.
+Lock order: Head, Run, related runs (`related_runs.py`), Wait, Approval. A run that a worker drives is never moved here:
+its flag is set or its wait resolved, and the worker acts on that at its next step boundary."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ log = logging.getLogger("runs.services.command")
 
 
 def locked(run_id: UUID, *, under: Actor) -> tuple[Head, Run]:
-    """Lock and return head and run, in that order, for a named actor. Raises NotFound, NewerRun for a run that only
-    newer code may change, and Erased for one whose content was erased, on which no action is possible any more. Neither
-    of the last two applies to the system's own bookkeeping."""
+    """Lock and return head and run, in that order, for a named actor.
+    Raises NotFound, NewerRun for a run that only newer code may change, and Erased for one whose content was erased, on
+    which no action is possible any more. Neither of the last two applies to the system's own bookkeeping."""
     assert isinstance(under, Actor)
     head = locked_head(run_id)
     run = Run.objects.select_for_update().get(pk=run_id)
@@ -51,8 +51,8 @@ def locked(run_id: UUID, *, under: Actor) -> tuple[Head, Run]:
 
 
 def is_busy(run_id: UUID) -> bool:
-    """Return whether another transaction holds the run. If not, the run is locked until the caller's transaction
-    ends."""
+    """Return whether another transaction holds the run.
+    If not, the run is locked until the caller's transaction ends."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE SKIP LOCKED", [run_id])
         return cursor.fetchone() is None and Head.objects.filter(run_id=run_id).exists()
@@ -94,8 +94,9 @@ def due_at(run: Run, *, now: datetime) -> datetime | None:
 
 
 def wake(run: Run, *, now: datetime) -> None:
-    """Wake a run after one of its waits was resolved. If it is paused, that is noted for its resume. If it is stopped
-    for an operator, it isn't woken. If a worker drives it, the worker notices by itself."""
+    """Wake a run after one of its waits was resolved.
+    If it is paused, that is noted for its resume. If it is stopped for an operator, it isn't woken. If a worker drives
+    it, the worker notices by itself."""
     if run.owner is not None:
         return
     if run.state == State.PAUSED:
@@ -107,7 +108,8 @@ def wake(run: Run, *, now: datetime) -> None:
 
 
 def is_stopped(run: Run) -> bool:
-    """Return whether the run waits for an operator. After a cancel it doesn't, because it only proceeds to its end."""
+    """Return whether the run waits for an operator.
+    After a cancel it doesn't, because it only proceeds to its end."""
     stops = run.waits.filter(kind="operator", resolved_at__isnull=True)
     return stops.exists() and not Head.objects.filter(run_id=run.pk, is_cancel_requested=True).exists()
 
@@ -194,8 +196,8 @@ def finish_cancelled(run: Run, head: Head, *, by: str, now: datetime) -> None:
 
 
 def end_as_cancelled(run: Run, head: Head, *, by: str, payload: dict[str, Any], now: datetime) -> e.Event:
-    """Cancel a run, at once if no call is in progress or in doubt and nothing is to be undone. Returns the event to
-    write."""
+    """Cancel a run, at once if no call is in progress or in doubt and nothing is to be undone.
+    Returns the event to write."""
     ending = payload | {"asked_by": by}
     try:
         tape = tape_of(run)
@@ -253,7 +255,8 @@ def holders(run_ids: Iterable[UUID]) -> dict[UUID, str]:
 
 
 def cancellers(run_ids: Iterable[UUID]) -> dict[UUID, str]:
-    """Return who cancelled each of these runs. Looks at the request too, since the end may name only a role."""
+    """Return who cancelled each of these runs.
+    Looks at the request too, since the end may name only a role."""
     found: dict[UUID, str] = {}
     for run_id, clear in _last(run_ids, _CANCELS):
         try:
@@ -281,8 +284,8 @@ def resolved(wait: Wait, resolution: str, *, by: str) -> e.WaitResolved:
 
 
 def end_unserved(head: Head, run: Run, wait: Wait, now: datetime, by: Actor, *, payload: dict[str, Any]) -> None:
-    """End a run whose wait timed out, with `payload` as the reason. A cancelled or undoing run is only woken, because
-    it ends anyway."""
+    """End a run whose wait timed out, with `payload` as the reason.
+    A cancelled or undoing run is only woken, because it ends anyway."""
     resolve(wait, "timed_out", by=by.ref, now=now)
     journal(run.id, resolved(wait, "timed_out", by=by.ref), by=by)
     if head.is_cancel_requested or run.is_undoing:
@@ -330,8 +333,8 @@ class Act:
         return refusal(self.action, self.run, hint)
 
     def must_be_allowed(self, *, kinds: Iterable[str] = (), is_held: bool = False) -> None:
-        """Check that the run's state allows the action. Raises IllegalTransition. `kinds` are the kinds of open
-        waits."""
+        """Check that the run's state allows the action.
+        Raises IllegalTransition. `kinds` are the kinds of open waits."""
         condition = stand_of(
             self.run,
             pause_asked=self.head.is_pause_requested,
@@ -351,8 +354,9 @@ class Act:
     def done(
         self, *events: e.Event, entries: Sequence[Entry] = (), after: Mapping[str, Any] = MappingProxyType({})
     ) -> Run:
-        """Append the events and the person's override record, and notify. `after` is added to the record's state after
-        the action. System actions on a child are recorded for its parent only; the child's journal has the reason."""
+        """Append the events and the person's override record, and notify.
+        `after` is added to the record's state after the action. System actions on a child are recorded for its parent
+        only; the child's journal has the reason."""
         if self.by.kind != "system":
             override(
                 self.head,

@@ -1,5 +1,6 @@
-"""Continuations: a run that was renewed or handed off continues as another one. Signals and messages to any run of the
-chain reach the newest. People's actions on a run that has continued are refused."""
+"""Continuations: a run that was renewed or handed off continues as another one.
+Signals and messages to any run of the chain reach the newest. People's actions on a run that has continued are
+refused."""
 
 from __future__ import annotations
 
@@ -49,9 +50,9 @@ def is_of_chain(run: Run, at: str = "run") -> Q:
 def for_newest(
     run_id: UUID, act: Callable[[UUID], T], *, within: Callable[[], AbstractContextManager[Any]] = transaction.atomic
 ) -> T:
-    """Call `act` with the newest continuation, and again each time it raises HasContinued. Each attempt is its own
-    transaction (`within`), so that no two runs are locked at once. Raises NotFound, KeepsContinuing, and what `act`
-    raises.
+    """Call `act` with the newest continuation, and again each time it raises HasContinued.
+    Each attempt is its own transaction (`within`), so that no two runs are locked at once. Raises NotFound,
+    KeepsContinuing, and what `act` raises.
     """
     for _ in range(MAX_ATTEMPTS):
         try:
@@ -70,8 +71,9 @@ def look_at_newest(run_id: UUID, look: Callable[[UUID], T]) -> T:
 def to_newest(
     run_id: UUID, act: Callable[[UUID], T], *, within: Callable[[], AbstractContextManager[Any]] = transaction.atomic
 ) -> T:
-    """Apply a person's action to the newest continuation, even if the run continues at this moment. Each attempt runs
-    in its own transaction (`within`). Raises NotFound, KeepsContinuing, and what the action raises."""
+    """Apply a person's action to the newest continuation, even if the run continues at this moment.
+    Each attempt runs in its own transaction (`within`). Raises NotFound, KeepsContinuing, and what the action
+    raises."""
 
     def at(newest_id: UUID) -> T:
         try:

@@ -71,9 +71,9 @@ def declarable() -> QuerySet[Process]:
 
 @transaction.atomic
 def declare_dead(host: str, *, by: Actor, justification: str) -> int:
-    """Declare that nothing runs on a host any more. Returns the number of its processes. Their rows are locked, so that
-    a heartbeat or a proof of death comes either before or after all of this. Raises Forbidden, NotFound, ShowsLife,
-    JustificationRequired."""
+    """Declare that nothing runs on a host any more.
+    Returns the number of its processes. Their rows are locked, so that a heartbeat or a proof of death comes either
+    before or after all of this. Raises Forbidden, NotFound, ShowsLife, JustificationRequired."""
     may_act(by, "declare a host dead")
     why = justified("declare_dead", justification)
     held = list(declarable().filter(host=host).order_by("pk").select_for_update().values_list("pk", flat=True))

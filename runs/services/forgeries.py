@@ -20,7 +20,8 @@ class Forgeries:
         self._lock = threading.Lock()
 
     def note(self, address: str) -> None:
-        """Count a callback with an unknown token. The token isn't logged, because it may be a real one with a typo."""
+        """Count a callback with an unknown token.
+        The token isn't logged, because it may be a real one with a typo."""
         with self._lock:
             self.count += 1
             self._unlogged += 1

@@ -1,5 +1,5 @@
-"""Deferral of deadlines while their run is halted. The app for halts replaces the SQL hooks; without it no run is ever
-halted (runs/sql/hooks.sql)."""
+"""Deferral of deadlines while their run is halted.
+The app for halts replaces the SQL hooks; without it no run is ever halted (runs/sql/hooks.sql)."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ Message = Annotated[str, Field(min_length=1, max_length=MAX_LETTERS)]
 
 
 class StateSeen(Strict):
-    """The state of the run that the caller has seen: number and hash of its last event. The request is refused with 409
-    if that has changed."""
+    """The state of the run that the caller has seen: number and hash of its last event.
+    The request is refused with 409 if that has changed."""
 
     seq: Annotated[int, Field(ge=1)] = Field(description="Number of the last journal event.")
     head: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] = Field(description="Hash of that event.")
@@ -217,8 +217,9 @@ def go_on(
 
 
 def look_first(action: str, run_id: UUID, context: ContextBody, *, by: Actor, justification: str) -> Look:
-    """Check the context before it is injected. May take twice the time limit of `run_trial`. Raises Forbidden,
-    JustificationRequired, InvalidInput, and what `look` raises."""
+    """Check the context before it is injected.
+    May take twice the time limit of `run_trial`. Raises Forbidden, JustificationRequired, InvalidInput, and what `look`
+    raises."""
     may_hand(by)
     justified(action, justification)
     if context.patch is None and context.message is None:

@@ -118,9 +118,9 @@ def _on_record(run: Run, late: LateAnswer) -> list[e.Event]:
 
 
 def _may_settle(run: Run, head: Head, attempt: Attempt, late: LateAnswer) -> bool:
-    """Return whether the outcome is unknown, and the run's worker won't get it by repeating the keyed call. If a worker
-    has the run, an acceptance doesn't settle the call: that could vouch for a sender that may still be sending while
-    the owner asks a person or sends the call again."""
+    """Return whether the outcome is unknown, and the run's worker won't get it by repeating the keyed call.
+    If a worker has the run, an acceptance doesn't settle the call: that could vouch for a sender that may still be
+    sending while the owner asks a person or sends the call again."""
     if run.state in ENDED or attempt.result is not None or attempt.accepted is not None:
         return False
     if attempt.reconciled is not None and attempt.open_wait("reconcile") is None:
@@ -172,7 +172,8 @@ def _accept(head: Head, run: Run, late: LateAnswer, by: Actor) -> None:
 
 
 def _resolve_waits(run: Run, late: LateAnswer, by: Actor, now: datetime) -> list[e.Event]:
-    """Resolve the waits that this call left open: verdict, callback or retry timer. Returns the events to write."""
+    """Resolve the waits that this call left open: verdict, callback or retry timer.
+    Returns the events to write."""
     for wait in run.waits.select_for_update().filter(
         slot=late.slot, attempt=late.attempt, resolved_at__isnull=True, kind__in=_CLOSED_BY_IT
     ):

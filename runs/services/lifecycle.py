@@ -1,5 +1,5 @@
-"""Starting, pausing, resuming, cancelling and retrying runs, authorized under the lock. For locks and transactions see
-`command`."""
+"""Starting, pausing, resuming, cancelling and retrying runs, authorized under the lock.
+For locks and transactions see `command`."""
 
 from __future__ import annotations
 
@@ -95,8 +95,9 @@ class Plan:
         )
 
     def store(self, run: Run, *, has_time: bool) -> None:
-        """Store the plan in the new run's row. Raises IntegrityError if another run of the key is active. The default
-        time limit counts from when the run may begin; with `has_time` the run has its own."""
+        """Store the plan in the new run's row.
+        Raises IntegrityError if another run of the key is active. The default time limit counts from when the run may
+        begin; with `has_time` the run has its own."""
         run.business_key, run.is_queued = self.business_key, self.behind is not None
         run.start_at, run.start_before = self.start_at, self.start_before
         run.ready_at = due_at(run, now=run.created_at)
@@ -151,8 +152,8 @@ def accept(
     request_key: str = "",
     forked: e.RunForked | None = None,
 ) -> Accepted:
-    """Accept a run as `start` does, in the caller's transaction, which must be rolled back if this raises. `most` is
-    the largest budget the caller may give. `plan` says when the run may begin, and needs the lock of its key.
+    """Accept a run as `start` does, in the caller's transaction, which must be rolled back if this raises.
+    `most` is the largest budget the caller may give. `plan` says when the run may begin, and needs the lock of its key.
     `request_key` is the Idempotency-Key, which identifies a start without a business key. `forked` is recorded."""
     assert connection.in_atomic_block, "a run and the record of its starter must be written in one transaction"
     run_id = UUID(str(uuid_utils.uuid7()))
@@ -222,8 +223,8 @@ def _insert(
 
 
 def _key_of(plan: Plan | None, request_key: str, run_id: UUID) -> Key:
-    """Return the key by which the start's version is assigned. A business key goes first, because later starts share
-    it."""
+    """Return the key by which the start's version is assigned.
+    A business key goes first, because later starts share it."""
     if plan is not None and plan.schedule is not None:
         return Key("schedule", str(plan.schedule))
     if plan is not None and plan.business_key:
@@ -232,8 +233,8 @@ def _key_of(plan: Plan | None, request_key: str, run_id: UUID) -> Key:
 
 
 def _found_by(agent: Agent, attributes: Mapping[str, Any], by: Actor) -> list[e.AttributesSet]:
-    """Return the event that sets the run's search attributes, if any. Raises InvalidInput, which names each invalid
-    one."""
+    """Return the event that sets the run's search attributes, if any.
+    Raises InvalidInput, which names each invalid one."""
     given = {name: value for name, value in attributes.items() if value is not None}
     try:
         return [setting(agent.attributes, given, by=by.ref)] if given else []
@@ -308,8 +309,8 @@ def _is_held(run: Run) -> bool:
 
 @transaction.atomic
 def resume(run_id: UUID, *, by: Actor, justification: str) -> Run:
-    """Resume a paused run: it returns to its waits, or to a worker if one was resolved meanwhile. Raises what `pause`
-    raises."""
+    """Resume a paused run: it returns to its waits, or to a worker if one was resolved meanwhile.
+    Raises what `pause` raises."""
     act = Act("resume", run_id, by=by, justification=justification)
     run = act.run
     is_asking = run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists()
@@ -331,9 +332,9 @@ def _must_be_alone(act: Act) -> None:
 
 @transaction.atomic
 def cancel(run_id: UUID, *, by: Actor, justification: str, effects: str | None = None, by_rule: bool = False) -> Run:
-    """Cancel a run: nothing more is dispatched, and calls in doubt are settled first. Raises InvalidInput, and what
-    `pause` raises. `effects` must be "undo" or "leave" if there are any to undo. If the system or a rule (`by_rule`, a
-    later start of its key) ends the run, its agent decides that."""
+    """Cancel a run: nothing more is dispatched, and calls in doubt are settled first.
+    Raises InvalidInput, and what `pause` raises. `effects` must be "undo" or "leave" if there are any to undo. If the
+    system or a rule (`by_rule`, a later start of its key) ends the run, its agent decides that."""
     act = Act("cancel", run_id, by=by, justification=justification)
     run = act.run
     act.must_be_allowed(kinds=[w.kind for w in open_waits(run) if w.kind in (Wait.Kind.OPERATOR, Wait.Kind.RECONCILE)])
@@ -349,7 +350,8 @@ def _stops_of(run: Run) -> list[str]:
 
 
 def _looked_at(act: Act, payload: dict[str, Any]) -> list[e.Event]:
-    """Withdraw the operator and budget waits of a run that will undo its effects. Returns the events to write."""
+    """Withdraw the operator and budget waits of a run that will undo its effects.
+    Returns the events to write."""
     if payload.get("effects") != UNDO:
         return []
     stops = list(act.run.waits.select_for_update().filter(kind__in=("operator", "budget"), resolved_at__isnull=True))

@@ -49,7 +49,8 @@ def set_priority(run_id: UUID, priority: int, *, by: Actor, justification: str) 
 
 
 def start_with(run: Run, priority: int, *, by: Actor) -> None:
-    """Set the priority that a start requests, in its transaction. Raises InvalidInput above the caller's maximum."""
+    """Set the priority that a start requests, in its transaction.
+    Raises InvalidInput above the caller's maximum."""
     if priority:
         _check(priority, highest=HIGHEST if by.role == OPERATOR else settings.DURABLEAGENTS.priority)
         _store(run, priority, by=by, why="")

@@ -1,5 +1,5 @@
-"""Questions of nodes to people: who may answer, validation, and the first answer, which wins. For locks and
-transactions see `command`."""
+"""Questions of nodes to people: who may answer, validation, and the first answer, which wins.
+For locks and transactions see `command`."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def role_to_answer(wait: Wait, held: Iterable[str]) -> str:
 
 
 def open_for(held: frozenset[str]) -> QuerySet[Wait]:
-    """Return the open questions that these roles may answer, by deadline. For roles that answer none, return all of
-    them."""
+    """Return the open questions that these roles may answer, by deadline.
+    For roles that answer none, return all of them."""
     questions = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True).exclude(run__state__in=ENDED)
     if OPERATOR not in held and any(role in held for role in QUEUES.values()):
         named = {role for role in held if is_role(role)} | {queue for queue, role in QUEUES.items() if role in held}
@@ -148,7 +148,8 @@ def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification:
 
 
 def _on_record(wait: Wait) -> e.WaitOpened:
-    """Return the journal event that asks the question, because the wait's row may be forged. Raises RecordDamaged."""
+    """Return the journal event that asks the question, because the wait's row may be forged.
+    Raises RecordDamaged."""
     try:
         requested = asked_by(wait)
     except JournalBroken as broken:

@@ -110,9 +110,9 @@ def _close(act: Act, wait: Wait, verdict: str) -> None:
 
 
 def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoked]:
-    """Return the call that a person settles: its locked wait, its record and its intent. A verdict must never settle
-    another call, even if it is sent twice: if several waits are or were open, it must name its own. Raises
-    IllegalTransition, InvalidInput, NotFound."""
+    """Return the call that a person settles: its locked wait, its record and its intent.
+    A verdict must never settle another call, even if it is sent twice: if several waits are or were open, it must name
+    its own. Raises IllegalTransition, InvalidInput, NotFound."""
     open_waits = act.run.waits.select_for_update().filter(kind="reconcile", resolved_at__isnull=True)
     meant = [wait for wait in open_waits.order_by("opened_at") if wait_id in (None, wait.id)]
     if not meant and wait_id is not None and not act.run.waits.filter(kind="reconcile", pk=wait_id).exists():
@@ -143,8 +143,8 @@ def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoke
 
 
 def _failed(act: Act, invoked: e.ToolInvoked) -> e.RunFailed | e.UndoAsked:
-    """Return the event that ends the run, to be written after the verdict's. Its worker first undoes what can be
-    undone."""
+    """Return the event that ends the run, to be written after the verdict's.
+    Its worker first undoes what can be undone."""
     run = act.run
     message = f"{invoked.tool}: its outcome is unknown: {act.justification}"
     if by_policy(run):

@@ -1,5 +1,6 @@
-"""Runs that may be doing the same work: forks, restarts and continuations of a run. None sees what the others do, so no
-run is resumed while a related one is active, or has done something that the run doesn't know of."""
+"""Runs that may be doing the same work: forks, restarts and continuations of a run.
+None sees what the others do, so no run is resumed while a related one is active, or has done something that the run
+doesn't know of."""
 
 from __future__ import annotations
 
@@ -67,8 +68,8 @@ class RelatedRun:
 
 
 def lock(run_id: UUID) -> None:
-    """Lock the related runs until the transaction ends, before one is forked or resumed. The lock is taken after the
-    run's own head; its holder locks no further head."""
+    """Lock the related runs until the transaction ends, before one is forked or resumed.
+    The lock is taken after the run's own head; its holder locks no further head."""
     with connection.cursor() as cursor:
         cursor.execute(_LOCK, [run_id])
 
@@ -85,9 +86,9 @@ def crowded(run_ids: Iterable[UUID]) -> frozenset[UUID]:
 
 
 def find_competing_run(run: Run) -> RelatedRun | None:
-    """Return the run that keeps a person from resuming this one; None if there is none. A fork that asks about each
-    call may run next to all but its own forks. An undoing run does no work that another could do, and could be ended in
-    no other way."""
+    """Return the run that keeps a person from resuming this one; None if there is none.
+    A fork that asks about each call may run next to all but its own forks. An undoing run does no work that another
+    could do, and could be ended in no other way."""
     is_undoing = run.is_undoing and run.ended_at is None
     rows = [] if is_undoing else _rows(run)
     if not rows or (not rows[0][1] and _asks_about_all(rows[0][2])):

@@ -39,7 +39,8 @@ def key_lives(runs: Iterable[Run]) -> frozenset[UUID]:
 
 
 def unheard_of(run: Run) -> list[dict[str, Any]]:
-    """Return the late results for the run since its last retry. Raises ValueError, KeyError for unreadable events."""
+    """Return the late results for the run since its last retry.
+    Raises ValueError, KeyError for unreadable events."""
     journal = Event.objects.filter(run_id=run.id)
     retries = journal.filter(Q(kind="RunRetried") | Q(kind="WaitResolved", slot__startswith="operator/"))
     since = retries.order_by("-seq").values_list("seq", flat=True).first() or 0
@@ -52,7 +53,8 @@ def unheard_of(run: Run) -> list[dict[str, Any]]:
 
 
 def settle_by_witnesses(run: Run, tape: Tape) -> tuple[list[e.Event], list[Entry]]:
-    """Settle calls of unknown outcome if late results say that they happened. Returns events and ledger entries."""
+    """Settle calls of unknown outcome if late results say that they happened.
+    Returns events and ledger entries."""
     settled: list[e.Event] = []
     entries: list[Entry] = []
     for name in tape.told_by_witnesses():
@@ -111,8 +113,8 @@ def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wai
 
 
 def await_again(run: Run, tape: Tape, *, now: datetime) -> list[e.Event]:
-    """Wait again for callbacks of accepted calls that timed out, unless the node continued from that. The new wait
-    lasts as long as the old one. The token stays with the call's first wait, and leads to the newest."""
+    """Wait again for callbacks of accepted calls that timed out, unless the node continued from that.
+    The new wait lasts as long as the old one. The token stays with the call's first wait, and leads to the newest."""
     opened: list[e.Event] = []
     for name in tape.to_await():
         slot = tape.slot(name)

@@ -1,4 +1,5 @@
-"""Moving a run to other models, beginning with its next request. It keeps its first models unless a person moves it."""
+"""Moving a run to other models, beginning with its next request.
+It keeps its first models unless a person moves it."""
 
 from __future__ import annotations
 
@@ -50,8 +51,8 @@ def _choices(run_id: UUID) -> list[e.ModelsChosen]:
 
 
 def move(run_id: UUID, models: Sequence[str], *, assistant: str = "", by: Actor, justification: str) -> Run:
-    """Send a run's requests to the first of `models` that works, for one assistant or all. Raises IllegalTransition for
-    a run that has ended, InvalidInput, Forbidden, JustificationRequired, NotFound."""
+    """Send a run's requests to the first of `models` that works, for one assistant or all.
+    Raises IllegalTransition for a run that has ended, InvalidInput, Forbidden, JustificationRequired, NotFound."""
     unfit = _unfit(models)  # before any lock, because a provider's code takes seconds to load
     with transaction.atomic():
         return _move(run_id, models, unfit, assistant=assistant, by=by, justification=justification)

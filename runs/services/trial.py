@@ -33,8 +33,8 @@ class Recorded(NamedTuple):
 
 
 def position_on_record(run: Run, at_least: int) -> Recorded:
-    """Return a run's position as read from its journal by a claim. `at_least` is the number of events that the journal
-    must have. Raises JournalBroken."""
+    """Return a run's position as read from its journal by a claim.
+    `at_least` is the number of events that the journal must have. Raises JournalBroken."""
     with connection.cursor() as cursor:
         cursor.execute(POSITION_ROWS, [run.pk])
         cuts = [stored for row in cursor.fetchall() if (stored := cut_of(row)) is not None]

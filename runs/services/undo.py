@@ -1,4 +1,5 @@
-"""Preview of the effects that a cancel would undo or leave. Pages use a rate-limited cache; cancels don't."""
+"""Preview of the effects that a cancel would undo or leave.
+Pages use a rate-limited cache; cancels don't."""
 
 from __future__ import annotations
 

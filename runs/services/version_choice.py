@@ -83,8 +83,9 @@ def _find_rules() -> features.StartRules | None:
 
 
 def choose(reference: str, *, tags: Iterable[str] | Mapping[str, str], key: Key) -> Chosen:
-    """Return the version of a start. The data that decide about it stay locked until the transaction ends. Raises
-    UnknownAgent, UnknownVersion, VersionClosed, StartsStopped, ChangedOutside."""
+    """Return the version of a start.
+    The data that decide about it stay locked until the transaction ends. Raises UnknownAgent, UnknownVersion,
+    VersionClosed, StartsStopped, ChangedOutside."""
     named = registry.find(reference)
     rules = _find_rules()
     with connection.cursor() as cursor:

@@ -1,5 +1,6 @@
-"""Wake-up messages over django-q2. A message names a run as a hint; the run table is the queue. Only one function can
-be queued, because django-q2 would run any importable name and load any pickle."""
+"""Wake-up messages over django-q2.
+A message names a run as a hint; the run table is the queue. Only one function can be queued, because django-q2 would
+run any importable name and load any pickle."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ DAMAGED_TOLD = 5
 
 @dataclass(slots=True)
 class Crash:
-    """The loss of a worker and the run's next step. `in_flight` are the calls that were sent and not answered."""
+    """The loss of a worker and the run's next step.
+    `in_flight` are the calls that were sent and not answered."""
 
     at: datetime
     seq: int
@@ -108,7 +109,8 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """The parts of a story that a page shows. Pages count from the newest; 0 means none. Sizes may be None for all."""
+    """The parts of a story that a page shows.
+    Pages count from the newest; 0 means none. Sizes may be None for all."""
 
     row_page: int = 1
     rows: int | None = None
@@ -202,7 +204,8 @@ class Fold:
         return None if effect is None else replace(effect)
 
     def story(self, now: datetime, want: Want = ALL, case: str | None = None) -> Story:
-        """Return the unopened story at the time `now`. `case` is the slot of the call that a person must settle."""
+        """Return the unopened story at the time `now`.
+        `case` is the slot of the call that a person must settle."""
         effects = self.effects.all()
         size = want.effects or max(len(effects), 1)
         lane, start, older, newer = window(effects, want.effect_page, size)

@@ -1,5 +1,5 @@
-"""Checks that the events on a page are authentic, because anybody with database access may change rows. This costs one
-digest of the content and one HMAC per event. Verification reads whole records instead."""
+"""Checks that the events on a page are authentic, because anybody with database access may change rows.
+This costs one digest of the content and one HMAC per event. Verification reads whole records instead."""
 
 from __future__ import annotations
 

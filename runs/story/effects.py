@@ -304,7 +304,8 @@ def _undone(effects: Effects, line: Fact) -> None:
 
 
 def _note_late_result(effects: Effects, line: Fact) -> None:
-    """Note a late result from the worker or the upstream. A contradiction is kept until a person has answered it."""
+    """Note a late result from the worker or the upstream.
+    A contradiction is kept until a person has answered it."""
     effect = effects.at(line)
     if effect is not None:
         belies = effects.note(effect, line)

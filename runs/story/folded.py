@@ -1,7 +1,7 @@
-"""A cache of folded stories per process, so that a page costs only the events since the last view. Its memory is
-bounded. Every view compares the last folded event and the next one's link. Newly opened pages, and live ones every few
-seconds, also compare count, transactions and places of all folded rows; in PostgreSQL, any change of a row alters
-these. If anything differs, the run is folded again.
+"""A cache of folded stories per process, so that a page costs only the events since the last view.
+Its memory is bounded. Every view compares the last folded event and the next one's link. Newly opened pages, and live
+ones every few seconds, also compare count, transactions and places of all folded rows; in PostgreSQL, any change of a
+row alters these. If anything differs, the run is folded again.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ NOTHING = LastEvent(_FIRST, b"", 0)
 
 
 class Drawn:
-    """Cached HTML of the unchanging parts of a run (effects up to their last event, events, messages). It contains
-    nothing that depends on time or reader, and no forms. Thread-safe, because each operation is atomic in the
-    interpreter."""
+    """Cached HTML of the unchanging parts of a run (effects up to their last event, events, messages).
+    It contains nothing that depends on time or reader, and no forms. Thread-safe, because each operation is atomic in
+    the interpreter."""
 
     def __init__(self) -> None:
         self._pieces: dict[Hashable, str] = {}
@@ -88,8 +88,8 @@ class Drawn:
         return self._pieces.get(key)
 
     def keep(self, key: Hashable, html: str) -> None:
-        """Cache a part. If there are too many, all are dropped, because the current ones are drawn again at the next
-        view."""
+        """Cache a part.
+        If there are too many, all are dropped, because the current ones are drawn again at the next view."""
         if self.bytes + len(html) > MAX_HTML_BYTES or len(self._pieces) >= MAX_PIECES:
             self._pieces, self.bytes = {}, 0
         if len(html) * 4 <= MAX_HTML_BYTES:
@@ -182,8 +182,8 @@ class CachedStory:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Disable the garbage collector, because a fold leaves no cycles, so collections would be wasted. With several
-    threads, the one that disabled it enables it again."""
+    """Disable the garbage collector, because a fold leaves no cycles, so collections would be wasted.
+    With several threads, the one that disabled it enables it again."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -255,8 +255,9 @@ def forget_all() -> None:
 
 
 class Opened:
-    """Events of one run with payloads. Each is read once per request. Payloads are replaced by `hidden`, if given. With
-    `is_head`, only the beginning of large payloads is read."""
+    """Events of one run with payloads.
+    Each is read once per request. Payloads are replaced by `hidden`, if given. With `is_head`, only the beginning of
+    large payloads is read."""
 
     def __init__(
         self, run_id: UUID, drawn: Drawn | None = None, *, hidden: Hidden | None = None, is_head: bool = False

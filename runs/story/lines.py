@@ -64,8 +64,8 @@ class Bare:
 
 @dataclass
 class EventLine:
-    """One event. `clear` has its fields, for example `clear["tool"]`. `damage` tells why they can't be trusted, and
-    `gap` which events are missing before it."""
+    """One event. `clear` has its fields, for example `clear["tool"]`.
+    `damage` tells why they can't be trusted, and `gap` which events are missing before it."""
 
     seq: int
     at: datetime
@@ -111,7 +111,8 @@ class EventLine:
         return masked(self.payload)
 
     def hide(self, placeholder: Hidden = HIDDEN) -> None:
-        """Remove the payload unless it is public, but keep a person's reason. For an erased run, nothing is kept."""
+        """Remove the payload unless it is public, but keep a person's reason.
+        For an erased run, nothing is kept."""
         if self.sealed is not None and (placeholder is ERASED or not is_open(self.kind)):
             self.placeholder = placeholder
             self.reason = self.get("justification", "") if self.kind in _WITH_REASON else ""

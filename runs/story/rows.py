@@ -28,9 +28,9 @@ class Bar:
 
 @dataclass(slots=True)
 class Row:
-    """A row of the timeline. `is_cut` marks a crash after which the next worker was lost before its first step. `run`
-    is the child that the row is about. `noted` and `traced` are the events from whose payloads `open` takes text and
-    traceback."""
+    """A row of the timeline.
+    `is_cut` marks a crash after which the next worker was lost before its first step. `run` is the child that the row
+    is about. `noted` and `traced` are the events from whose payloads `open` takes text and traceback."""
 
     kind: RowKind
     label: str

@@ -1,4 +1,5 @@
-"""A run's timeline as rows of bars: visits with their content, crashes, waits. It is a pure fold without payloads."""
+"""A run's timeline as rows of bars: visits with their content, crashes, waits.
+It is a pure fold without payloads."""
 
 from __future__ import annotations
 

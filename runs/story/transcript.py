@@ -1,5 +1,5 @@
-"""Messages between the run and its models, turn by turn, with tool results in between. It is a pure fold that notes
-speakers and times. Texts are read from payloads when they are shown."""
+"""Messages between the run and its models, turn by turn, with tool results in between.
+It is a pure fold that notes speakers and times. Texts are read from payloads when they are shown."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _ROLES = {"system-prompt": "system", "user-prompt": "user", "tool-return": "tool
 
 @dataclass(slots=True)
 class TranscriptMessage:
-    """One message. `role` is system, user, agent, tool or engine. `text` is for people, `data` is structured
-    content."""
+    """One message.
+    `role` is system, user, agent, tool or engine. `text` is for people, `data` is structured content."""
 
     role: str
     at: datetime
@@ -54,8 +54,9 @@ class TranscriptMessage:
 
 @dataclass(slots=True)
 class Talk:
-    """One conversation: a `think` loop or a single model request, with its events and the model's answers. `said` and
-    `model` are filled in for the shown events. `counts` caches the number of messages in the first events."""
+    """One conversation: a `think` loop or a single model request, with its events and the model's answers.
+    `said` and `model` are filled in for the shown events. `counts` caches the number of messages in the first
+    events."""
 
     name: str
     node: str
@@ -204,7 +205,8 @@ def latest(talks: list[Talk], most: int, opened: Opener) -> list[Talk]:
 
 
 def last_said(talk: Talk, most: int, opened: Opener) -> list[TranscriptMessage]:
-    """Return at least the last `most` messages of a conversation. An event may have several messages, or none."""
+    """Return at least the last `most` messages of a conversation.
+    An event may have several messages, or none."""
     parts: list[TranscriptMessage] = []
     end = len(talk.events)
     while end > 0 and len(parts) < most:

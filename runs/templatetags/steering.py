@@ -66,8 +66,8 @@ def begun_again(made: Fact) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def checkpoint(context: template.Context, point: Point) -> SafeString:
-    """Return a checkpoint as HTML. It can be cached, because the template shows nothing that depends on reader or
-    time."""
+    """Return a checkpoint as HTML.
+    It can be cached, because the template shows nothing that depends on reader or time."""
     dossier = context["d"]
     seen = {"point": point, "d": dossier}
     return _once(

@@ -216,7 +216,8 @@ _MORE = "people who see runs by the tag {tag!r} can see it, though neither it no
 
 
 class SeenBy:
-    """Compares tag rows with the run's row and those of its parents and predecessors. The journal has no tags."""
+    """Compares tag rows with the run's row and those of its parents and predecessors.
+    The journal has no tags."""
 
     NEEDS_NO_CONTENT = True
 

@@ -197,8 +197,8 @@ class Waits:
                 yield f"the token of the call at slot {call[0]} belongs to {count} waits"
 
     def _is_repaired(self, row: Wait, repair: tuple[str, str, int] | None) -> bool:
-        """Return whether a person's action in the journal ended a stop that has no event, and note that. The action
-        covers nothing more: the row may grant nothing and use nothing, and one action ends one stop."""
+        """Return whether a person's action in the journal ended a stop that has no event, and note that.
+        The action covers nothing more: the row may grant nothing and use nothing, and one action ends one stop."""
         if repair is None:
             return False
         resolution, by, seq = repair
@@ -247,8 +247,9 @@ class Waits:
             yield f"{what}: it says that {user} used it last, but the journal says otherwise"
 
     def _is_put_off(self, row: Wait, known: _WaitRecord) -> bool:
-        """Return whether retries and halts can explain a deferred deadline. The time in which its run had ended or was
-        halted doesn't count for a reopened wait. Questions follow their calendar: see approvals/deadlines.py."""
+        """Return whether retries and halts can explain a deferred deadline.
+        The time in which its run had ended or was halted doesn't count for a reopened wait. Questions follow their
+        calendar: see approvals/deadlines.py."""
         later, none = row.deadline - known.deadline, timedelta()
         over = [(self.journal.at[end - 1], self.journal.at[retry - 1]) for end, retry in known.pauses if end]
         most = sum((max(to - from_, none) + SLACK for from_, to in over), none)
@@ -259,7 +260,8 @@ class Waits:
         return none < later <= most
 
     def _token(self, key: Key) -> Any:
-        """Return the valid tokens. A call's first wait has the token, but older versions moved it to the newest."""
+        """Return the valid tokens.
+        A call's first wait has the token, but older versions moved it to the newest."""
         if key.kind != Wait.Kind.WEBHOOK:
             return None
         token = self.tokens.get((key.slot, key.attempt))

@@ -1,5 +1,5 @@
-"""The supervisor's thread for the database: heartbeats and death reports. The supervisor itself never waits for the
-database."""
+"""The supervisor's thread for the database: heartbeats and death reports.
+The supervisor itself never waits for the database."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class Clerk:
         self._woken.set()
 
     def close(self, patience_seconds: float) -> None:
-        """Report what is left and the supervisor's own end, within a time limit. The next supervisor finds the rest."""
+        """Report what is left and the supervisor's own end, within a time limit.
+        The next supervisor finds the rest."""
         self._is_closing = True
         self._woken.set()
         self._thread.join(patience_seconds)

@@ -63,8 +63,8 @@ def worker_died(incarnation_id: UUID, proof: str, cause: Cause = Cause.PROOF) ->
 
 
 def _free_all(incarnation_id: UUID, proof: str, cause: Cause) -> tuple[int, int]:
-    """Free the worker's runs. Returns how many were freed, and how many are locked. A failure with one run doesn't
-    affect others."""
+    """Free the worker's runs.
+    Returns how many were freed, and how many are locked. A failure with one run doesn't affect others."""
     freed = left = 0
     for run_id in Run.objects.filter(owner=incarnation_id).values_list("id", flat=True):
         try:
@@ -83,7 +83,8 @@ _unfreed: dict[UUID, int] = {}
 
 
 def _not_freed(run_id: UUID, incarnation_id: UUID, error: Exception) -> None:
-    """Count a failure to free a run. After a few, stop it for an operator instead of trying again in every pass."""
+    """Count a failure to free a run.
+    After a few, stop it for an operator instead of trying again in every pass."""
     count = _unfreed[run_id] = _unfreed.get(run_id, 0) + 1
     log.error("run %s: can't be freed from worker %s", run_id, incarnation_id, exc_info=error)
     if count >= MAX_FAILURES:
@@ -108,8 +109,8 @@ def watch() -> int:
 
 
 def watch_with(called: members.Roll | None, *, is_thorough: bool = False) -> int:
-    """Do what `watch` does with a given roll call. Runs of ended workers are only looked for every few seconds, unless
-    `is_thorough`."""
+    """Do what `watch` does with a given roll call.
+    Runs of ended workers are only looked for every few seconds, unless `is_thorough`."""
     global _ended_at
     freed, now = 0, time.monotonic()
     for member in [] if called is None else called.members:
@@ -135,7 +136,8 @@ def _free_of_ended() -> int:
 
 
 def _suspect(now: float, called: members.Roll | None) -> int:
-    """Act on silence that has lasted long enough. If several watchdogs notice it, the first to record it acts."""
+    """Act on silence that has lasted long enough.
+    If several watchdogs notice it, the first to record it acts."""
     freed = 0
     for verdict in [] if called is None else _watcher().judge(called.members, called.server_age, now):
         if members.bury(verdict.id, cause=verdict.cause, proof=verdict.proof):
@@ -146,8 +148,9 @@ def _suspect(now: float, called: members.Roll | None) -> int:
 
 @transaction.atomic
 def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool | None:
-    """Take one run from a lost worker. Raises RecordDamaged if it has no head. Returns True if it was freed, False for
-    another worker's run, and None for one with a locked head."""
+    """Take one run from a lost worker.
+    Raises RecordDamaged if it has no head. Returns True if it was freed, False for another worker's run, and None for
+    one with a locked head."""
     head = Head.objects.select_for_update(skip_locked=True).filter(run_id=run_id).first()
     if head is None:
         if Head.objects.filter(run_id=run_id).exists():
@@ -202,9 +205,10 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool 
 
 
 def _count_death(head: Head, run: Run, cause: Cause, *, has_progressed: bool) -> bool:
-    """Take the lease from the head, and count the death if it is the run's fault. Returns whether it was counted. Only
-    a proven death without progress since the claim counts; sending the same call again is not progress. Other runs on
-    the worker die together with a poison run, so from SOLO_FROM on only a death while driven alone counts."""
+    """Take the lease from the head, and count the death if it is the run's fault.
+    Returns whether it was counted. Only a proven death without progress since the claim counts; sending the same call
+    again is not progress. Other runs on the worker die together with a poison run, so from SOLO_FROM on only a death
+    while driven alone counts."""
     is_counted = cause == Cause.PROOF and not has_progressed and (head.deaths < SOLO_FROM or run.is_solo)
     head.deaths = (0 if has_progressed else head.deaths) + is_counted
     head.lease = None
@@ -268,9 +272,9 @@ def _stop_for_operator(
 
 
 def stop(run_id: UUID, owner: UUID | None, problem: str) -> bool:
-    """Stop a run for an operator, if `owner` (None: nobody) still has it. Returns False if not, or if nothing can be
-    done. If the run's rows are damaged, the journal takes no event: the run is then stopped without one, and the wait
-    says so."""
+    """Stop a run for an operator, if `owner` (None: nobody) still has it.
+    Returns False if not, or if nothing can be done. If the run's rows are damaged, the journal takes no event: the run
+    is then stopped without one, and the wait says so."""
     try:
         return engine_failed(run_id, owner, problem)
     except OperationalError:
@@ -292,7 +296,8 @@ def stop(run_id: UUID, owner: UUID | None, problem: str) -> bool:
 
 @transaction.atomic
 def engine_failed(run_id: UUID, owner: UUID | None, problem: str) -> bool:
-    """Stop a run for an operator after repeated engine failures. Returns False if `owner` no longer has it."""
+    """Stop a run for an operator after repeated engine failures.
+    Returns False if `owner` no longer has it."""
     head = locked_head(run_id)
     run = Run.objects.select_for_update().get(pk=run_id)
     if run.owner != owner or run.state not in (State.PENDING, State.RUNNING, State.COMPENSATING):
@@ -319,8 +324,9 @@ def show(run_id: UUID, problem: str) -> None:
 
 @transaction.atomic
 def _stop_off_record(run_id: UUID, owner: UUID | None, problem: str) -> bool:
-    """Stop a run without an event, because the journal takes none. This is the only transition without one. After the
-    rows are repaired, the operator's action on the wait is journaled as usual."""
+    """Stop a run without an event, because the journal takes none.
+    This is the only transition without one. After the rows are repaired, the operator's action on the wait is journaled
+    as usual."""
     Head.objects.select_for_update().filter(run_id=run_id).first()  # if it exists, because of the lock order
     run = Run.objects.select_for_update().get(pk=run_id)
     if run.owner != owner or run.state in ENDED:

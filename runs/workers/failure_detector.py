@@ -1,14 +1,14 @@
-"""Judgement of silence: one watcher's view of the fleet's roll calls. Pure: no I/O, time is an argument.
+"""Decides from the fleet's roll calls which silent workers are lost. Pure: no I/O, time is an argument.
 
-Proof of death is handled at once by runs/workers/failover.py. The two cases without proof:
-- suspicion: a worker's session lock is gone and it is silent for `GRACE_SECONDS`. Never on the host that sees the
-  process run, and not within one TTL of the server's start or of this watcher's own, because a restarted or promoted
-  server has nobody's locks;
-- silence longer than the TTL by the database's clock: the host is gone if nobody on it was heard, else the worker alone
-  is suspected (it may be stopped; the fence makes failover safe). Not within one TTL of the server's start either,
-  because nobody could beat before.
-The database's clock measures the silence, this watcher's monotonic one that it was awake to notice. After a machine
-slept, or an outage, every heartbeat looks old; only uninterrupted watching counts.
+Proof of death is handled at once by runs/workers/failover.py. There are two cases without proof:
+- Suspicion: a worker's session lock is gone, and it has been silent for `GRACE_SECONDS`. This never applies on the host
+  that sees the process run, nor within one TTL of the server's start or this watcher's own start, because a restarted
+  or promoted server holds no locks.
+- Silence longer than the TTL by the database's clock. If no process of the host sent a heartbeat, the host is gone;
+  otherwise only the worker is suspected (it may be stopped; the fence makes failover safe). This doesn't apply within
+  one TTL of the server's start either, because no heartbeat could be stored before.
+The database's clock measures the silence. This watcher's monotonic clock measures whether it was awake to notice. After
+a machine slept, or after an outage, every heartbeat looks old, so only uninterrupted watching counts.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ class Nursery:
     """The nursery as the supervisor sees it."""
 
     def __init__(self, start: Callable[[socket.socket, socket.socket], int]) -> None:
-        """Start the nursery by `start` (`by_exec`, `by_fork`), which gets both ends of the link. Must run in the main
-        thread. Raises OSError."""
+        """Start the nursery by `start` (`by_exec`, `by_fork`), which gets both ends of the link.
+        Must run in the main thread. Raises OSError."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self.pid = start(self._control, theirs)
@@ -68,9 +68,9 @@ class Nursery:
         return None
 
     def bear(self, number: int, report: int) -> int:
-        """Fork cluster `number`, which reports through the pipe `report`. Returns its sentinel's pid. Raises OSError.
-        After an error the nursery is unusable. If a cluster was forked nevertheless, it ends when its pipe is
-        closed."""
+        """Fork cluster `number`, which reports through the pipe `report`.
+        Returns its sentinel's pid. Raises OSError. After an error the nursery is unusable. If a cluster was forked
+        nevertheless, it ends when its pipe is closed."""
         socket.send_fds(self._control, [b"%d" % number], [report])
         pid = int(self._control.recv(64) or 0)
         if not pid:
@@ -103,8 +103,8 @@ def by_exec(command: list[str]) -> Callable[[socket.socket, socket.socket], int]
 def by_fork(
     warm_up: Callable[[], None], become: Callable[[int, int], NoReturn], forget: Callable[[], object]
 ) -> Callable[[socket.socket, socket.socket], int]:
-    """Return a starter that forks the supervisor, so that memory is shared. The supervisor must not have threads or
-    connections yet. `forget` closes what belongs to the supervisor."""
+    """Return a starter that forks the supervisor, so that memory is shared.
+    The supervisor must not have threads or connections yet. `forget` closes what belongs to the supervisor."""
 
     def start(ours: socket.socket, theirs: socket.socket) -> int:
         supervisor = os.getpid()

@@ -18,8 +18,8 @@ YOUNG_SECONDS = 60.0
 
 
 class Helper:
-    """An additional process of an app. It dies with the supervisor, and belongs to its session, so that `reap_orphans`
-    ignores it."""
+    """An additional process of an app.
+    It dies with the supervisor, and belongs to its session, so that `reap_orphans` ignores it."""
 
     def __init__(self, command: str) -> None:
         self._command = command
@@ -32,8 +32,8 @@ class Helper:
         return None if self._process is None else self._process.pid
 
     def keep(self) -> None:
-        """Start the process if it isn't running. Must run in the main thread, because children die with the thread that
-        started them."""
+        """Start the process if it isn't running.
+        Must run in the main thread, because children die with the thread that started them."""
         if self._process is not None and (code := self._process.poll()) is not None:
             self._process = None
             if monotonic() - self._started_at > YOUNG_SECONDS:

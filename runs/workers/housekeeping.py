@@ -1,5 +1,6 @@
-"""A worker's housekeeping in one thread: find dead workers, sweep what is due, record late results. One worker per
-second sweeps for the fleet, but each watches for itself, because it remembers which processes were silent."""
+"""A worker's housekeeping in one thread: find dead workers, sweep what is due, record late results.
+One worker per second sweeps for the fleet, but each watches for itself, because it remembers which processes were
+silent."""
 
 from __future__ import annotations
 
@@ -92,8 +93,9 @@ class Housekeeping:
     # --- sweeping and watching ---
 
     def keep(self) -> float:
-        """Do one pass. Returns the seconds until the next one. Outages are waited out; other errors are logged, and the
-        pass is retried."""
+        """Do one pass.
+        Returns the seconds until the next one. Outages are waited out; other errors are logged, and the pass is
+        retried."""
         try:
             close_old_connections()
             seconds = self._pass()
@@ -153,8 +155,9 @@ class Housekeeping:
             self._telling = asyncio.create_task(self._tell(), name="telling parents")
 
     async def _tell(self) -> None:
-        """Report ended runs. Errors are logged and left to the sweeper. The first end is reported at once. If there are
-        many, they are batched, so that reporting takes only a share of the time."""
+        """Report ended runs.
+        Errors are logged and left to the sweeper. The first end is reported at once. If there are many, they are
+        batched, so that reporting takes only a share of the time."""
         while self._ended:
             began, ended, self._ended = time.monotonic(), self._ended, []
             try:
@@ -166,8 +169,8 @@ class Housekeeping:
     # --- one run's trouble ---
 
     async def stop(self, run_id: UUID, owner: UUID | None, problem: str) -> bool:
-        """Stop a run for an operator. Returns False after errors, which are only logged because they concern one
-        run."""
+        """Stop a run for an operator.
+        Returns False after errors, which are only logged because they concern one run."""
         try:
             await self.aside(partial(failover.stop, run_id, owner, problem))
         except Exception:
@@ -230,5 +233,6 @@ def _tell_of(ended: list[UUID]) -> None:
 
 
 def _about(seconds: float) -> float:
-    """Return the time extended by jitter. It is never shortened, because what is checked must be due by then."""
+    """Return the time extended by jitter.
+    It is never shortened, because what is checked must be due by then."""
     return seconds * random.uniform(1, 1 + JITTER)

@@ -38,8 +38,8 @@ _LOOK = """
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Results of a round. `chosen` is the worker that must make room for a solo run; `others` is how many workers could
-    replace this one."""
+    """Results of a round.
+    `chosen` is the worker that must make room for a solo run; `others` is how many workers could replace this one."""
 
     owned: list[UUID]
     to_cancel: list[UUID]

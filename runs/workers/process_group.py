@@ -73,8 +73,8 @@ class Tree:
     """A cluster: its sentinel is a child of this process and leads its own session."""
 
     def __init__(self, number: int, born_by: Nursery | None) -> None:
-        """Start the cluster. Must run in the main thread, because children die with the thread that started them.
-        Raises OSError."""
+        """Start the cluster.
+        Must run in the main thread, because children die with the thread that started them. Raises OSError."""
         report, theirs = os.pipe()
         try:
             self.sentinel_pid = _exec(number, theirs) if born_by is None else born_by.bear(number, theirs)
@@ -156,9 +156,10 @@ class Tree:
         os.kill(self.sentinel_pid, signal.SIGKILL)
 
     def is_over(self) -> bool:
-        """Return whether the session's last process is dead and reaped. Kills processes that were just being forked.
-        The sentinel is reaped here, and last, because its pid, which is the session's id, can't be reused before.
-        Adopted processes are reaped by `procfs.reap_orphans` and waited for."""
+        """Return whether the session's last process is dead and reaped.
+        Kills processes that were just being forked. The sentinel is reaped here, and last, because its pid, which is
+        the session's id, can't be reused before. Adopted processes are reaped by `procfs.reap_orphans` and waited
+        for."""
         is_empty = True
         for entry in procfs.of_session(self.sentinel_pid):
             if entry.pid == self.sentinel_pid:

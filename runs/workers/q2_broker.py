@@ -56,7 +56,8 @@ class DoorbellBroker(Broker):
         ring(run_id)
 
     def dequeue(self) -> list[tuple[int, str]] | None:
-        """Return the next messages, or None. Never raises, because an error would stop the pusher for ten seconds."""
+        """Return the next messages, or None.
+        Never raises, because an error would stop the pusher for ten seconds."""
         self._exit_if_orphaned()
         try:
             link = self._connected()

@@ -5,7 +5,8 @@
     slot ─┘        └─ once a second: reclaim own runs that aren't driven, check for stop requests
     housekeeping (a thread of its own): sweep what is due, watch for dead workers
 
-The run table is the queue; a ring only makes the host check sooner. The lease in the database decides who may write.
+The run table is the queue; a ring only makes the host check sooner. The lease in the database decides which worker may
+write.
 """
 
 from __future__ import annotations
@@ -229,8 +230,9 @@ class Host:
             await pool.close(timeout=1.0)
 
     async def _listen(self, pool: Pool) -> None:
-        """Listen for wake-ups directly, because going through django-q2 takes longer than the claim itself. A call that
-        names another worker is left to that one. If a call is lost, workers notice the run by checking each second."""
+        """Listen for wake-ups directly, because going through django-q2 takes longer than the claim itself.
+        A call that names another worker is left to that one. If a call is lost, workers notice the run by checking each
+        second."""
         async for called in heard(CHANNEL, name="host"):
             self._limits.hear(called)
             self._next_round_at = 0.0 if called == RING else self._next_round_at
@@ -242,8 +244,8 @@ class Host:
                 self._bell.set()
 
     async def _call_all(self, pool: Pool) -> None:
-        """Pass on to all workers a call that names this one, because it is full. If the new call is lost, workers
-        notice the run by checking each second."""
+        """Pass on to all workers a call that names this one, because it is full.
+        If the new call is lost, workers notice the run by checking each second."""
         self._is_called = False
         try:
             async with pool.connection() as link:
@@ -453,8 +455,8 @@ class Host:
                 control.ask("drain")
 
     async def _hand_over(self, journal: PgJournal, claimed_seq: int) -> None:
-        """Release a run that was cut off at the drain's deadline, so that it doesn't count as a death. Its calls are in
-        doubt."""
+        """Release a run that was cut off at the drain's deadline, so that it doesn't count as a death.
+        Its calls are in doubt."""
         run_id = UUID(journal.run_id)
         try:
             read_standing = partial(progress_at_loss, run_id, claimed_seq=claimed_seq)
@@ -488,8 +490,9 @@ class Host:
             log.info("run %s: handed over without a ring (%s)", journal.run_id, error)
 
     async def _finish(self) -> None:
-        """Cut off what was not handed over by the deadline: model requests, reads, keyed calls. An unsafe call keeps
-        its own timeout, after which its outcome is unknown; the process's end (worker_process.py) waits for it."""
+        """Cut off what was not handed over by the deadline: model requests, reads, keyed calls.
+        An unsafe call keeps its own timeout, after which its outcome is unknown; the process's end (worker_process.py)
+        waits for it."""
         assert self._drain_at is not None
         held: dict[UUID, float] = {}
         while self._active:

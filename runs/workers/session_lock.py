@@ -50,7 +50,8 @@ class Presence:
         return at is not None and not self.is_buried and time.monotonic() - at < HOLD_SECONDS
 
     def announce(self) -> bool:
-        """Take the lock if it isn't held, and send a heartbeat. Returns False if that isn't possible at the moment."""
+        """Take the lock if it isn't held, and send a heartbeat.
+        Returns False if that isn't possible at the moment."""
         with self._guard:
             began = time.monotonic()
             try:

@@ -233,8 +233,8 @@ class Supervisor:
         self._watch_fall(tree)
 
     def _watch_fall(self, tree: Tree) -> None:
-        """Report the worker once it is dead, which sending a signal doesn't prove. Forget the tree when all its
-        processes are dead."""
+        """Report the worker once it is dead, which sending a signal doesn't prove.
+        Forget the tree when all its processes are dead."""
         tree.listen()
         worker = tree.worker
         if worker is not None and worker.is_dead and not tree.is_reported:

@@ -1,6 +1,6 @@
-"""The sweeper for timers, deadlines and orphans. Its cost depends on what is due, not on what exists. Damaged runs
-don't hold up others. Simple waits are settled in SQL batches (`runs_fire_due`) by one process at a time, others singly
-under the run's locks."""
+"""The sweeper for timers, deadlines and orphans.
+Its cost depends on what is due, not on what exists. Damaged runs don't hold up others. Simple waits are settled in SQL
+batches (`runs_fire_due`) by one process at a time, others singly under the run's locks."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def sweep() -> float:
 
 
 def _fire() -> int | None:
-    """Settle one batch of due waits. Returns how many were found, or None if another process is doing this."""
+    """Settle one batch of due waits.
+    Returns how many were found, or None if another process is doing this."""
     with connection.cursor() as cursor:
         cursor.execute(_FIRE, [_LOCK, list(RESOLUTIONS), list(RESOLUTIONS.values()), _passed_over(), BATCH])
         rows = cursor.fetchall()
@@ -118,8 +119,8 @@ def _due(wait_id: UUID, problem: str) -> str:
 
 
 def _pass_over(what: UUID, run_id: UUID, problem: str) -> None:
-    """Skip a wait or child in trouble for a while, so that others don't have to wait. An operator is asked if it
-    persists."""
+    """Skip a wait or child in trouble for a while, so that others don't have to wait.
+    An operator is asked if it persists."""
     _, count = _troubled.get(what, (0.0, 0))
     _troubled[what] = time.monotonic() + TROUBLED_SECONDS, count + 1
     log.error("run %s: %s", run_id, problem)
@@ -140,8 +141,8 @@ def tell_parents() -> int:
 
 
 def _tell(parent: UUID, children: list[UUID]) -> int:
-    """Report children's ends together. After an error, report them one by one, so that only the failing ones are
-    skipped."""
+    """Report children's ends together.
+    After an error, report them one by one, so that only the failing ones are skipped."""
     try:
         return ends.tell(parent, children)
     except Exception as error:
@@ -157,8 +158,8 @@ def _tell(parent: UUID, children: list[UUID]) -> int:
 
 
 def show_who_waits_for_nothing() -> int:
-    """Show operators the waiting runs that have no open wait. Returns how many. Done hourly, because it reads all
-    waiting runs."""
+    """Show operators the waiting runs that have no open wait.
+    Returns how many. Done hourly, because it reads all waiting runs."""
     with connection.cursor() as cursor:
         cursor.execute(_FOR_NOTHING, [BATCH])
         run_ids = [row[0] for row in cursor.fetchall()]
@@ -199,7 +200,8 @@ def _call(act: features.Sweep, until: float) -> None:
 
 
 def act_on_each(find: Callable[..., list[UUID]], act: Callable[[UUID], object], what: str) -> int:
-    """Call `act` for each run found. Runs for which it fails are skipped for a while. Returns how many were found."""
+    """Call `act` for each run found.
+    Runs for which it fails are skipped for a while. Returns how many were found."""
     run_ids = find(excluding=_passed_over())
     for run_id in run_ids:
         try:
@@ -221,8 +223,8 @@ def retire() -> None:
 
 
 def retire_processes() -> int:
-    """Delete processes that ended over a week ago, except those that may still be alive. Journals keep the names of
-    their workers."""
+    """Delete processes that ended over a week ago, except those that may still be alive.
+    Journals keep the names of their workers."""
     with connection.cursor() as cursor:
         cursor.execute(
             "DELETE FROM runs_process WHERE ended_at < clock_timestamp() - make_interval(secs => %s) "
@@ -241,8 +243,8 @@ def _seconds_to_next() -> float:
 
 @transaction.atomic
 def _expire(wait_id: UUID, run_id: UUID) -> None:
-    """Handle one passed deadline under the locks, by the wait's kind. If the run is locked, that is left to the next
-    sweep."""
+    """Handle one passed deadline under the locks, by the wait's kind.
+    If the run is locked, that is left to the next sweep."""
     if is_busy(run_id):
         return
     head, run = locked(run_id, under=SWEEPER)
@@ -255,7 +257,8 @@ def _expire(wait_id: UUID, run_id: UUID) -> None:
 
 
 def sweep_starts() -> int:
-    """Start queued runs that are due, and end late starts. Returns the larger number of runs found by the two."""
+    """Start queued runs that are due, and end late starts.
+    Returns the larger number of runs found by the two."""
     return max(
         act_on_each(turns.ended, turns.pass_on, "it has ended, but others are queued behind it"),
         act_on_each(turns.late, turns.give_up, "it should have started by now"),

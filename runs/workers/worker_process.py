@@ -1,5 +1,6 @@
-"""A django-q2 worker process with the host that drives runs; messages only wake it. It exits when it is drained after
-SIGTERM (0), when its host died (70) or when it was declared dead (71), unless it is killed."""
+"""A django-q2 worker process with the host that drives runs; messages only wake it.
+It exits when it is drained after SIGTERM (0), when its host died (70) or when it was declared dead (71), unless it is
+killed."""
 
 from __future__ import annotations
 
@@ -46,8 +47,8 @@ log = logging.getLogger("runs.worker")
 
 
 def drive(*run_ids: str) -> None:
-    """Wake the host, because these runs became ready. The ids are only hints; the run table decides. The only function
-    that may be queued."""
+    """Wake the host, because these runs became ready.
+    The ids are only hints; the run table decides. The only function that may be queued."""
     if _worker is not None:
         _worker.ring()
 
@@ -58,15 +59,15 @@ def drain_seconds() -> float:
 
 
 def drain_limit_seconds() -> float:
-    """Return a drain's longest duration. Unsafe calls keep their own timeout, because cutting one off needs a person
-    afterwards."""
+    """Return a drain's longest duration.
+    Unsafe calls keep their own timeout, because cutting one off needs a person afterwards."""
     unsafe = [tool.timeout for agent in registry.agents() for tool in agent.all_tools() if tool.is_unsafe]
     return drain_seconds() + max(unsafe, default=0.0) + DRAIN_GRACE_SECONDS
 
 
 class Worker:
-    """One worker process. Its host runs on an event loop in a thread of its own, next to django-q2's loop in the main
-    thread."""
+    """One worker process.
+    Its host runs on an event loop in a thread of its own, next to django-q2's loop in the main thread."""
 
     def __init__(self, *, name: str, pulse: Callable[[bool], None]) -> None:
         identity = identify(os.getpid())
@@ -227,8 +228,8 @@ _worker: Worker | None = None
 
 
 def start_worker(*, name: str, pulse: Callable[[bool], None]) -> None:
-    """Make this process a worker. `pulse` is called each second from the event loop, with whether the worker serves
-    yet."""
+    """Make this process a worker.
+    `pulse` is called each second from the event loop, with whether the worker serves yet."""
     global _worker
     _worker = Worker(name=name, pulse=pulse)
     _worker.start()

@@ -31,8 +31,8 @@ def text_in(schema: Mapping[str, Any], name: str) -> str:
 
 
 class Value(forms.Field):
-    """One value of the document. `had` is the value in a document that is being changed, `empty` the value of an empty
-    field."""
+    """One value of the document.
+    `had` is the value in a document that is being changed, `empty` the value of an empty field."""
 
     had: Any = Absent
     empty: Any = Absent
@@ -93,8 +93,9 @@ class Long(Value):
 
 
 class Integer(Value):
-    """An integer, or a decimal that must not become a float. Digits become a number; anything else stays text. If the
-    value may also be text, only what is written like a JSON number becomes a number."""
+    """An integer, or a decimal that must not become a float.
+    Digits become a number; anything else stays text. If the value may also be text, only what is written like a JSON
+    number becomes a number."""
 
     may_be_text = False
 

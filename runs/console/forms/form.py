@@ -1,5 +1,5 @@
-"""A Django form from the JSON schema of an agent's input or a question. Values are passed on as typed, and validated by
-the agent. `mark` shows the agent's errors at the fields."""
+"""A Django form from the JSON schema of an agent's input or a question.
+Values are passed on as typed, and validated by the agent. `mark` shows the agent's errors at the fields."""
 
 from __future__ import annotations
 
@@ -123,8 +123,8 @@ class SchemaForm(forms.Form):
         return [field for field in self.bound(self.values) if field.errors and not field.field.children]
 
     def document(self) -> dict[str, Any]:
-        """Return the typed values as a document, without empty optional fields. Raises InvalidInput for unknown names,
-        whose values would be lost silently."""
+        """Return the typed values as a document, without empty optional fields.
+        Raises InvalidInput for unknown names, whose values would be lost silently."""
         known = {self.add_prefix(name) for name in self.fields} | self.extra_fields.keys() | {_TOKEN}
         refuse_stray(set(self.data) - known)
         self.full_clean()
@@ -162,8 +162,8 @@ class SchemaForm(forms.Form):
         return {key: value for key, value in group.had.items() if key not in keys} if is_object(group.had) else {}
 
     def _is_typed(self, group: Value) -> bool:
-        """Return whether anything was typed in a group. Emptying a field counts if leaving the group out would mean a
-        default."""
+        """Return whether anything was typed in a group.
+        Emptying a field counts if leaving the group out would mean a default."""
         return any(self._is_said(name, is_nothing_said=group.empty is Absent) for name in group.children)
 
     def _is_said(self, name: str, *, is_nothing_said: bool) -> bool:
@@ -175,8 +175,8 @@ class SchemaForm(forms.Form):
         return is_emptied or bool(sent if field.is_flag else str(sent or "").strip())
 
     def mark(self, error: DurableAgentsError, within: str, root: str = "") -> None:
-        """Show each error at its field, at the nearest group, or above the form. `within` in an error's path stands for
-        `root`."""
+        """Show each error at its field, at the nearest group, or above the form.
+        `within` in an error's path stands for `root`."""
         self.full_clean()
         for problem in error.extra.get("errors", []):
             words = in_words(problem)

@@ -33,8 +33,9 @@ _TOP = _Level()
 
 
 class Maker:
-    """Walks a schema and collects `fields` by name. `typed` returns the text typed in a field. With `keeps`, a field
-    may be emptied only where an empty value is valid."""
+    """Walks a schema and collects `fields` by name.
+    `typed` returns the text typed in a field. With `keeps`, a field may be emptied only where an empty value is
+    valid."""
 
     def __init__(self, schema: Mapping[str, Any], *, typed: Callable[[str], Any], keeps: bool) -> None:
         found = schema.get("$defs")

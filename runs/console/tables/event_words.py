@@ -1,5 +1,5 @@
-"""The descriptions of event kinds in the journal. Each gets the event's clear fields (missing ones are "") and its
-attempt."""
+"""The descriptions of event kinds in the journal.
+Each gets the event's clear fields (missing ones are "") and its attempt."""
 
 from __future__ import annotations
 

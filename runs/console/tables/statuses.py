@@ -1,5 +1,5 @@
-"""A run's status in the console: a chip for each reason, and its sentence with links. The texts are those of
-`runs/queries/sentences.py`. Texts about a call in progress, from the journal, are added here."""
+"""A run's status in the console: a chip for each reason, and its sentence with links.
+The texts are those of `runs/queries/sentences.py`. Texts about a call in progress, from the journal, are added here."""
 
 from __future__ import annotations
 

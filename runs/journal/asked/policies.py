@@ -1,6 +1,6 @@
-"""The policies in force, cached for a few seconds, and reloaded before one stops a call. The database refuses an intent
-that was judged by another revision (runs/sql/policies.sql), so only reads, which have no intent, can be judged by an
-outdated cache."""
+"""The policies in force, cached for a few seconds, and reloaded before one stops a call.
+The database refuses an intent that was judged by another revision (runs/sql/policies.sql), so only reads, which have no
+intent, can be judged by an outdated cache."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _LIVE = "SELECT coalesce((SELECT live FROM runs_policyrevision ORDER BY revision
 
 
 def refusal() -> str | None:
-    """Return why this process must not serve, or None. It must not if policies are in force, and no app judges calls by
-    them. Raises django.db.Error if that is unknown."""
+    """Return why this process must not serve, or None.
+    It must not if policies are in force, and no app judges calls by them. Raises django.db.Error if that is unknown."""
     if features.only(lambda each: each.policies) is not None:
         return None
     try:
@@ -70,8 +70,8 @@ class Book(Protocol):
 
 
 class InForce:
-    """The engine's port for policies, for one worker. Without a `pool` it uses Django's connection, off the event
-    loop."""
+    """The engine's port for policies, for one worker.
+    Without a `pool` it uses Django's connection, off the event loop."""
 
     def __init__(self, policies: Policies | None, pool: Pool | None) -> None:
         self._policies, self._pool = policies, pool
@@ -104,7 +104,8 @@ class InForce:
         return self._book.judge(asking)
 
     async def _starter(self, run_id: str) -> str | None:
-        """Return who started the run's topmost ancestor; None if that can't be determined. The answer never changes."""
+        """Return who started the run's topmost ancestor; None if that can't be determined.
+        The answer never changes."""
         if run_id not in self._starters:
             found = starters.starter_of(run_id, await self._rows(starters.STATEMENT, [[run_id]]))
             if found is None:

@@ -43,8 +43,8 @@ class Facts:
 
 
 def _thresholds(rows: Sequence[Sequence[Any]]) -> dict[str, Threshold]:
-    """Return the thresholds by queue. One that can't be read was tampered with, so it is left out; at such a queue
-    nobody can decide."""
+    """Return the thresholds by queue.
+    One that can't be read was tampered with, so it is left out; at such a queue nobody can decide."""
     found: dict[str, Threshold] = {}
     for name, _, _, proof, _ in rows:
         with suppress(DefinitionError, ValueError, RecursionError):
@@ -76,8 +76,8 @@ class Queues(Mapping[str, str]):
 
     @property
     def statement(self) -> str:
-        """Return the statement that selects queues and their rules about time. Only workers, which open questions, read
-        the rules."""
+        """Return the statement that selects queues and their rules about time.
+        Only workers, which open questions, read the rules."""
         rules = _rules()
         timings = "NULL" if rules is None else rules.statement
         return f"SELECT ({self.source.statement} || jsonb_build_object('timing', {timings}))::text"
@@ -155,8 +155,8 @@ QUEUES = Queues()
 
 
 class QueueNames(Collection[str]):
-    """The names that may be asked: open queues and, with `has_roles`, roles. Without a `pool` they are read on Django's
-    connection."""
+    """The names that may be asked: open queues and, with `has_roles`, roles.
+    Without a `pool` they are read on Django's connection."""
 
     def __init__(self, queues: Queues, *, has_roles: bool, pool: Pool | None = None) -> None:
         self._queues, self._has_roles, self._pool = queues, has_roles, pool

@@ -1,4 +1,5 @@
-"""Starters of runs, by authenticated events. For child runs and continuations it is the topmost ancestor's starter."""
+"""Starters of runs, by authenticated events.
+For child runs and continuations it is the topmost ancestor's starter."""
 
 from __future__ import annotations
 

@@ -28,8 +28,9 @@ class Command(BaseCommand):
         parser.add_argument("--reason", required=True, help="evidence; recorded")
 
     def handle(self, *, host: str, reason: str, **_: Any) -> None:
-        """Run the command. For an unknown host, one with recent heartbeats, or a missing reason, the exit code is 2 and
-        nothing is changed."""
+        """Run the command.
+        For an unknown host, one with recent heartbeats, or a missing reason, the exit code is 2 and nothing is
+        changed."""
         try:
             count = fleet.declare_dead(host, by=somebody(), justification=reason)
         except JustificationRequired as error:

@@ -1,9 +1,9 @@
-"""`manage.py runs --where 'customer = ACME and amount > 100' --sort -amount`: runs by their attributes, on a terminal.
+"""`manage.py runs --where 'customer = ACME and amount > 100' --sort -amount`: lists runs by their attributes.
 
-In the words of the API and the console. A line for each run: id, state, the reason for it, agent, start, and its
-attributes as JSON, in which no sign can do anything to a terminal. It only reads.
+It uses the terms of the API and the console, and only reads. Each run is a line with id, state, the reason for the
+status, agent, start, and its attributes as JSON, which contains no control characters.
 
-`runs why RUN`: why it doesn't move, who must act, and what may be done. Features add further verbs.
+`runs why RUN` tells why a run doesn't progress, who must act, and which actions are possible. Features add verbs.
 `runs start AGENT --as USER` and the other verbs of runs/management/steering.py act as an account, through the API.
 """
 

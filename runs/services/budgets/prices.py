@@ -1,5 +1,6 @@
-"""The prices of model tokens. Rows never change, and the price that applied to a request is in the journal. Workers
-cache the table, so a new price takes effect within `FRESH_SECONDS` of its time."""
+"""The prices of model tokens.
+Rows never change, and the price that applied to a request is in the journal. Workers cache the table, so a new price
+takes effect within `FRESH_SECONDS` of its time."""
 
 from __future__ import annotations
 
@@ -112,8 +113,9 @@ def without_price(models: Iterable[str]) -> list[str]:
 
 
 def check_priced(agent: Agent, given: str = "") -> None:
-    """Check that a cap in dollars can be enforced: every model needs a price. `given` says where the cap comes from.
-    Raises InvalidInput for a missing price, ChangedOutside for one that was written outside the application."""
+    """Check that a cap in dollars can be enforced: every model needs a price.
+    `given` says where the cap comes from. Raises InvalidInput for a missing price, ChangedOutside for one that was
+    written outside the application."""
     unknown = unpriced(agent)
     if changed := [table.changed_outside[model] for model in unknown if model in table.changed_outside]:
         raise ChangedOutside(*changed[0])

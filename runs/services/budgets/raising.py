@@ -50,9 +50,10 @@ def set_budget(
     most: Budget | None = None,
     seen: Budget | None = None,
 ) -> Run:
-    """Set the named caps; null lifts one. A waiting run continues if that is enough. `most` is the caller's own limit,
-    `seen` the caps that the caller saw. Raises IllegalTransition for a run that has ended, InvalidInput, StaleBudget
-    (the caps differ from `seen`), Forbidden, JustificationRequired, NotFound."""
+    """Set the named caps; null lifts one.
+    A waiting run continues if that is enough. `most` is the caller's own limit, `seen` the caps that the caller saw.
+    Raises IllegalTransition for a run that has ended, InvalidInput, StaleBudget (the caps differ from `seen`),
+    Forbidden, JustificationRequired, NotFound."""
     act = Act("budget", run_id, by=by, justification=justification)
     run, head = act.run, act.head
     act.must_be_allowed()
@@ -87,8 +88,8 @@ def set_budget(
 
 @transaction.atomic
 def raise_to(run_id: UUID, budget: Budget | Mapping[str, object], *, by: Actor, justification: str) -> Run:
-    """Raise the named caps. Caps that are higher already, or not set, stay. Raises what `to_raise` and `set_budget`
-    raise."""
+    """Raise the named caps.
+    Caps that are higher already, or not set, stay. Raises what `to_raise` and `set_budget` raise."""
     wanted = budget if isinstance(budget, Budget) else Budget.model_validate(budget)
     head, run = locked(run_id, under=by)
     budget_waits = list(run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True))
@@ -96,8 +97,8 @@ def raise_to(run_id: UUID, budget: Budget | Mapping[str, object], *, by: Actor, 
 
 
 def to_raise(run: Run, head: Head, budget_waits: Sequence[Wait], wanted: Budget) -> Budget:
-    """Return the caps to set for a raise to `wanted`; also used by forecasts. Raises IllegalTransition if the state
-    doesn't allow a raise, or nothing would be raised."""
+    """Return the caps to set for a raise to `wanted`; also used by forecasts.
+    Raises IllegalTransition if the state doesn't allow a raise, or nothing would be raised."""
     condition = stand_of(run, pause_asked=head.is_pause_requested, cancel_asked=head.is_cancel_requested)
     if (hint := why_not("budget", condition)) is not None:
         raise refusal("budget", run, hint)
@@ -150,8 +151,8 @@ def _check_named(budget: Budget, field: str) -> None:
 
 
 def _check_most(budget: Budget, most: Budget | None) -> None:
-    """Check a raise against the limit of the caller's API key, as at the start. Raises InvalidInput. The key can't lift
-    a cap that its limit has."""
+    """Check a raise against the limit of the caller's API key, as at the start.
+    Raises InvalidInput. The key can't lift a cap that its limit has."""
     if most is None:
         return
     check_limit(budget, most)
@@ -184,7 +185,8 @@ def check_price(run: Run, budget: Budget) -> None:
 
 
 def check_time(run: Run, budget: Budget, *, now: datetime) -> None:
-    """Check that the time limit is in the future. Raises InvalidInput; the same text for all runs of a bulk action."""
+    """Check that the time limit is in the future.
+    Raises InvalidInput; the same text for all runs of a bulk action."""
     if budget.time is not None and run.counts_from + budget.time <= now:
         seconds = int((now - run.counts_from).total_seconds())
         raise InvalidInput(
@@ -206,7 +208,8 @@ def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
 
 @transaction.atomic
 def time_is_up(run_id: UUID, *, by: Actor = SWEEPER) -> None:
-    """Ask people whether a run may exceed its time limit. If a worker drives it, it stops at its next step."""
+    """Ask people whether a run may exceed its time limit.
+    If a worker drives it, it stops at its next step."""
     head, run = locked(run_id, under=by)
     now = database_now()
     if run.state in ENDED or run.time_up_at is None or run.time_up_at > now or halted_time.put_off_time(run):

@@ -30,8 +30,9 @@ _DEFAULTS = f"""
 
 
 def budget_for(agent: Agent, requested: Budget | None, *, tags: Iterable[str], most: Budget | None = None) -> Budget:
-    """Return a new run's budget. Raises InvalidInput for one above the key's limit or a dollar cap without a price, and
-    what `defaults_for` raises."""
+    """Return a new run's budget.
+    Raises InvalidInput for one above the key's limit or a dollar cap without a price, and what `defaults_for`
+    raises."""
     wanted, most = requested or NO_BUDGET, most or NO_BUDGET
     check_limit(wanted, most)
     budget = wanted.filled_from(defaults_for(agent, tags)).tightest(most)
@@ -61,8 +62,8 @@ class KeyBudgetUnreadable(Forbidden):
 
 
 def defaults_for(agent: Agent, tags: Iterable[str] = ()) -> Budget:
-    """Return the tightest caps among the agent's code and the default budgets for the agent and the tags. Raises
-    InvalidInput for an unreadable row, ChangedOutside for one added, changed or deleted outside the application.
+    """Return the tightest caps among the agent's code and the default budgets for the agent and the tags.
+    Raises InvalidInput for an unreadable row, ChangedOutside for one added, changed or deleted outside the application.
     """
     found = agent.budget or NO_BUDGET
     rows: Iterable[Any] = BudgetDefault.objects.raw(_DEFAULTS, [[agent.name, agent.graph_id], list(_names(tags))])

@@ -52,8 +52,8 @@ def tell_parent(child: UUID) -> bool:
 
 
 def tell_many(children: Iterable[UUID]) -> int:
-    """Report the ends of these children, and return how many were reported. Failures are logged and left to the
-    sweeper."""
+    """Report the ends of these children, and return how many were reported.
+    Failures are logged and left to the sweeper."""
     notified, families = 0, defaultdict[UUID, list[UUID]](list)
     rows = Run.objects.filter(pk__in=list(children), parent__isnull=False).values_list("parent", "id")
     for parent, child in rows:
@@ -78,8 +78,8 @@ def untold(*, excluding: Sequence[UUID] = ()) -> dict[UUID, list[UUID]]:
 
 
 def tell(parent: UUID, children: Sequence[UUID]) -> int:
-    """Report the ends of these children to one parent. Returns how many. Raises RecordDamaged, JournalBroken,
-    Run.DoesNotExist."""
+    """Report the ends of these children to one parent.
+    Returns how many. Raises RecordDamaged, JournalBroken, Run.DoesNotExist."""
     notified = 0
     while now := _tell(parent, children):
         notified += now
@@ -128,8 +128,9 @@ def _tell(parent: UUID, children: Sequence[UUID]) -> int:
 def _ended(
     parent: UUID, child: UUID, state: str, end_seq: int | None, graph_id: str, slot: str, attempt: int
 ) -> tuple[e.ChildEnded, int]:
-    """Return the event for a child's end, and its stored size. Raises RecordDamaged, JournalBroken. The event has the
-    id that the child was started with, and the usage of all its continuations."""
+    """Return the event for a child's end, and its stored size.
+    Raises RecordDamaged, JournalBroken. The event has the id that the child was started with, and the usage of all its
+    continuations."""
     come = origin_of(child)
     first = come.first if come is not None else str(child)
     if first != child_id(str(parent), slot, attempt):

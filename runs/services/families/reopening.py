@@ -1,5 +1,5 @@
-"""Reopen a completed child when its parent undoes its effects, as planned in the parent's journal. The sweeper does
-this for the parent's wait, in a transaction of its own, so that no transaction locks two runs."""
+"""Reopen a completed child when its parent undoes its effects, as planned in the parent's journal.
+The sweeper does this for the parent's wait, in a transaction of its own, so that no transaction locks two runs."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ _WAITED_FOR = """
 
 
 def reopen_those_waited_for(parent: UUID | None = None, *, most: int = BATCH) -> int:
-    """Reopen children whose parents wait for their undoing. Returns how many were tried. After a failure the wait is
-    refused, and a person decides."""
+    """Reopen children whose parents wait for their undoing.
+    Returns how many were tried. After a failure the wait is refused, and a person decides."""
     with connection.cursor() as cursor:
         cursor.execute(_WAITED_FOR, {"parent": parent, "most": most})
         rows = cursor.fetchall()

@@ -56,7 +56,8 @@ def follow(action: str, run: Run) -> None:
 
 
 def align(parent: UUID | None = None, *, most: int = BATCH) -> int:
-    """Bring the children of one run, or of all runs, in line with their parents. Returns how many were moved."""
+    """Bring the children of one run, or of all runs, in line with their parents.
+    Returns how many were moved."""
     paused = [run.pk for run in Run.objects.filter(pk__in=_ids(_PAUSED, parent)) if command.held_by(run) is not None]
     return (
         reopening.reopen_those_waited_for(parent, most=most)
@@ -67,7 +68,8 @@ def align(parent: UUID | None = None, *, most: int = BATCH) -> int:
 
 
 def _cancel(child: UUID, *, by: Actor, justification: str) -> Run:
-    """Cancel a child with the parent's choice about effects. If the parent has none, the child's agent chooses."""
+    """Cancel a child with the parent's choice about effects.
+    If the parent has none, the child's agent chooses."""
     row = lifecycle.find(child)
     above = None if row.parent is None else Run.objects.filter(pk=row.parent).first()
     effects = None if above is None else UNDO if above.is_undoing else said_at_end(above)
@@ -104,6 +106,6 @@ def _act_on_each(runs: Iterator[Run], act: Callable[..., Run], why: str, most: i
 
 
 def _may_go_on(run: Run) -> bool:
-    """Return whether no person holds the run and a resume would be accepted. The latter also concerns a run whose
-    budget was raised while a related run did its work (`budgets/raising.py`)."""
+    """Return whether no person holds the run and a resume would be accepted.
+    The latter also concerns a run whose budget was raised while a related run did its work (`budgets/raising.py`)."""
     return command.held_by(run) in (None, FAMILY.ref) and related_runs.find_competing_run(run) is None

@@ -1,2 +1,2 @@
-"""Messages to runs (`sending`) and views of their recorded state (`reading`). For locks and transactions see
-`command`."""
+"""Messages to runs (`sending`) and views of their recorded state (`reading`).
+For locks and transactions see `command`."""

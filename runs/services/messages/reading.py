@@ -63,8 +63,8 @@ def _answered(view: View, state: Any) -> Any:
 
 
 def in_time(name: str, ask: Callable[[], Any], seconds: float = SECONDS) -> Any:
-    """Return the result of an author's function, which gets `seconds` and no database. Raises Busy, ViewFailed,
-    ViewTooSlow."""
+    """Return the result of an author's function, which gets `seconds` and no database.
+    Raises Busy, ViewFailed, ViewTooSlow."""
     if not _rooms.acquire(timeout=SECONDS):
         raise Busy("Other views are being evaluated")
     got: list[Any] = []

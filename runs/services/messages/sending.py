@@ -61,7 +61,8 @@ class MessageDetail:
 
 
 def told_of(messages: Iterable[Message], *, is_head: bool = False) -> list[MessageDetail]:
-    """Return messages with their payloads, in one query. With `is_head`, only the beginning of large payloads."""
+    """Return messages with their payloads, in one query.
+    With `is_head`, only the beginning of large payloads."""
     rows = list(messages)
     near = Q()
     for row in rows:
@@ -103,8 +104,8 @@ _waiters = threading.BoundedSemaphore(MAX_WAITERS)
 
 
 def wait_for(message: Message, seconds: float) -> Message:
-    """Return the message once it is answered, or after so many seconds as it is then. Polls, and gives its connection
-    back in between. Returns at once if too many requests wait in this process."""
+    """Return the message once it is answered, or after so many seconds as it is then.
+    Polls, and gives its connection back in between. Returns at once if too many requests wait in this process."""
     if message.outcome or seconds <= 0 or not _waiters.acquire(blocking=False):
         return message
     try:
@@ -234,9 +235,10 @@ class TooMany(DurableAgentsError):
 
 
 def send(run_id: UUID, name: str, request: Any, *, by: Actor, sender_id: str | None = None) -> Sent:
-    """Send a message to a run or its newest continuation. With `sender_id`, repeated sending yields the same message.
-    Raises NotFound, NotTaken, InvalidInput, CheckRefused, CheckFailed, IllegalTransition (the run has ended or is
-    ending), OtherMessage, TooLarge, TooMany, RecordDamaged, UnknownAgent, UnknownVersion."""
+    """Send a message to a run or its newest continuation.
+    With `sender_id`, repeated sending yields the same message. Raises NotFound, NotTaken, InvalidInput, CheckRefused,
+    CheckFailed, IllegalTransition (the run has ended or is ending), OtherMessage, TooLarge, TooMany, RecordDamaged,
+    UnknownAgent, UnknownVersion."""
     run = newest(run_id)
     known = _earlier_message(run, name, request, by, sender_id)
     if known is not None:
@@ -326,7 +328,8 @@ def _earlier_message(run: Run, name: str, request: Any, by: Actor, sender_id: st
 
 
 def _is_same(run: Run, known: Message, request: Any) -> bool:
-    """Return whether the request equals the recorded one. If the two are identical, the run's version isn't needed."""
+    """Return whether the request equals the recorded one.
+    If the two are identical, the run's version isn't needed."""
     payload = unpack(Event.objects.values_list("sealed", flat=True).get(run_id=known.run_id, seq=known.seq))
     try:
         if canonical(request) == canonical(payload):

@@ -35,8 +35,8 @@ _KINDS = [e.OutcomeProposed.KIND, e.OutcomeWithdrawn.KIND, e.UpstreamAsked.KIND,
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A person's proposal, the `n`-th about its attempt. `news` is a later event about the call, which makes it
-    void."""
+    """A person's proposal, the `n`-th about its attempt.
+    `news` is a later event about the call, which makes it void."""
 
     n: int
     seq: int
@@ -252,8 +252,8 @@ def counts(before: Proposal) -> bool:
 
 
 def must_count(by: Actor) -> int:
-    """Return the account of a person who counts as one of two. API keys don't, because administrators make them for
-    others. Raises Forbidden."""
+    """Return the account of a person who counts as one of two.
+    API keys don't, because administrators make them for others. Raises Forbidden."""
     if by.kind != "user" or by.person is None:
         raise Forbidden("Two people must settle an unknown outcome, and each must be signed in. An API key can't.")
     if not holds(account_of(by), OPERATOR):
@@ -275,8 +275,8 @@ def put_down(act: Act, wait: Wait, event: e.OutcomeProposed) -> Proposal:
 
 @transaction.atomic
 def take_back(run_id: UUID, wait_id: UUID, *, justification: str, by: Actor) -> Run:
-    """Withdraw one's own proposal on the unknown outcome `wait_id`. Raises Forbidden, NotFound, NothingProposed,
-    JustificationRequired."""
+    """Withdraw one's own proposal on the unknown outcome `wait_id`.
+    Raises Forbidden, NotFound, NothingProposed, JustificationRequired."""
     act = Act("reconcile", run_id, by=by, justification=justification)
     wait = act.run.waits.select_for_update().filter(pk=wait_id, kind=Wait.Kind.RECONCILE).first()
     found = newest([wait]).get(wait.pk) if wait is not None and wait.resolved_at is None else None

@@ -25,8 +25,8 @@ ACTION = "upstream_ask"
 
 @transaction.atomic
 def ask(run_id: UUID, wait_id: UUID, *, justification: str, by: Actor) -> Run:
-    """Request that the upstream is queried about the call of `wait_id` as soon as a worker has the run. Raises
-    IllegalTransition, JustificationRequired, Forbidden, NotFound."""
+    """Request that the upstream is queried about the call of `wait_id` as soon as a worker has the run.
+    Raises IllegalTransition, JustificationRequired, Forbidden, NotFound."""
     act = Act("reconcile", run_id, by=by, justification=justification)
     wait = act.run.waits.select_for_update().filter(pk=wait_id, kind=Wait.Kind.RECONCILE).first()
     if wait is None or wait.resolved_at is not None:
@@ -101,8 +101,9 @@ def attested(run: Run, slot: str, number: int, tool: str, past: Attempt, *, now:
 
 
 def _word_on(run: Run, tool: str, epoch: int, sent_at: datetime, *, now: datetime, is_attested: bool) -> str:
-    """Return what was attested about one sender; "" if it is proven gone. Raises MayStillSend. For a worker given up
-    without proof, the request's timeout must be over, and the person must attest that nothing runs.
+    """Return what was attested about one sender; "" if it is proven gone.
+    Raises MayStillSend. For a worker given up without proof, the request's timeout must be over, and the person must
+    attest that nothing runs.
     """
     worker = next(_claimants(run.pk, epoch), None)
     if worker is None:

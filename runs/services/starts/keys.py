@@ -1,5 +1,6 @@
-"""Starts under a business key: one run per agent and key is active, others are queued. The key's lock is taken before
-heads. Ends and retries don't take it, so the index `runs_run_one_of_key` decides races with them."""
+"""Starts under a business key: one run per agent and key is active, others are queued.
+The key's lock is taken before heads. Ends and retries don't take it, so the index `runs_run_one_of_key` decides races
+with them."""
 
 from __future__ import annotations
 
@@ -116,7 +117,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The run that answers a start, and whether it is new. `accepted` is set if nothing was done to it since."""
+    """The run that answers a start, and whether it is new.
+    `accepted` is set if nothing was done to it since."""
 
     run: Run
     accepted: Accepted | None = None
@@ -177,7 +179,8 @@ def _refuse(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) ->
 
 
 def _join(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
-    """Answer with the active run. The input is checked nevertheless, by that run's version if this process has it."""
+    """Answer with the active run.
+    The input is checked nevertheless, by that run's version if this process has it."""
     is_known = alive[0].graph_id in registry.graph_ids()
     which = alive[0].graph_id if is_known and "@" not in wanted.agent else wanted.agent
     lifecycle.checked(registry.find(which), wanted.input)
@@ -193,8 +196,8 @@ def _queue(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> 
 
 
 def _replace(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
-    """Cancel all runs of the key, and begin or queue the new one. The newest goes first, so that no queued run is
-    started."""
+    """Cancel all runs of the key, and begin or queue the new one.
+    The newest goes first, so that no queued run is started."""
     for run in reversed(alive):
         _cancel(run, by=by, why=f"replaced by a new run of its key {wanted.business_key}")
     return _begin_or_queue(wanted, alive[0].agent, by=by, most=most)
@@ -225,7 +228,8 @@ _RULES: dict[str, Rule] = {
 
 
 def _cancel(run: Run, *, by: Actor, why: str) -> None:
-    """Cancel a run unless it has ended or is ending. Raises Forbidden, and _Moved if it continued as another run."""
+    """Cancel a run unless it has ended or is ending.
+    Raises Forbidden, and _Moved if it continued as another run."""
     try:
         with transaction.atomic():
             lifecycle.cancel(run.id, by=by, justification=why, by_rule=True)
@@ -263,7 +267,8 @@ def _plan(wanted: Wanted) -> Plan:
 
 
 def _delivered(wanted: Wanted, begun: Begun, *, by: Actor) -> Begun:
-    """Send the signal that comes with the start to the run that answers it. Raises _Moved if that run has ended."""
+    """Send the signal that comes with the start to the run that answers it.
+    Raises _Moved if that run has ended."""
     if wanted.deliver is None:
         return begun
     signal = wanted.deliver

@@ -80,7 +80,8 @@ def _let_in_next(ended: Run) -> bool:
 
 
 def let_in(run_id: UUID, *, after: UUID | None) -> bool:
-    """Start a queued run, even if something else holds it up. Needs its key's lock. False if the run has ended."""
+    """Start a queued run, even if something else holds it up.
+    Needs its key's lock. False if the run has ended."""
     _, run = locked(run_id, under=TURNS)
     if run.state in ENDED or not run.is_queued:
         return False
