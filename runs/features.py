@@ -444,7 +444,7 @@ def removal_refusal(run_id: UUID) -> str | None:
 
 
 def serving_refusal(kind: str) -> str | None:
-    """Return the first reason why this process, of this kind, must not serve, or None. Raises OperationalError."""
+    """Return the first reason why this kind of process must not serve, or None. Raises OperationalError."""
     return next((why for ask in parts_of_all(lambda each: each.on_serving) if (why := ask(kind))), None)
 
 

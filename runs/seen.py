@@ -38,7 +38,8 @@ def is_of_seen(column: str, who: Viewer) -> Sql:
 
 
 def arm(who: Viewer, column: str = "run_id") -> dict[str, Any]:
-    """Return the same condition as an arm of a list (`ledger/web/cursors.py`); {} for viewers who see everything."""
+    """Return the same condition as an arm of a list (`ledger/web/cursors.py`).
+    It is {} for viewers who see everything."""
     if who.sees_all:
         return {}
     text, values = is_of_seen(column, who)
@@ -96,8 +97,8 @@ def reads(who: Viewer, run_id: UUID) -> bool:
 
 
 def walks(who: Viewer, arms: Sequence[Arm], after: Sql = ("true", [])) -> list[Sql]:
-    """Return statements that together select (run_id, created_at) of the visible runs of any arm, newest first. Each
-    takes its limit as its last value. `after` is a condition on `created_at, id` of a table `r`."""
+    """Return statements that select (run_id, created_at) of visible runs of any arm, newest first.
+    Each takes its limit as its last value. `after` is a condition on `created_at, id` of a table `r`."""
     found: list[Sql] = []
     later, place = after
     for each in arms:

@@ -1,4 +1,4 @@
-"""The page for injecting context into a stopped run: its state, a preview of the patch, and the action."""
+"""The page for injecting context into a stopped run. It shows the state and a preview of the patch."""
 
 from __future__ import annotations
 

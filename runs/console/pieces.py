@@ -189,8 +189,8 @@ def thing_said(message: TranscriptMessage, downloads: Downloads = _nowhere) -> S
 
 
 def track(p: Placed, *, has_seam: bool = False, point: str = "") -> SafeString:
-    """Return the bars of a timeline row as HTML, with a point for a row without duration, or a seam for a lost
-    worker."""
+    """Return the bars of a timeline row as HTML.
+    A row without duration has a point, and a lost worker a seam."""
     bars = "".join(
         f'<rect class="bar {bar.tone}" x="{bar.x}" y="1" width="{bar.width}" height="14" rx="3"'
         f"{_HATCHED if bar.tone == 'wait' else ''}/>"

@@ -72,8 +72,8 @@ class StoredPoint(NamedTuple):
 
 @dataclass
 class Point:
-    """A checkpoint with its state as plain data (only its beginning if it is large), and the changes since the one
-    before."""
+    """A checkpoint with its state as plain data, and the changes since the one before.
+    A large state is cut."""
 
     row: StoredPoint
     before: StoredPoint | None
@@ -228,8 +228,8 @@ class Dossier:
 
     @property
     def case(self) -> Reason | None:
-        """Return the reason by state and waits, even while the run is halted or not driven; None if its data are
-        damaged."""
+        """Return the reason by state and waits, even while the run is halted or not driven.
+        None if its data are damaged."""
         return None if self.is_headless else reason_by_state(self.facts)
 
     @property
@@ -266,7 +266,8 @@ class Dossier:
 
     @cached_property
     def tools(self) -> dict[str, ToolCard]:
-        """Return the agent's tools by name, for their titles and systems; {} if this process lacks the version."""
+        """Return the agent's tools by name, for their titles and systems.
+        {} if this process lacks the version."""
         return cards_of(self.agent)
 
     def scale(self, *, is_true: bool = False) -> Scale | None:
@@ -275,7 +276,7 @@ class Dossier:
 
     @cached_property
     def lane(self) -> Window:
-        """Return a page of effects, newest last, with external ids that are only in the result of a settled call."""
+        """Return a page of effects, newest last. External ids are added that only settled results contain."""
         lane = self.story.effects
         for effect in lane.shown:
             card = self.tools.get(effect.tool)

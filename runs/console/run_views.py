@@ -345,7 +345,7 @@ class ViewPage(Page):
 
 
 class ReconcilePage(SharedPage):
-    """Unknown outcomes, other stops for operators, and exhausted budgets; or all calls without a known outcome."""
+    """Unknown outcomes, other stops for operators, exhausted budgets; or all calls with unknown outcome."""
 
     template = "runs/reconcile.html"
     section = "reconcile"

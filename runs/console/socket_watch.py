@@ -1,5 +1,6 @@
-"""Checks of all open sockets together: whether they may stay open, and which runs their viewers may see. The checks
-have threads of their own, because asgiref has a single one, in which a thousand pages would wait for each other."""
+"""Checks all open sockets together: whether they may stay open, and which runs they may show.
+The checks have threads of their own, because asgiref has a single one, in which a thousand pages would wait for each
+other."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ class Guard:
         return await answer
 
     async def ended(self, key: str | None, who: Viewer) -> int:
-        """Wait until the session has ended, lost its roles, or got another access scope, and return the close code."""
+        """Wait until the session ends, loses its roles, or gets another access scope. Returns the close code."""
         ending = asyncio.get_running_loop().create_future()
         self._ends.setdefault(key, {})[ending] = who
         if self._rounds is None or self._rounds.done():
@@ -142,8 +143,9 @@ def judged(
 
 
 def verdicts(keys: Iterable[str | None]) -> dict[str | None, Verdict]:
-    """Return whether these sessions are signed in, with the same password, active, and with a role, and their viewers.
-    Four queries for any number of sessions."""
+    """Return the viewer, or a close code, for each session.
+    A session must be signed in with the current password, and its account active and with a role. Four queries for any
+    number of sessions."""
     answers: dict[str | None, Verdict] = dict.fromkeys(keys, SIGNED_OUT)
     stores = {store.row: store for key in answers if key for store in [_sessions().SessionStore(key)]}
     sessions = Session.objects.filter(pk__in=stores, expire_date__gt=timezone.now())

@@ -39,7 +39,7 @@ AT_ONCE = 16
 
 
 class Watcher:
-    """An open list: the time of the newest change it was notified of, and whether the list has processed it."""
+    """An open list with the time of the newest change it was notified of, and whether it processed it."""
 
     def __init__(self) -> None:
         self.newest = 0

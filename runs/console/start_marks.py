@@ -86,7 +86,7 @@ def start_once(request: HttpRequest, mark: UUID, body: Any, start: Callable[[], 
 
 
 def do_once(request: HttpRequest, mark: UUID, body: Any, act: Callable[[], UUID]) -> tuple[UUID, bool]:
-    """Return the id of the object that `act` made, and whether it was made now rather than by an earlier request.
+    """Return the id of the object that `act` made, and whether this request made it.
     Raises KeyReused if the values differ, FormInUse, and what `act` raises."""
     is_new = False
 

@@ -1,6 +1,7 @@
-"""Agent versions: the fingerprint stored at a version's first use, quarantine, and which workers serve each version. A
-process with different code quarantines the version in production, and warns in development. A fingerprint of an older
-scheme is compared by that scheme and replaced if the code is the same, so that an upgrade quarantines nothing."""
+"""Agent versions: fingerprints, quarantine, and which workers serve each version.
+The fingerprint is stored at a version's first use. A process with different code quarantines the version in production,
+and warns in development. A fingerprint of an older scheme is compared by that scheme and replaced if the code is the
+same, so that an upgrade quarantines nothing."""
 
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ class VersionChanged(DurableAgentsError):
 
 
 class Loaded:
-    """The versions that one worker drives: all that it has, or `only` those named (`name` or `name@version`)."""
+    """The versions that one worker drives: all, or `only` those named (`name` or `name@version`)."""
 
     def __init__(self, worker: UUID, *, only: Collection[str] = (), is_draining: bool = False) -> None:
         self._worker, self._only, self._is_draining = worker, frozenset(only), is_draining
@@ -244,7 +245,8 @@ def forget_the_dead() -> None:
 
 
 def state_format(graph_id: str, fingerprint: str) -> int:
-    """Return the state format of the code with this fingerprint, or else that of the version; 0 if unknown."""
+    """Return the state format of the code with this fingerprint, or else that of the version.
+    0 if unknown."""
     name, _, version = graph_id.partition("@")
     here = [a for a in registry.versions(name) if (a.is_own(fingerprint) if fingerprint else a.version == version)]
     if here:

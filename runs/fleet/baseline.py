@@ -1,5 +1,5 @@
-"""Fingerprints of agent versions in a file next to the code, so that CI refuses changes without a version bump.
-Needs no database."""
+"""Fingerprints of agent versions in a file next to the code.
+With them, CI refuses changes without a version bump. Needs no database."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class Compared:
 
 
 def read(path: Path) -> dict[str, Recorded]:
-    """Return a baseline's versions by graph id. Raises BadBaseline, and FileNotFoundError if there is none."""
+    """Return a baseline's versions by graph id.
+    Raises BadBaseline, and FileNotFoundError if there is none."""
     try:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
@@ -93,8 +94,8 @@ def compare(recorded: Mapping[str, Recorded], agents: Iterable[Agent]) -> Compar
 
 
 def _lower(agent: Agent, numbers: Mapping[str, int]) -> list[str]:
-    """Return a problem if the version's state number is below that of an older version without a function to migrate
-    back."""
+    """Return a problem if the version's state number is below an older version's.
+    A function that migrates back solves it."""
     graph_id = agent.graph_id
     older = [each for each in numbers if _agent(each) == _agent(graph_id) and _order(each) < _order(graph_id)]
     highest = max(older, key=lambda each: (numbers[each], _order(each)), default=graph_id)

@@ -128,7 +128,8 @@ def _call(slot: str, attempt: int, kind: str, clear: bytes, at: datetime) -> Unk
 
 
 def note_cut(run_id: UUID, seq: int, epoch: int, by: tuple[UUID, str, int], stood: ProgressAtLoss) -> None:
-    """Record a run that was cut off at its worker's drain deadline as an incident, which isn't counted as a death."""
+    """Record an incident for a run that was cut off at its worker's drain deadline.
+    It isn't counted as a death."""
     now = database_now()
     worker, host, pid = by
     Incident.objects.create(

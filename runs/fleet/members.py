@@ -1,5 +1,6 @@
-"""Living processes: one row per incarnation, refreshed with one connection per thread, skipped during an outage. Proof
-of death is local (a changed start time or a zombie); `runs/workers/failure_detector.py` evaluates silence."""
+"""Living processes: one row per incarnation.
+Each thread refreshes rows on its own connection, and skips that during an outage. Proof of death is local (a changed
+start time or a zombie); `runs/workers/failure_detector.py` evaluates silence."""
 
 from __future__ import annotations
 

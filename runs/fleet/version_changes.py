@@ -44,7 +44,8 @@ class Change:
 
 
 def change_of(agent: Agent, fingerprint: str, parts: Any) -> Change:
-    """Return how an agent differs from its stored version, compared by the scheme of the stored fingerprint."""
+    """Return how an agent differs from its stored version.
+    They are compared by the stored fingerprint's scheme."""
     mine = as_stored(agent, fingerprint)
     stored = json.loads(parts) if isinstance(parts, str) else parts
     texts = [] if mine is None else differences(stored, mine)

@@ -1,5 +1,5 @@
-"""Child runs and continuations: what is written in the transaction of the step's intent, or of the end of the continued
-run."""
+"""Creates child runs and continuations.
+Children are written in the transaction of the step's intent, continuations in that of the continued run's end."""
 
 from __future__ import annotations
 
@@ -130,7 +130,8 @@ class Continuation:
         return await self._lookups.effects()
 
     async def succeed(self: _Commits, make: MakeSuccessor) -> Reply:
-        """Create the continuation after locking the head, so that each signal goes either with it or to the new run."""
+        """Create the continuation, after locking the head.
+        The lock decides for each signal whether it is passed on or sent to the new run."""
         events: list[e.Event] = []
 
         async def send(_: bool) -> Reply:

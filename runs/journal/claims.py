@@ -48,8 +48,8 @@ class Worker:
 
     @property
     def ascii_host(self) -> str:
-        """Return the host name for the claim's event, in ASCII, because SQL escapes fewer characters in JSON than
-        Python."""
+        """Return the host name in ASCII for the claim's event.
+        SQL escapes fewer characters in JSON than Python."""
         return re.sub(r"[^ -~]", "?", self.host)
 
 

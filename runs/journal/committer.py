@@ -1,5 +1,5 @@
-"""Group commit: steps of different runs that are ready at the same time share a round trip and a commit. Each keeps its
-own fence and answer."""
+"""Group commit: steps of runs that are ready at the same time share a round trip and a commit.
+Each keeps its own fence and answer."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ class Committer:
     def write(
         self, run: str, statement: str, values: Sequence[Any], *, after: Sequence[str] = (), is_alone: bool = False
     ) -> Coroutine[Any, Any, Reply]:
-        """Write a step, in a batch unless `is_alone`, then the statements `after`, whose parameter is the run's id.
-        Raises psycopg.Error, OSError."""
+        """Write a step, in a batch unless `is_alone`, and then the statements `after`.
+        Their parameter is the run's id. Raises psycopg.Error, OSError."""
         writing = self._write(run, statement, values, after, is_alone)
         return _timed(writing) if WriteTimed in observers.installed else writing
 

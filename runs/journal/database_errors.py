@@ -41,7 +41,8 @@ def _itself(error: BaseException) -> BaseException:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether to retry: the database is unreachable, restarting or out of connections, or a lock timed out."""
+    """Return whether to retry.
+    The database may be unreachable, restarting or out of connections, or a lock timed out."""
     error = _itself(error)
     if getattr(error, "sqlstate", None) in _PASSING:
         return True
@@ -59,8 +60,8 @@ def is_refusal(error: BaseException) -> bool:
 
 
 class StatementRefused(RuntimeError):
-    """The database is available, but refuses a statement repeatedly: it is too slow or too large, or space is
-    lacking."""
+    """The database is available, but repeatedly refuses a statement.
+    It is too slow or too large, or space is lacking."""
 
 
 class Refusals:

@@ -1,5 +1,6 @@
-"""Executes a step's statement directly with libpq: prepared once per connection, values in, one row out. psycopg's
-general cursors cost more than the server needs for a step. Waiting, cancelling and errors still go through psycopg."""
+"""Executes a step's statement directly with libpq.
+It is prepared once per connection, takes values and returns one row. psycopg's general cursors cost more than the
+server needs for a step. Waiting, cancelling and errors still go through psycopg."""
 
 from __future__ import annotations
 
@@ -50,8 +51,9 @@ def turns(pool: Pool) -> asyncio.Semaphore:
 
 
 async def ask_again(pool: Pool) -> None:
-    """Keep a pool connecting; for its `reconnect_failed`. psycopg stops trying after `reconnect_timeout` until a new
-    request comes, while queued requests wait for their whole timeout."""
+    """Keep a pool connecting.
+    This is its `reconnect_failed`: psycopg stops trying after `reconnect_timeout` until a new request comes, while
+    queued requests wait for their whole timeout."""
     if pool in _asking:
         return
     _asking.add(pool)

@@ -77,7 +77,7 @@ class Lookups:
         self.state_size = 0  # of the checkpoint at which the history begins
 
     def note_state(self, cut: Sequence[Any]) -> None:
-        """Log that the state in a checkpoint to be written is large, unless that of the previous one was large too."""
+        """Log that the state in a new checkpoint is large, unless the previous state was large too."""
         size = size_of(cut[4]) if cut else self.state_size
         if self.state_size < LARGE_STATE <= size:
             log.warning(log_messages.LARGE_STATE, self._run_id, size)
@@ -157,7 +157,8 @@ class Lookups:
         return [event for event in events if isinstance(event, AnswerTakenOver)]
 
     async def undone(self, places: Collection[Place]) -> set[Place]:
-        """Return those of these effects of other runs that are undone, or may be because their events can't be read."""
+        """Return those of these effects of other runs that are undone, or may be.
+        The latter are those whose events can't be read."""
         runs = sorted({run for run, *_ in places})
         rows = await patiently(
             lambda: self._rows(TAKEN_BACK, runs, of=list(map(UUID, runs))),
@@ -212,8 +213,8 @@ class Lookups:
         return event
 
     async def may_repeat(self, lease: Lease, slot: str, attempt: int, key: str, judged: int | None) -> Reply:
-        """Return whether a call may be repeated: the run has no stop request and no halt, and the call no outcome.
-        Raises PoliciesChanged."""
+        """Return whether a call may be repeated.
+        The run must have no stop request and no halt, and the call no outcome. Raises PoliciesChanged."""
         head = await patiently(
             lambda: self._row(_MAY_REPEAT, slot, attempt, key, self._run_id), f"run {self._run_id}, asking about {slot}"
         )

@@ -42,8 +42,8 @@ class Lost:
     lets_go: bool
 
     async def find_out(self) -> tuple[int | None, Claim | None]:
-        """Return the number of the commit's last event (None if it wasn't written) and the new claim (None if it
-        released the run). Raises StaleLease."""
+        """Return the number of the commit's last event, and the new claim.
+        The number is None if the event wasn't written, the claim if the commit released the run. Raises StaleLease."""
         delay, refusals = 0.05, Refusals(f"run {self.run_id}, finding out whether {named(self.events)} was written")
         while True:
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))

@@ -41,7 +41,7 @@ Ring = tuple[str, int]
 
 
 def ring(run_id: UUID, seq: int) -> None:
-    """Notify watchers, after this transaction's commit, of the journal's new `seq`. Failures are only logged."""
+    """Notify watchers of the journal's new `seq`, after the commit. Failures are only logged."""
     transaction.on_commit(lambda: notify_after_commit(connection, _NOTIFY, [CHANNEL, f"{run_id}:{seq}"]))
 
 
@@ -99,7 +99,8 @@ def parse(payload: str) -> Iterator[Ring]:
 
 
 def moment_of(payload: str) -> int:
-    """Return the time at which a notification was sent, in microseconds by the database's clock; 0 if unknown."""
+    """Return the time at which a notification was sent, in microseconds by the database's clock.
+    0 if unknown."""
     return clock.moment_of(payload.rpartition(",@")[2])
 
 
@@ -250,7 +251,8 @@ class Hub:
 
 
 async def heard(channel: str, *, name: str) -> AsyncIterator[str | None]:
-    """Yield the notifications of a channel forever, on a connection of its own, and None after every connect."""
+    """Yield the notifications of a channel forever, and None after every connect.
+    It uses its own connection."""
     patience, away = Patience(), log_messages.Outage(log, name)
     while True:
         try:

@@ -21,7 +21,8 @@ _DIRECT = f"DATABASE_DIRECT_URL points to a pooler: it must name the server itse
 
 
 def refusal() -> str | None:
-    """Return why this process must not use its database, or None. Raises OperationalError during an outage."""
+    """Return why this process must not use its database, or None.
+    Raises OperationalError during an outage."""
     try:
         problem = misled()
     except OperationalError as error:

@@ -1,5 +1,6 @@
-"""The journal in PostgreSQL, on the hot path: a step is one call of one SQL function, one round trip and one commit.
-After a lost answer nothing is assumed (`lost_answers.py`). Other reads are in `lookups.py`."""
+"""The journal in PostgreSQL, on the hot path.
+A step is one call of one SQL function, one round trip and one commit. After a lost answer nothing is assumed
+(`lost_answers.py`). Other reads are in `lookups.py`."""
 
 from __future__ import annotations
 

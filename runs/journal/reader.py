@@ -1,5 +1,6 @@
-"""Reads a journal's rows for a claimant. Each event is checked against its hash, columns and code, so that a row forged
-with the application's own rights stops its run instead of being trusted."""
+"""Reads a journal's rows for a claimant.
+Each event is checked against its hash, columns and code, so that a row forged with the application's own rights stops
+its run instead of being trusted."""
 
 from __future__ import annotations
 
@@ -129,7 +130,8 @@ _AFTER = _FLAGS + 2 * _COUNTED
 
 
 def split_run_row(row: TupleRow) -> tuple[TupleRow, Caps, Usage, int, bool]:
-    """Split a row of POSITION_ROWS: lease, journal end and requests; caps; usage; depth; whether reads are counted."""
+    """Split a row of POSITION_ROWS into its parts.
+    These are: lease, journal end and requests; caps; usage; depth; whether reads are counted."""
     caps, used = row[_FLAGS : _FLAGS + _COUNTED], row[_FLAGS + _COUNTED : _FLAGS + 2 * _COUNTED]
     return row[:_FLAGS], Caps(*caps), Usage(*used), row[_AFTER] or 0, row[_AFTER + 1]
 
@@ -156,8 +158,8 @@ def cut_digest(generation: int, node: str, visit: int, fingerprint: str, state: 
 def with_cut(
     events: Sequence[Event], snapshot: Snapshot | None, run_id: UUID, version: str, generation: int
 ) -> tuple[Sequence[Event], str, list[Any]]:
-    """Return the events with the checkpoint's digest (and `version` after a migration), and the checkpoint as an SQL
-    `runs_cut`."""
+    """Return the events with the checkpoint's digest, and the checkpoint as an SQL `runs_cut`.
+    After a migration the events have `version` too."""
     if snapshot is None:
         return events, "NULL", []
     at, state = snapshot, pack(snapshot.state, run_id) or b""
@@ -255,8 +257,9 @@ def _hex_code(code: bytes | None) -> str:
 def read(
     run_id: UUID, rows: Sequence[TupleRow], cut: Cut, *, at_least: int, version: tuple[str, int] | None
 ) -> tuple[Event, list[Event]]:
-    """Return a run's first event and its tail, after checking that they are linked and match `version`, which is
-    version and generation in the run's row (None if the rows end before the journal does). Raises JournalBroken."""
+    """Return a run's first event and its tail, after checking links and `version`.
+    The latter is version and generation in the run's row (None if the rows end before the journal does). Raises
+    JournalBroken."""
     created: Event | None = None
     entered: Event | None = None
     tail: list[Event] = []
@@ -368,7 +371,8 @@ def effects_of(run_id: UUID) -> Effects:
 
 
 def to_undo(run_id: UUID) -> tuple[int, bool, frozenset[str]]:
-    """Return the journal's end, whether it registers undos, and the children and continued runs whose families do."""
+    """Return the journal's end, whether it registers undos, and children and continued runs that do.
+    The latter also count if their own children or continued runs do."""
     with connection.cursor() as cursor:
         cursor.execute(_TO_UNDO, [run_id, run_id, run_id, run_id])
         seq, has_own, roots = cursor.fetchone() or (0, False, [])

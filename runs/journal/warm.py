@@ -1,5 +1,5 @@
-"""Warms up connections: a new backend's first call of a step function takes fifty times as long, because it is compiled
-and planned."""
+"""Warms up connections.
+A new backend's first call of a step function takes fifty times as long, because it is compiled and planned."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def rehearse_pool(count: int) -> None:
 
 
 def load_and_freeze() -> None:
-    """Load the modules that the first requests need, and exempt all objects from garbage collection, which would block
-    requests."""
+    """Load the modules that the first requests need, and exempt all objects from garbage collection.
+    Collections would block requests."""
     get_resolver().url_patterns  # noqa: B018  loads every page
     for agent in registry.agents():
         agent.fingerprint()

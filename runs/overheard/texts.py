@@ -1,6 +1,6 @@
-"""The worker's side of live output: sends the text of each subscribed model request a few times a second, separately
-from the steps. Without a subscriber, a request costs one query of an empty table. Text that the database refuses is
-dropped."""
+"""The worker's side of live output.
+It sends the text of each subscribed model request a few times a second, separately from the steps. Without a
+subscriber, a request costs one query of an empty table. Text that the database refuses is dropped."""
 
 from __future__ import annotations
 

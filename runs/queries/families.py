@@ -136,7 +136,8 @@ def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
 
 
 def status_heads(run_ids: Collection[UUID]) -> QuerySet[Head]:
-    """Return heads annotated for a status: served versions (`drivable`), halt, and the last release (`released`)."""
+    """Return heads annotated for a status.
+    The annotations are served versions (`drivable`), halt, and the last release (`released`)."""
     return Head.objects.filter(run_id__in=run_ids).annotate(
         drivable=RawSQL(_DRIVABLE, (), output_field=JSONField()),
         halted=halted(),
@@ -155,8 +156,8 @@ def living(head: Head | None) -> int:
 
 
 def open_waits(run_ids: Iterable[UUID]) -> dict[UUID, list[Wait]]:
-    """Return each run's open waits, oldest first, without what the viewer may not read, and with their children
-    (`child_of`)."""
+    """Return each run's open waits, oldest first, with their children (`child_of`).
+    Payloads that the viewer may not read are left out."""
     details = RawSQL(_CHILD, (), output_field=JSONField())
     found: dict[UUID, list[Wait]] = {}
     rows = Wait.objects.filter(run_id__in=list(run_ids), resolved_at__isnull=True)

@@ -1,4 +1,5 @@
-"""The manifest of an agent version, by its declarations: which data are recorded, recomputed, secret or external."""
+"""The manifest of an agent version: which data are recorded, recomputed, secret or external.
+It is made from declarations."""
 
 from __future__ import annotations
 

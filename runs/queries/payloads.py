@@ -23,7 +23,8 @@ _OF_KIND: dict[str, tuple[str, ...]] = {
 
 
 def is_asked(name: str, who: Viewer | None = None) -> bool:
-    """Return whether a viewer may answer at this queue or role, also as a deputy, and so may read the question."""
+    """Return whether a viewer may answer at this queue or role, also as a deputy.
+    If so, they may read the question."""
     who = who or viewer()
     in_stead = any(one.queue == name for one in stand_ins(who.held))
     return who.reads_all or in_stead or QUEUES.get(name, name) in who.held

@@ -68,8 +68,8 @@ class Related:
 
 @dataclass(frozen=True, eq=False)
 class RunFacts:
-    """A run with its head (None: missing, so that no action is possible), its open waits, and the versions that living
-    workers serve (None: not read)."""
+    """A run with its head, its open waits, and the versions that living workers serve.
+    A missing head is None, and no action is possible then. Versions that were not read are None."""
 
     run: Run
     head: Head | None

@@ -1,4 +1,4 @@
-"""Lists of runs: filters from the address, counts per state, and pages by cursor, in a fixed number of queries."""
+"""Lists of runs, in a fixed number of queries: filters, counts per state, and pages by cursor."""
 
 from __future__ import annotations
 
@@ -351,8 +351,9 @@ def ids_of(filters: Filters, most: int) -> list[UUID]:
 
 
 def stretch(filters: Filters, *, limit: int, cursor: str = "") -> Stretch | None:
-    """Return matching runs after a place, by attributes or newest first; None for a cursor of another list.
-    A part found by attributes may be short although more follow. Raises BadSearch."""
+    """Return matching runs after a place, by attributes or newest first.
+    None for a cursor of another list. A part found by attributes may be short although more follow. Raises
+    BadSearch."""
     if (pages := filters.by_attributes) is not None:
         if (found := pages(limit, cursor)) is None:
             return None
@@ -420,7 +421,8 @@ class Numbers:
 
 
 def counts(tally: Tally, filters: Filters | None = None) -> Numbers:
-    """Return the number of runs per state of a search, of an agent or in all, each counted up to `COUNT_TO` + 1."""
+    """Return the number of runs per state, of a search, of an agent or in all.
+    Each is counted up to `COUNT_TO` + 1."""
     filters = filters or Filters()
     if filters.by_attributes is not None:
         return _found_states(filters)
@@ -524,7 +526,8 @@ def _question_page(waits: Sequence[Wait], limit: int) -> tuple[list[OpenQuestion
 
 
 def needing_operator(*, limit: int = PAGE, beyond: Place | None = None) -> tuple[list[Card], str]:
-    """Return cases for operators and exhausted budgets, longest waiting first, and the cursor of the next page."""
+    """Return cases for operators and exhausted budgets, longest waiting first.
+    Also returns the next page's cursor."""
     ids = FOR_OPERATOR.ids([seen.arm(viewer())], limit=limit + 1, beyond=beyond)
     waits = Wait.objects.select_related("run").filter(id__in=ids)
     return _stuck(sorted(waits, key=lambda wait: (wait.opened_at, wait.id)), limit)

@@ -1,4 +1,5 @@
-"""Secret fields of models, found by annotations as well as schemas, because a model may have no schema."""
+"""Secret fields of models.
+They are found by annotations as well as schemas, because a model may have no schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A run's caps, use and remaining budget for people, with the names used in budgets, and dollars as text."""
+"""A run's caps, use and remaining budget for people.
+Names are those used in budgets; dollars are text."""
 
 from __future__ import annotations
 

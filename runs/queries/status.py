@@ -1,4 +1,4 @@
-"""A run's status: its state, the one reason for it, since when, who must act, and the actions that its state allows.
+"""A run's status: its state, the reason, since when, who must act, and the allowed actions.
 Lists, pages, the API and commands all use this module."""
 
 from __future__ import annotations

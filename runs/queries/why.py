@@ -1,4 +1,4 @@
-"""The answer to why a run doesn't progress: its status, the evidence, and the actions that the caller may take."""
+"""Explains why a run doesn't progress: its status, the evidence, and the caller's actions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Rules for which actions a run's state allows, used by services (under the run's lock) and previews. Pure. Some
-actions also check the journal or related runs when they are performed."""
+"""Rules for the actions that a run's state allows.
+Services (under the run's lock) and previews use them. Pure. Some actions also check the journal or related runs when
+they are performed."""
 
 from __future__ import annotations
 

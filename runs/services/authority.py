@@ -37,8 +37,9 @@ _ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
 
 @dataclass(frozen=True, slots=True)
 class SteeringAuthority:
-    """The facts that decide who may steer a run: the roles in charge where it waits or waited, its creator, and the
-    names of the queues and roles that it asked."""
+    """The facts that decide who may steer a run.
+    These are the roles in charge where it waits or waited, its creator, and the names of the queues and roles that it
+    asked."""
 
     waited_at: frozenset[str] = frozenset()
     creator: int | None = None
@@ -91,8 +92,8 @@ _IN_WORDS = {
 
 
 def asked_of(detail: Any, also: Sequence[str] | None = None) -> list[str]:
-    """Return the queue or role that a wait asks, followed by the queues it was escalated to; none for a damaged
-    detail."""
+    """Return the queue or role that a wait asks, followed by the queues it was escalated to.
+    Nothing for a damaged detail."""
     fields = detail if isinstance(detail, dict) else {}
     first = next((each for name in ("queue", "of") if isinstance(each := fields.get(name), str) and each), "")
     return [each for each in (first, *(also or ())) if each]
@@ -109,7 +110,8 @@ def in_charge() -> frozenset[str]:
 
 
 def raises_budgets() -> str | None:
-    """Return the role in charge of the budget queue, which may raise budgets like operators; None if nobody is."""
+    """Return the role in charge of the budget queue, which may raise budgets like operators.
+    None if nobody is."""
     return QUEUES.get(settings.DURABLEAGENTS.budget_queue) or None
 
 

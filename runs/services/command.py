@@ -81,7 +81,8 @@ def save(run: Run, *fields: str, now: datetime) -> None:
 
 
 def make_ready(run: Run, *, now: datetime) -> None:
-    """Mark the run ready, now or for the time when it may begin, and queue a wake-up in the same transaction."""
+    """Mark the run ready, now or for the time when it may begin.
+    A wake-up is queued in the same transaction."""
     run.ready_at = due_at(run, now=now)
     wakeups.drive(run.id)
 
@@ -186,7 +187,8 @@ def unpause(run: Run, head: Head, *, now: datetime) -> None:
 
 
 def finish_cancelled(run: Run, head: Head, *, by: str, now: datetime) -> None:
-    """Move a run to `cancelled`, and fence off a worker that still holds it (if its journal is unreadable)."""
+    """Move a run to `cancelled`.
+    If its journal is unreadable, a worker may still hold it, and is fenced off."""
     run.cancel()
     run.ready_at, run.owner, run.ended_at, run.is_woken, run.end_seq = None, None, now, False, head.seq + 1
     save(run, "ready_at", "owner", "ended_at", "is_woken", "end_seq", now=now)

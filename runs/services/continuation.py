@@ -41,8 +41,8 @@ def newest(run_id: UUID) -> Run:
 
 
 def is_of_chain(run: Run, at: str = "run") -> Q:
-    """Return the condition that a row's `at` belongs to the run's chain of continuations, which includes the run
-    itself."""
+    """Return the condition that a row's `at` belongs to the run's chain of continuations.
+    The chain includes the run itself."""
     first = run.first or run.pk
     return Q(**{f"{at}_id": first}) | Q(**{f"{at}__first": first})
 
@@ -64,7 +64,8 @@ def for_newest(
 
 
 def look_at_newest(run_id: UUID, look: Callable[[UUID], T]) -> T:
-    """Call `look` with the newest continuation before acting on it, outside any transaction because it may be slow."""
+    """Call `look` with the newest continuation before acting on it.
+    This is done outside any transaction, because it may be slow."""
     return to_newest(run_id, look, within=nullcontext)
 
 

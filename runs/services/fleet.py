@@ -64,7 +64,8 @@ def may_act(by: Actor, what: str) -> None:
 
 
 def declarable() -> QuerySet[Process]:
-    """Return processes that can be declared dead with their host: recorded as alive, or given up without proof."""
+    """Return processes that can be declared dead with their host.
+    They are recorded as alive, or were given up without proof."""
     given_up = Q(end_cause__in=[Incident.Cause.SUSPICION, Incident.Cause.HOST_GONE])
     return Process.objects.filter(Q(ended_at=None) | given_up)
 
@@ -111,8 +112,9 @@ def declare_dead(host: str, *, by: Actor, justification: str) -> int:
 
 @transaction.atomic
 def drain(process_id: UUID, *, by: Actor, justification: str) -> Process:
-    """Ask a worker to stop claiming, release its runs at step boundaries, and end; another worker then replaces it. It
-    begins within about three seconds. Raises Forbidden, NotFound, NotToDrain, JustificationRequired."""
+    """Ask a worker to stop claiming, release its runs at step boundaries, and end.
+    Another worker then replaces it. It begins within about three seconds. Raises Forbidden, NotFound, NotToDrain,
+    JustificationRequired."""
     may_act(by, "drain a worker")
     why = justified("drain", justification)
     process = Process.objects.select_for_update().filter(pk=process_id).first()
@@ -153,8 +155,8 @@ _PROOF = "an operator took it from its worker and requeued it"
 
 @transaction.atomic
 def requeue(run_id: UUID, *, by: Actor, justification: str) -> Run:
-    """Take a run from its worker, which is fenced off, and make it claimable now. Raises NotFound, Forbidden,
-    IllegalTransition, JustificationRequired."""
+    """Take a run from its worker, which is fenced off, and make it claimable now.
+    Raises NotFound, Forbidden, IllegalTransition, JustificationRequired."""
     act = Act(ACTION, run_id, by=by, justification=justification)
     run, head = act.run, act.head
     act.must_be_allowed()

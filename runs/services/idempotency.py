@@ -55,8 +55,8 @@ def key_from(header: str | None) -> str | None:
 
 @transaction.atomic
 def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[int, Any]]) -> tuple[int, bytes]:
-    """Run `act` for the first request of (principal, key), and return the same bytes for every repeated request,
-    without the fields that are shown only once.
+    """Run `act` for the first request of (principal, key), and return the same bytes for repeated ones.
+    Fields that are shown only once are left out of these.
 
     A failed `act` stores nothing, so the key may be used again. A concurrent second request fails at once. The
     transaction's advisory lock may also be held because of a hash collision, which can't be told apart; in both cases
@@ -86,8 +86,8 @@ def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[
 
 
 def _stored(text: str) -> str:
-    """Return an answer as it is stored: encrypted with the key of the run it names, so that erasing the run erases
-    it."""
+    """Return an answer as it is stored.
+    It is encrypted with the key of the run it names, so that erasing the run erases it."""
     body = json.loads(text)
     for name in ("run_id", "run", "id") if isinstance(body, dict) else ():
         try:

@@ -1,6 +1,6 @@
-"""Late results: answers to calls of a worker that can't record them itself, because it lost the run or was overtaken.
-They settle an unknown outcome unless the run's worker may repeat the call; otherwise they are recorded without
-effect."""
+"""Late results: answers to calls of a worker that can't record them itself.
+It lost the run, or was overtaken. They settle an unknown outcome unless the run's worker may repeat the call; otherwise
+they are recorded without effect."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def record_late_result(late: LateAnswer, by: Actor) -> bool:
 
 @transaction.atomic
 def note_unrecorded(late: LateAnswer, by: Actor, problem: str) -> None:
-    """Record that a result came that can't be recorded itself, and why, so that people know where to look for it."""
+    """Record that a result came that can't be recorded itself, and why.
+    People then know where to look for it."""
     _, run = locked(UUID(late.run_id), under=by)
     on_record = _on_record(run, late)
     payload = {"problem": problem, "external_id": late.external_id}
@@ -98,7 +99,8 @@ def _testimony(late: LateAnswer) -> tuple[str, Any]:
 
 
 def _is_the_same(event: e.Event, late: LateAnswer, by: Actor) -> bool:
-    """Return whether the event records the same from this worker, which may report an acceptance and then a result."""
+    """Return whether the event records the same from this worker.
+    A worker may report an acceptance and then a result."""
     match event:
         case e.ToolAnsweredLate(by=by.ref):
             return (event.outcome, event.payload) == _testimony(late)

@@ -113,8 +113,8 @@ def _iso(at: datetime | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A new run with its head, the versions that workers drive, the events that set its search attributes and assigned
-    its version, and the halt that covers it."""
+    """A new run with its head, the versions that workers drive, and the halt that covers it.
+    `found_by` and `assigned` are the events that set its search attributes and its version."""
 
     run: Run
     head: Head
@@ -134,8 +134,8 @@ def start(
     budget: Budget | None = None,
     attributes: Mapping[str, Any] = NOTHING,
 ) -> Run:
-    """Accept a run of `name` (see version_choice.py) or `name@version`. Raises UnknownAgent, UnknownVersion,
-    VersionClosed, VersionChanged, InvalidInput."""
+    """Accept a run of `name` (see version_choice.py) or `name@version`.
+    Raises UnknownAgent, UnknownVersion, VersionClosed, VersionChanged, InvalidInput."""
     return accept(agent, input, by=by, tags=tags, budget=budget, attributes=attributes).run
 
 

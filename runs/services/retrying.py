@@ -1,5 +1,6 @@
-"""Effects of a retry, under the locks of `lifecycle.retry`: waits to reopen, and late results to show first. A late
-result that contradicts what the node continued from stops the run for an operator before anything is sent."""
+"""Effects of a retry: waits to reopen, and late results to show first.
+All run under the locks of `lifecycle.retry`. A late result that contradicts what the node continued from stops the run
+for an operator before anything is sent."""
 
 from __future__ import annotations
 
@@ -89,9 +90,9 @@ def over(run: Run, *, now: datetime) -> tuple[datetime, datetime]:
 
 
 def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wait]:
-    """Reopen the waits that the run's end withdrew and the journal still has open, with the time that was left. Returns
-    the approvals among them; their deadlines depend on the record of the retry, so they are set after it is written.
-    `over` is the interval in which the run had ended."""
+    """Reopen the waits that the run's end withdrew and the journal still has open.
+    They get the time that was left. Returns the approvals among them; their deadlines depend on the record of the
+    retry, so they are set after it is written. `over` is the interval in which the run had ended."""
     questions, rest = [], over[1] - over[0] - stood_still(run.id, *over)  # a halt defers deadlines itself
     for wait in run.waits.select_for_update().filter(resolution="withdrawn", consumed_at__isnull=True):
         slot = tape.slot(wait.slot)

@@ -1,4 +1,5 @@
-"""Trials of an agent's code on a run's record: the position at which it is tried, and a thread with a time limit."""
+"""Trials of an agent's code on a run's record, in a thread with a time limit.
+Also finds the position at which it is tried."""
 
 from __future__ import annotations
 

@@ -161,7 +161,8 @@ _lock = threading.Lock()
 
 
 def effects_to_decide(run: Run) -> Preview | None:
-    """Return the effects that a cancel has to decide about; None if there are none, or they are unreadable."""
+    """Return the effects that a cancel has to decide about.
+    None if there are none, or they are unreadable."""
     seq, has_own, family = reader.to_undo(run.pk)
     if run.is_undoing or not (has_own or family):
         return None

@@ -1,4 +1,5 @@
-"""The version of a new run: the named one, or the newest that takes new runs. A feature may choose another."""
+"""The version of a new run: the named one, or the newest that takes new runs.
+A feature may choose another."""
 
 from __future__ import annotations
 
@@ -61,8 +62,8 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The version that a start gets. `event` is recorded if a feature assigned it; `halted` is the halt that covers the
-    run."""
+    """The version that a start gets.
+    `event` is recorded if a feature assigned it; `halted` is the halt that covers the run."""
 
     agent: Agent
     event: e.VersionAssigned | None

@@ -1,5 +1,6 @@
-"""A run's story, folded from its journal event by event without payloads, so that the fold can be cached and continued.
-`Fold.story` copies the requested parts, so readers need no lock. `Story.open` adds what only payloads contain."""
+"""A run's story, folded from its journal event by event without payloads.
+The fold can be cached and continued. `Fold.story` copies the requested parts, so readers need no lock. `Story.open`
+adds what only payloads contain."""
 
 from __future__ import annotations
 
@@ -338,8 +339,8 @@ class Story:
 
 
 def window(everything: list[Any], page: int, size: int) -> tuple[list[Any], int, int, int]:
-    """Return a page of a list counted from its newest end, how many items come before it, and the adjacent pages (0:
-    none)."""
+    """Return a page of a list counted from its newest end.
+    Also returns how many items come before it, and the adjacent pages (0: none)."""
     pages = max((len(everything) + size - 1) // size, 1)
     page = min(max(page, 1), pages)
     end = len(everything) - (page - 1) * size

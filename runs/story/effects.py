@@ -200,7 +200,8 @@ _AT_ITS_GATE = {"approve": "cleared", "approved": "cleared", "expired": "expired
 
 
 def _amended(effects: Effects, line: Fact) -> None:
-    """Remove a held call that is requested again with arguments changed by a person, because both are one effect."""
+    """Remove a held call that is requested again with changed arguments.
+    A person changed them, so both are one effect."""
     held = effects.by_slot.pop(effects._held.pop(line.slot or "", ""), None)
     if held is not None:
         effects.tally[held.status] -= 1

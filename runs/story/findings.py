@@ -63,5 +63,6 @@ class Findings:
         return ""
 
     def contradicted(self, slot: str) -> str:
-        """Return the recorded outcome of an attempt of the call that a late result contradicts; "" if there is none."""
+        """Return the recorded outcome of an attempt of the call that a late result contradicts.
+        "" if there is none."""
         return next((finding.contradicted for finding in self._of.get(slot, {}).values() if finding.contradicted), "")

@@ -213,8 +213,9 @@ _kept: OrderedDict[UUID, CachedStory] = OrderedDict()
 
 @contextmanager
 def locked_story(run_id: UUID, *, is_opened: bool = True) -> Iterator[CachedStory]:
-    """Yield a run's fold up to its newest event, under its lock. The caller must have used the database in this request
-    already: waiting for a connection while holding this lock could deadlock with threads that hold connections."""
+    """Yield a run's fold up to its newest event, under its lock.
+    The caller must have used the database in this request already: waiting for a connection while holding this lock
+    could deadlock with threads that hold connections."""
     with _guard:
         kept = _kept.setdefault(run_id, CachedStory(run_id))
         _kept.move_to_end(run_id)

@@ -1,6 +1,6 @@
-"""Maps time to percentages of the timeline's width, for SVG attributes (the content policy forbids inline styles). By
-default the gap between two points in time is drawn logarithmically, because runs work for milliseconds and wait for
-days.
+"""Maps time to percentages of the timeline's width.
+They are SVG attributes, because the content policy forbids inline styles. By default the gap between two points in time
+is drawn logarithmically, because runs work for milliseconds and wait for days.
 """
 
 from __future__ import annotations

@@ -75,10 +75,10 @@ Opener = Callable[[Iterable[int]], Mapping[int, EventLine]]
 
 @dataclass
 class Transcript:
-    """All conversations of a run in order of start, the events with messages, and the conversation of each event. Most
-    views need none of it, so events are only noted in `heard` (kind, seq, time, then node, conversation or slot, and
-    assistant) and sorted on demand. `heard` is one flat list, because the garbage collector would traverse a tuple for
-    each event."""
+    """All conversations of a run in order of start, and the events with messages.
+    Most views need none of it, so events are only noted in `heard` (kind, seq, time, then node, conversation or slot,
+    and assistant) and sorted on demand. `heard` is one flat list, because the garbage collector would traverse a tuple
+    for each event."""
 
     heard: list[Any] = field(default_factory=list)
     _talks: list[Talk] = field(default_factory=list)

@@ -55,7 +55,8 @@ def named(wait: Wait | None) -> str:
 
 @register.filter
 def told(wait: Wait | None, names: str) -> str:
-    """Return the first text in the wait's detail under these names (separated by blanks); "" if there is none."""
+    """Return the first text in the wait's detail under these names (separated by blanks).
+    "" if there is none."""
     return display.detail_text(wait, *names.split())
 
 

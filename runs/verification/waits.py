@@ -1,5 +1,5 @@
-"""Verification of waits: each must have been opened by an event, and its row must have the journal's outcome, or none
-yet."""
+"""Verification of waits.
+Each must have been opened by an event, and its row must have the journal's outcome, or none yet."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Failover: runs of a lost worker are freed to be driven again, or stopped for an operator after too many deaths. Proof
-of death counts at once; suspicion takes time (runs/workers/failure_detector.py), and may be wrong, because the fence
-makes that safe. An outage, or a machine that slept, frees nothing. If the process that recorded an end dies before it
-frees the runs, every watchdog finds them.
+"""Failover: runs of a lost worker are freed, or stopped for an operator after too many deaths.
+Proof of death counts at once; suspicion takes time (runs/workers/failure_detector.py), and may be wrong, because the
+fence makes that safe. An outage, or a machine that slept, frees nothing. If the process that recorded an end dies
+before it frees the runs, every watchdog finds them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The nursery: a preloaded process without threads or connections that forks clusters, which share its memory. The
-kernel makes them children of the supervisor. Where it can't, they start by exec (runs/workers/process_group.py)."""
+"""The nursery: a preloaded process that forks clusters, which share its memory.
+It has no threads or connections. The kernel makes them children of the supervisor. Where it can't, they start by exec
+(runs/workers/process_group.py)."""
 
 from __future__ import annotations
 
@@ -128,8 +129,8 @@ def by_fork(
 
 
 def nurse(control: int, warm_up: Callable[[], None], become: Callable[[int, int], NoReturn]) -> NoReturn:
-    """Run the nursery: call `warm_up()`, then `become(number, report)` in a new process for each request, until the
-    link is closed."""
+    """Run the nursery until the link is closed.
+    Calls `warm_up()`, then `become(number, report)` in a new process for each request."""
     supervisor = os.getppid()
     link = socket.socket(fileno=control)
     warm_up()
@@ -154,7 +155,7 @@ def nurse(control: int, warm_up: Callable[[], None], become: Callable[[int, int]
 
 
 def _hand_over(link: socket.socket, supervisor: int, become: Callable[[], NoReturn]) -> NoReturn:
-    """Fork again and end, so that the kernel makes the orphan a child of the supervisor, the nearest subreaper."""
+    """Fork again and end. The kernel makes the orphan a child of the supervisor, the nearest subreaper."""
     between = os.getpid()
     try:
         if pid := os.fork():

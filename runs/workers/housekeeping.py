@@ -148,7 +148,7 @@ class Housekeeping:
     # --- families ---
 
     def note_end(self, run_id: UUID) -> None:
-        """Note a run that ended here, so that its end is reported to its parent, and the next run of its key is
+        """Note a run that ended here. Its end is then reported to its parent, and the next run of its key is
         started."""
         self._ended.append(run_id)
         if self._telling is None or self._telling.done():

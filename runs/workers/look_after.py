@@ -1,5 +1,5 @@
-"""A worker's round, in one statement that is executed often: runs recorded as its own, stop requests for its runs, and
-solo runs."""
+"""A worker's round, in one statement that is executed often.
+It reads runs recorded as its own, stop requests for its runs, and solo runs."""
 
 from __future__ import annotations
 

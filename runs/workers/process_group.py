@@ -38,7 +38,8 @@ HAS_PIDFD = hasattr(os, "pidfd_open")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One process of the tree. `handle` is readable when the process has died, if the kernel supports that."""
+    """One process of the tree.
+    `handle` is readable when the process has died, if the kernel supports that."""
 
     role: str
     identity: Identity

@@ -1,7 +1,7 @@
-"""django-q2's broker on its own table, with SKIP LOCKED, oldest first, by the database's clock, in batches. A row holds
-only an id, so no pickle is ever loaded from the database. A message is deleted as it is taken; if it is lost, that
-costs at most the seconds until every host checks by itself. Hosts are notified directly (runs/services/wakeups.py), so
-pushers need not hurry.
+"""django-q2's broker on its own table.
+It uses SKIP LOCKED, oldest first, by the database's clock, in batches. A row holds only an id, so no pickle is ever
+loaded from the database. A message is deleted as it is taken; if it is lost, that costs at most the seconds until every
+host checks by itself. Hosts are notified directly (runs/services/wakeups.py), so pushers need not hurry.
 """
 
 from __future__ import annotations

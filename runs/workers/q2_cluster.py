@@ -1,4 +1,4 @@
-"""One django-q2 cluster of two processes: the sentinel, with pusher and monitor as threads, and one worker.
+"""One django-q2 cluster of two processes: the sentinel, which has pusher and monitor threads, and one worker.
 
 django-q2 survives few deaths: orphans continue, and a worker killed while idle holds the queue's lock. So the worker
 dies with its sentinel, and the supervisor replaces both. Each process reports `<role> <pid> <start time> <incarnation>`
@@ -91,8 +91,8 @@ class TiedSentinel(Sentinel):
         return process
 
     def reincarnate(self, process: multiprocessing.Process | HelperThread) -> NoReturn:
-        """Exit instead of replacing a process: the dead one may hold locks of the shared queues, for which a new one
-        could wait forever."""
+        """Exit instead of replacing a process.
+        The dead one may hold locks of the shared queues, for which a new one could wait forever."""
         log.warning(log_messages.CHILD_LOST, process.name)
         logging.shutdown()
         os._exit(1)
@@ -133,8 +133,8 @@ def _become_worker(**_: Any) -> None:
 
 
 def load() -> None:
-    """Import all modules that a cluster needs, without starting threads or connections, so that forked processes
-    inherit them."""
+    """Import all modules that a cluster needs, so that forked processes inherit them. Starts no threads or
+    connections."""
     __import__("runs.workers.failover")
     __import__("runs.workers.run_loop")
 

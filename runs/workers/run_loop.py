@@ -325,7 +325,8 @@ class Host:
             self._start(one, pool, lent, bell)
 
     async def _go_round(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
-        """Reclaim own runs that aren't driven (because the answer to a claim was lost), and pass on stop requests."""
+        """Reclaim own runs that aren't driven, and pass on stop requests.
+        The answer to the claim of such a run was lost."""
         async with pool.connection() as link:
             await self._loaded.announce(link)
             await prices.table.refresh_with(link)
@@ -368,9 +369,9 @@ class Host:
                 await self._house.stop(run_id, owner, f"it can't be claimed: {problem}")
 
     def _make_room(self, news: Round) -> None:
-        """Make room for a waiting solo run if this worker was chosen: it claims nothing, and hands its runs over. If no
-        other worker can replace it, it does so only for limited periods, because its calls may take long while other
-        ready runs wait."""
+        """Make room for a waiting solo run if this worker was chosen.
+        It then claims nothing, and hands its runs over. If no other worker can replace it, it does so only for limited
+        periods, because its calls may take long while other ready runs wait."""
         now, was = time.monotonic(), self._makes_room
         is_chosen = news.is_solo_waiting and news.chosen == self.worker.id and now >= self._no_room_until
         if is_chosen and not was:
@@ -434,8 +435,8 @@ class Host:
                 self._bell.set()
 
     async def _engine_failed(self, run_id: UUID, error: Exception) -> None:
-        """Handle an engine error: retry, unless the database refused the run for good; then stop the run for an
-        operator."""
+        """Handle an engine error by retrying.
+        If the database refused the run for good, or after several failures, the run is stopped for an operator."""
         log.error("run %s: the engine failed on it", run_id, exc_info=error)
         count = self._failures[run_id] = self._failures.get(run_id, 0) + 1
         if not isinstance(error, StatementRefused) and (count < MAX_FAILURES or is_transient(error)):

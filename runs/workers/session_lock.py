@@ -1,6 +1,6 @@
-"""A worker's membership: its row, and a session lock that the database releases when the connection ends. Without
-either, the worker fences itself: it claims and sends nothing new, but it commits results, because the lease decides
-about these."""
+"""A worker's membership: its row, and a session lock, which the database releases with the connection.
+Without either, the worker fences itself: it claims and sends nothing new, but it commits results, because the lease
+decides about these."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Presence:
 
     @property
     def is_held(self) -> bool:
-        """Return whether this worker may claim and send: lock and row were just confirmed, and it wasn't declared
-        dead."""
+        """Return whether this worker may claim and send.
+        Lock and row must just have been confirmed, and it must not be declared dead."""
         at = self._confirmed_at
         return at is not None and not self.is_buried and time.monotonic() - at < HOLD_SECONDS
 
@@ -65,8 +65,8 @@ class Presence:
             return is_held
 
     def rest(self, seconds: float) -> None:
-        """Wait until the next heartbeat is due, or until the connection is readable, which means that the server closes
-        it."""
+        """Wait until the next heartbeat is due, or until the connection is readable.
+        The latter means that the server closes it."""
         link = self._link
         if link is None or link.closed:
             time.sleep(min(seconds, 0.2))

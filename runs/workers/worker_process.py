@@ -148,7 +148,7 @@ class Worker:
         self._pulse(True)
 
     async def _keep_pulse(self) -> None:
-        """Send pulses from the loop that drives the runs, so that a stuck loop or a stopped process has no pulse."""
+        """Send pulses from the loop that drives the runs. A stuck loop or a stopped process then has no pulse."""
         while True:
             self._pulse(self._is_serving)
             await asyncio.sleep(PULSE_SECONDS)
@@ -185,8 +185,9 @@ class Worker:
         return members.Sign("worker", self._identity, host.slots_used, self._slots, host.busy_tools)
 
     def _on_buried(self) -> None:
-        """Stop claiming and sending after being declared dead, and then end, because the incarnation can't be used
-        again. Drivers notice by their first refused write, and hand in the results they hold."""
+        """Stop claiming and sending after being declared dead, and then end.
+        The incarnation can't be used again. Drivers notice by their first refused write, and hand in the results they
+        hold."""
         self._is_buried = True
         log.warning(log_messages.WORKER_BURIED, os.getpid())
         overdue = threading.Timer(BURIED_SECONDS + DRAIN_GRACE_SECONDS, _leave, [EXIT_BURIED])

@@ -74,8 +74,8 @@ class Value(forms.Field):
         return text
 
     def give_room(self, text: str) -> None:
-        """Choose a widget that preserves the text: an input drops line breaks, and one for e-mail addresses surrounding
-        spaces."""
+        """Choose a widget that preserves the text.
+        An input drops line breaks, and one for e-mail addresses surrounding spaces."""
         if self.is_flag or not isinstance(self.widget, forms.widgets.Input):
             return
         if "\n" in text or "\r" in text:

@@ -24,8 +24,8 @@ _STOOD = {
 
 
 def link_to(html: str, page: str, *args: str) -> str:
-    """Return a link, or only its text if there is no such page, as for a damaged row's id or an app that isn't
-    installed."""
+    """Return a link, or only its text if there is no such page.
+    That is so for a damaged row's id, or an app that isn't installed."""
     try:
         return f'<a href="{escape(reverse(page, args=args))}">{html}</a>'
     except NoReverseMatch:

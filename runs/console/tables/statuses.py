@@ -19,8 +19,8 @@ from runs.queries.status import Reason, notes_of, sentence_of
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """An action on a run: the button that opens it, its explanation, its effect on active children, and the button that
-    sends it. `view` takes the POST."""
+    """An action on a run: two buttons, an explanation, and the effect on active children.
+    The first button opens the form, the second one sends it. `view` takes the POST."""
 
     label: str
     view: str

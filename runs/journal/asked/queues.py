@@ -1,5 +1,6 @@
-"""The queues and the role in charge of each, cached per process: reloaded with each web request, elsewhere after a few
-seconds. The cache authorizes nothing. For a row that our processes didn't write, nobody is in charge."""
+"""The queues and the role in charge of each, cached per process.
+They are reloaded with each web request, and elsewhere after a few seconds. The cache authorizes nothing. For a row that
+our processes didn't write, nobody is in charge."""
 
 from __future__ import annotations
 

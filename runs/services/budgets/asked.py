@@ -1,5 +1,6 @@
-"""Caps as people see them, and the amount that a run waiting for a budget still lacks, computed exactly as by its
-worker. The wait's row holds the original request; later changes are in a column of their own."""
+"""Caps as people see them, and the amount that a run waiting for a budget still lacks.
+The amount is computed exactly as by its worker. The wait's row holds the original request; later changes are in a
+column of their own."""
 
 from __future__ import annotations
 
@@ -99,8 +100,8 @@ def note(wait: Wait, news: dict[str, Any]) -> None:
 
 
 def lacks(run: Run, head: Head, wait: Wait, *, is_time_given: bool, now: datetime) -> dict[str, Any] | None:
-    """Return the changes to a budget wait's row that say what is still lacking under the current caps; None if nothing
-    is."""
+    """Return the changes to a budget wait's row that say what is still lacking under the current caps.
+    None if nothing is."""
     wanted = _needs(wait)
     if short := list(breaches(caps_of(head), Usage.of(head), _reserved(run), wanted)):
         return lacking(short, wanted)

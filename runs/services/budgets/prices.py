@@ -61,8 +61,8 @@ class PriceTable:
             self._take(cursor.fetchall())
 
     async def refresh_with(self, link: AsyncConnection[TupleRow]) -> None:
-        """Refresh on a worker's connection before it claims, because it may not begin a run without its models'
-        prices."""
+        """Refresh the prices on a worker's connection before it claims.
+        It may not begin a run without its models' prices."""
         if time.monotonic() - self._read_at >= FRESH_SECONDS:
             self._take(await (await link.execute(_IN_FORCE)).fetchall())
 
@@ -88,8 +88,8 @@ table = PriceTable()
 
 
 def models_of(assistant: Assistant) -> list[str]:
-    """Return the models, as named in the journal, that an assistant's requests go to in a run that begins now. These
-    are its own models, or else the installation's. If neither exists, or it has an offline function and none is
+    """Return the models that an assistant uses in a run that begins now, as named in the journal.
+    These are its own models, or else the installation's. If neither exists, or it has an offline function and none is
     installed, it is its own function.
     """
     installed = settings.DURABLEAGENTS.models
@@ -172,7 +172,8 @@ def ship(prices: Iterable[tuple[str, tuple[int, int]]] = SHIPPED.items()) -> int
 def set_price(
     model: str, *, usd_micro_in: int, usd_micro_out: int, valid_from: datetime | None = None, by: Actor
 ) -> PriceRow:
-    """Set and record a model's price from a given time (default: now), in micro-dollars per million tokens."""
+    """Set and record a model's price from a given time (default: now).
+    It is in micro-dollars per million tokens."""
     row = add_price(model, usd_micro_in=usd_micro_in, usd_micro_out=usd_micro_out, valid_from=valid_from, by=by.ref)
     after = {"usd_in": usd_of(row.usd_micro_in), "usd_out": usd_of(row.usd_micro_out)}
     after["begins"] = "at once" if valid_from is None else row.valid_from.isoformat()

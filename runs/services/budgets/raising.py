@@ -1,5 +1,6 @@
-"""Runs at a cap (paused by their worker) or out of time (paused here by the sweeper), with a budget wait. A sufficient
-raise resumes the run unless it is also held; if none comes before the deadline, the run is cancelled."""
+"""Budget waits of runs at a cap or out of time.
+The run's worker pauses it at a cap, and the sweeper pauses it here when its time is up. A sufficient raise resumes the
+run unless it is also held; if none comes before the deadline, the run is cancelled."""
 
 from __future__ import annotations
 
@@ -118,7 +119,8 @@ def _store(run: Run, head: Head, budget: Budget) -> None:
 
 
 def _settle(act: Act, budget_waits: list[Wait], *, is_time_given: bool) -> Iterator[e.Event]:
-    """Settle the budget waits that the new caps satisfy, update the others, and resume the run once none is left."""
+    """Settle the budget waits that the new caps satisfy, and update the others.
+    If none is left, the run resumes."""
     run, head, is_enough = act.run, act.head, bool(budget_waits)
     for wait in budget_waits:
         lacking = lacks(run, head, wait, is_time_given=is_time_given, now=act.now)

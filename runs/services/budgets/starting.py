@@ -1,4 +1,4 @@
-"""The budget of a new run: the requested caps, else the defaults, within the limit of the caller's API key."""
+"""The budget of a new run: requested caps, else the defaults, within the limit of the API key."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def defaults_for(agent: Agent, tags: Iterable[str] = ()) -> Budget:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """An agent's default budget for a run without tags, and the reason why a start is refused ("" if it isn't)."""
+    """An agent's default budget for a run without tags, and why a start is refused ("" if it isn't)."""
 
     defaults: Budget
     hindrance: str = ""
@@ -97,8 +97,8 @@ def outlook(agent: Agent) -> Outlook:
 
 
 def _names(tags: Iterable[str]) -> list[str]:
-    """Return the names by which defaults may refer to these tags: list entries, or an object's names and name:value
-    pairs."""
+    """Return the names by which defaults may refer to these tags.
+    These are list entries, or an object's names and name:value pairs."""
     if isinstance(tags, dict):
         return [*tags, *(f"{name}:{value}" for name, value in tags.items())]
     return list(tags)

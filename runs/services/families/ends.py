@@ -1,5 +1,6 @@
-"""Report a child's proven end to its parent, once, and debit its usage when that of its own children is known. Locks
-the parent, then the children's rows. The sweeper reports ends that were not reported otherwise."""
+"""Report a child's proven end to its parent, once, and debit its usage.
+This waits until the usage of the child's own children is known. Locks the parent, then the children's rows. The sweeper
+reports ends that were not reported otherwise."""
 
 from __future__ import annotations
 

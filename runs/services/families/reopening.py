@@ -71,7 +71,8 @@ def reopen_those_waited_for(parent: UUID | None = None, *, most: int = BATCH) ->
 
 @transaction.atomic
 def reopen(child: UUID, parent: UUID) -> Run:
-    """Reopen a completed child to undo its effects. Raises Erased, IllegalTransition, NotFound, JournalBroken."""
+    """Reopen a completed child to undo its effects.
+    Raises Erased, IllegalTransition, NotFound, JournalBroken."""
     _, run = locked(child, under=FAMILY)
     if run.erased_at is not None:
         raise erased(child)
@@ -121,8 +122,8 @@ def _refuse(wait_id: UUID, parent: UUID) -> None:
 
 
 def undone(run: Run, ended: Mapping[UUID, e.ChildEnded]) -> list[e.ChildEnded]:
-    """Return the end events of undone children for the slots of their waits, with the usage since the end that was
-    reported before. Raises JournalBroken."""
+    """Return the end events of undone children for the slots of their waits.
+    They have the usage since the end that was reported before. Raises JournalBroken."""
     events = []
     waits: dict[str, Any] = {
         str(wait.detail["undo"]): wait

@@ -1,5 +1,6 @@
-"""Pass a run's pause, resume or cancel on to its children: the first few after the commit, the rest by the sweeper. A
-child that a person paused stays paused; one whose parent waits for a budget continues within its own budget."""
+"""Pass a run's pause, resume or cancel on to its children.
+The first few get it after the commit, the rest by the sweeper. A child that a person paused stays paused; one whose
+parent waits for a budget continues within its own budget."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A run's views: each is an author's function of the recorded state, run in a thread of its own with a time limit and
-without the database. Only a few run at once, so a function that never ends holds up nothing but views."""
+"""A run's views.
+Each is an author's function of the recorded state, which runs in its own thread with a time limit and without the
+database. Only a few run at once, so a function that never ends holds up nothing but views."""
 
 from __future__ import annotations
 

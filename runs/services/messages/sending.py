@@ -250,7 +250,8 @@ def send(run_id: UUID, name: str, request: Any, *, by: Actor, sender_id: str | N
 
 
 def declared_of(run: Run, name: str) -> Declared:
-    """Return the declaration of a message in the run's version. Raises NotTaken, UnknownAgent, UnknownVersion."""
+    """Return the declaration of a message in the run's version.
+    Raises NotTaken, UnknownAgent, UnknownVersion."""
     takes = agent_of(run).messages
     if name not in takes:
         raise NotTaken(run.graph_id, "message", name, sorted(takes))
@@ -258,7 +259,8 @@ def declared_of(run: Run, name: str) -> Declared:
 
 
 def _checked(run: Run, declared: Declared, request: Any) -> Any:
-    """Return the request in the form that is recorded, after the agent's own check, which runs before any lock."""
+    """Return the request in the form that is recorded, after the agent's own check.
+    The check runs before any lock."""
     size = len(json.dumps(request, ensure_ascii=False).encode("utf-8", "replace"))
     if size > MAX_BYTES:
         raise TooLarge("message", MAX_BYTES)

@@ -1,5 +1,6 @@
-"""Proposals on unknown outcomes: the first one changes nothing, and the same by a second person settles the call. "Fail
-the run" and actions from a shell need no second person. For locks and transactions see `runs/services/command.py`."""
+"""Proposals on unknown outcomes.
+The first one changes nothing; the same by a second person settles the call. "Fail the run" and actions from a shell
+need no second person. For locks and transactions see `runs/services/command.py`."""
 
 from __future__ import annotations
 
@@ -195,7 +196,7 @@ def receipt_of(wait: Wait, number: int) -> Any:
 def weighed(
     act: Act, wait: Wait, invoked: e.ToolInvoked, verdict: str, payload: dict[str, Any], *, agrees_with: int | None
 ) -> e.OutcomeProposed | Proposal | None:
-    """Return None if the verdict settles the call alone, the Proposal that it confirms, or else the event to record.
+    """Return None if the verdict settles the call alone, the Proposal it confirms, or the event to record.
     Needs the run's lock. `agrees_with` is the number of the proposal that the person read. Raises AlreadySaid,
     Forbidden, SaidOtherwise."""
     verdict_text, before = says(verdict, payload["receipt"]), newest([wait]).get(wait.pk)

@@ -1,5 +1,6 @@
-"""Queued runs of a business key: start the next one when a run ends, and cancel those too late to begin. This happens
-after the commit of the end, or in the sweeper."""
+"""Queued runs of a business key.
+Starts the next one when a run ends, and cancels those too late to begin. This happens after the commit of the end, or
+in the sweeper."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def pass_on_from(runs: Iterable[UUID]) -> int:
 
 @transaction.atomic
 def pass_on(run_id: UUID) -> bool:
-    """Start the next queued run of a business key after a run has ended, once. Returns whether one was started."""
+    """Start the next queued run of a business key after a run has ended, once.
+    Returns whether there was one."""
     named = Run.objects.get(pk=run_id)
     keys.lock(named.agent, named.business_key)
     ended = Run.objects.get(pk=run_id)
