@@ -83,7 +83,7 @@ def _like(pattern: str, problem: str) -> AfterValidator:
 
 
 def _providers(text: str) -> object:
-    """Parse `[{"id": "corp", "issuer": "https://id.example.org", …}]`."""
+    """Parse a JSON list of providers: `[{"id": "corp", "issuer": "https://id.example.org", …}]`."""
     try:
         return json.loads(text)
     except ValueError:
@@ -109,7 +109,7 @@ def _witnesses(text: str) -> list[SealWitness]:
 
 
 def _queue_roles(text: str) -> dict[str, str]:
-    """Parse `queue=role,queue=role`: the role that decides each queue."""
+    """Parse `queue=role,queue=role` into the role that decides each queue."""
     roles: dict[str, str] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         queue, sign, role = map(str.strip, part.partition("="))
@@ -163,7 +163,10 @@ def _trace_viewer(value: str) -> str:
 
 
 def _mail_server(value: str) -> str:
-    """Check `smtp://user:password@host:587` (STARTTLS), `smtps://…:465`, or `smtp+plain://…` without TLS."""
+    """Check a mail server's address:
+
+    `smtp://user:password@host:587` (STARTTLS), `smtps://…:465`, or `smtp+plain://…` without TLS.
+    """
     try:
         found = urlsplit(value)
         is_right = found.scheme in MAIL_PORTS and bool(found.hostname) and (found.port is None or found.port > 0)
@@ -586,10 +589,10 @@ def ensure_directory(path: Path, mode: int = 0o700) -> Path:
 
 
 def kept_secret(path: Path, *, size: int = 48, make: Callable[[int], str] = secrets.token_urlsafe) -> str:
-    """Return the secret kept in `path` (0600), created from `size` random bytes on first use. Raises
-    EnvironmentProblem.
+    """Return the secret kept in `path` (0600), created from `size` random bytes on first use.
 
-    If processes start at the same time, link(2) publishes one complete file, and the others read that one.
+    If processes start at the same time, link(2) publishes one complete file, and the others read that one. Raises
+    EnvironmentProblem.
     """
     try:
         return path.read_text().strip()

@@ -107,10 +107,10 @@ READ_ONLY = frozenset(
         "auth_permission",
         "ledger_definition",
         "runs_runtag",  # a trigger writes it as the owner
-        "approvals_seat",  # likewise
+        "approvals_seat",  # a trigger writes it as the owner
         "ledger_accountrecord",
         "ledger_register",
-        "durableagents_endedsession",  # likewise
+        "durableagents_endedsession",  # a trigger writes it as the owner
     }
 )
 

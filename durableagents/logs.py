@@ -52,7 +52,7 @@ _LINK = re.compile(r"/(setup|invited|reset)/[^\s'\"<>]+")
 
 
 def without_secrets(text: str) -> str:
-    """Return the text without the secrets of one-time links, and with idempotency keys and callback addresses masked."""
+    """Return the text without secrets of one-time links, and with idempotency keys and callback addresses masked."""
     return masked_text(_LINK.sub(r"/\1/…", text))
 
 

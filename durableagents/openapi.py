@@ -167,9 +167,7 @@ class ModelExtension(PydanticExtension):
 
 
 class Operations(AutoSchema):
-    """Describes operations: each action has its own summary, and those that return a page are lists, whatever their
-    path.
-    """
+    """Describes operations. Each action has its own summary, and those that return a page are lists."""
 
     def get_summary(self) -> str | None:
         """Return the summary for the view's action. Methods with a single action override it by `described`."""
@@ -184,8 +182,9 @@ class Operations(AutoSchema):
         return text
 
     def get_operation_id(self) -> str:
-        """Return the operation's id, such as `runs_list`, `runs_retrieve` or `runs_create`; for an act its name, such
-        as `runs_pause`.
+        """Return the operation's id:
+
+        `runs_list`, `runs_retrieve`, `runs_create`; for an act its name (`runs_pause`).
         """
         name: str = super().get_operation_id()
         if self.method != "POST":

@@ -1,5 +1,6 @@
-"""Read keys and secrets from sources outside the database that the settings name: environment, files, commands,
-services.
+"""Read keys and secrets from the sources that the settings name.
+
+These are outside the database: environment, files, commands, services.
 """
 
 from __future__ import annotations

@@ -173,8 +173,9 @@ def _role(role: str) -> str:
 
 
 def errors() -> str:
-    """Return every problem code: of classes that declare `status, code, title`, of the framework's errors, and of
-    `document` calls.
+    """Return every problem code.
+
+    Codes come from classes that declare `status, code, title`, from the framework's errors, and from `document` calls.
     """
     found: dict[tuple[int, str], str] = {}
     titles: dict[tuple[int, str], str] = {}

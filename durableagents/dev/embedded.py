@@ -138,8 +138,9 @@ class Server:
         return passwords
 
     def _initialise(self) -> None:
-        """Run initdb in a temporary folder, then rename it, so that a partial cluster is never mistaken for a complete
-        one.
+        """Run initdb in a temporary folder, then rename it.
+
+        So a partial cluster is never mistaken for a complete one.
         """
         target = self.layout.pgdata
         if target.exists() and any(target.iterdir()):

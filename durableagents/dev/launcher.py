@@ -150,7 +150,7 @@ class Companion(Protocol):
 
 
 class Launcher:
-    """One `make up`, from taking the lock to the last process's end."""
+    """One run of `make up`, from taking the lock to the end of the last process."""
 
     def __init__(
         self,

@@ -154,7 +154,7 @@ class HeaderSession(SessionAuthentication):
     """Authenticate a browser's session, with Django's CSRF token in the header `X-CSRFToken`."""
 
     def enforce_csrf(self, request: Request) -> None:
-        """Check the token without reading the body, so that rights are checked before errors in the body are reported."""
+        """Check the token without reading the body, so that rights are checked before the body."""
         headers = copy(request._request)
         if headers.method == "POST":
             headers.method = "PUT"  # for a POST, Django looks for the token in the body first

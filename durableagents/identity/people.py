@@ -1,5 +1,6 @@
-"""Read the session or key together with its account and roles in one statement, so that ended sessions, closed accounts
-and removed roles take effect at the next request.
+"""Read the session or key together with its account and roles in one statement.
+
+So ended sessions, closed accounts and removed roles take effect at the next request.
 """
 
 # The owner of a session is only known after its signed data was read. This process remembers the last known owner and
@@ -78,7 +79,7 @@ class SessionStore(Sessions):
     """
 
     person: User | None = None
-    read_at = 0  # microseconds by the database's clock
+    read_at = 0  # when the session was read, in microseconds by the database's clock
 
     @property
     def row(self) -> str:

@@ -22,7 +22,10 @@ _lock = threading.Lock()
 
 
 class KeyRate(BaseThrottle):
-    """Refuses requests of a key beyond DURABLEAGENTS_RATE_LIMIT a minute. Sessions are people, and aren't limited."""
+    """Refuses requests of a key beyond DURABLEAGENTS_RATE_LIMIT a minute.
+
+    Sessions belong to people and aren't limited.
+    """
 
     _wait_seconds = 0.0
 

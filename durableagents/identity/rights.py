@@ -138,7 +138,7 @@ def _change(right: str, rights: Any, subject: str, may: bool, *, by: Actor, reas
 
 
 def known_roles() -> list[str]:
-    """Return all roles: the product's own, and those that decide queues."""
+    """Return the names of all roles: the product's own, and those that decide queues."""
     return ordered(Group.objects.values_list("name", flat=True))
 
 
@@ -155,10 +155,10 @@ def roles_that_read() -> frozenset[str]:
 
 
 def protected(person: int | None) -> QuerySet[User]:
-    """Return the accounts, except `person`'s own, that can propose or approve changes of roles; none without the
-    two-person rule for roles.
+    """Return the accounts that can propose or approve changes of roles, except `person`'s own.
 
-    Closed accounts are included. With access to one of them, one person could act as both.
+    There are none without the two-person rule for roles. Closed accounts are included. With access to one of them, one
+    person could act as both.
     """
     if not is_guarded("roles"):
         return User.objects.none()

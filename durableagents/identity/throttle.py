@@ -101,7 +101,7 @@ def forgive(allowance: Allowance, *about: str) -> None:
 
 
 def clear(allowance: Allowance, *about: str) -> None:
-    """Forget all attempts of a key."""
+    """Forget all attempts that are counted under a key."""
     with connection.cursor() as cursor:
         cursor.execute(f"DELETE FROM {_TABLE} WHERE key = %s", [allowance.key(*about)])
 

@@ -214,7 +214,10 @@ def _seconds(retry_after: str | None) -> float | None:
 
 
 class _WholeHead(http.client.HTTPResponse):
-    """A response whose status counts only once its head is complete. http.client also accepts a head that was cut off."""
+    """A response whose status counts only once its head is complete.
+
+    http.client also accepts a head that was cut off.
+    """
 
     def begin(self) -> None:
         reader = self.fp

@@ -69,7 +69,7 @@ def client_behind(peer: str, forwarded: str) -> str:
 
 
 def is_trusted(peer: str) -> bool:
-    """Return whether an address is one of our proxies'."""
+    """Return whether an address belongs to one of our proxies."""
     address = parsed(peer)
     return address is not None and any(
         address in network for network in settings.DURABLEAGENTS.proxy_networks if network.version == address.version

@@ -179,7 +179,7 @@ class Assertions:
             )
 
     def assert_each_effect_once(self) -> None:
-        """Assert that no call was carried out twice and no idempotency key had two bodies, despite crashes and repeats."""
+        """Assert that no call was carried out twice and no idempotency key had two bodies."""
         problems = twice(self._family.hands.sent)
         if problems:
             raise AssertionError(f"expected: each effect once. It is otherwise: {'; '.join(problems)}")

@@ -46,8 +46,9 @@ class Clock:
 
 
 class AtOnce(RetryPolicy):
-    """Retries without real waiting: a failure parks the run on a timer, which the story fires when nothing else is left
-    to do.
+    """Retries without real waiting.
+
+    A failure parks the run on a timer, which the story fires when nothing else is left to do.
     """
 
     def timer(self, round_: int, *, retry_after: float | None = None) -> float:
@@ -59,8 +60,9 @@ RETRY = AtOnce(first=0.0, longest=0.0, in_place=-1.0)
 
 
 class StoryProblem(AssertionError):
-    """The test's next step is impossible: nothing waits for that answer, there is no such tool, or the script has
-    ended. `message` describes the actual state.
+    """The test's next step is impossible. `message` describes the actual state.
+
+    For example, nothing waits for that answer, there is no such tool, or the script has ended.
     """
 
     def __init__(self, message: str) -> None:

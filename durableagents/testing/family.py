@@ -178,7 +178,7 @@ class _Lending(Tape):
 
 
 class _Driver(Driver):
-    """The engine's driver, with values from a record."""
+    """The engine's driver, with values taken from a record."""
 
     lent: Callable[[str], dict[str, tuple[str, Any]]] | None = None
 

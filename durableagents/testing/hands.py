@@ -1,6 +1,4 @@
-"""Stand-ins for tools while an agent is driven: scripted answers and failures, and a record of the calls that were
-sent.
-"""
+"""Stand-ins for tools while an agent is driven: scripted results, and a record of the calls that were sent."""
 
 from __future__ import annotations
 

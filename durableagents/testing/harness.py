@@ -109,18 +109,20 @@ Found = tuple[Member, UUID, MemoryWait]
 
 
 class Harness(Assertions):
-    """Drive a run of an `agent` (itself, its name, or name@version) with this `input` on a journal in memory, until it
-    waits or ends; and again after each of your steps. No server, no database, no network.
+    """Drive a run of an `agent` (itself, its name, or name@version) with this `input` on a journal in memory.
 
-    `tools` replace tools' functions, by name: a function of (args, call), or a list of results or exceptions in turn.
-    `models` are assistants' answers, by name: a list of turns (`calls`, `answers`, `says`, `together`, or an
-    exception), or a function of (messages, info). `hooks` replace reconcile hooks. `at` is the clock's start; only
-    `advance` moves it. `by` is who started the run, `budget` what it may use, `prices` the cost of a million tokens in
-    millionths of a dollar, (in, out) by model or assistant, `screens` the installation's hooks, `guards` the parts in
-    calls of its own features, `queues` the existing queues (None: any). `children` says whether child runs are driven
-    too, or are yours to end. `record` is the output of `manage.py runs to-test`; `kill` lists where the worker dies in
-    the first drive, as `kill(…)` does later;
-    `run_id` is the run's id, the same in each story unless given.
+    The run is driven until it waits or ends, and again after each of your steps. There is no server, database or
+    network.
+
+    `tools` replaces functions of tools, by name: with a function of (args, call), or a list of results or exceptions
+    that are used in turn. `models` has the answers of assistants, by name: a list of turns (`calls`, `answers`, `says`,
+    `together`, or an exception), or a function of (messages, info). `hooks` replaces reconcile hooks. `at` is the start
+    of the clock, which only `advance` moves. `by` is who started the run, and `budget` what it may use. `prices` is the
+    cost of a million tokens in millionths of a dollar, as (in, out) by model or assistant. `screens` are the
+    installation's guardrail hooks, and `guards` the parts in calls that belong to its own features. `queues` are the
+    existing queues (None: any name is valid). `children` says whether child runs are driven too, or whether the test
+    ends them. `record` is the output of `manage.py runs to-test`. `kill` lists where the worker dies in the first
+    drive, like `kill(…)` later. `run_id` is the run's id, the same in each story unless given.
 
     Raises StoryProblem, an AssertionError, if a step is impossible.
     """
@@ -210,10 +212,10 @@ class Harness(Assertions):
         self.clock.move_to(until)
 
     def kill(self, point: str, tool: str = "") -> None:
-        """Let the worker die the next time it reaches this `point` with this `tool`; another takes the run over.
+        """Let the worker die the next time it reaches this `point` with this `tool`. Another worker takes the run over.
 
-        Points: before_intent, before_effect, after_effect, after_record (a tool's name, or "model" for a model
-        request), after_node, before_wait (no tool); or CP1 to CP8 as in docs/explanation/step-protocol.md.
+        Points are before_intent, before_effect, after_effect, after_record (with a tool's name, or "model" for a model
+        request), after_node, before_wait (without a tool); or CP1 to CP8 of docs/explanation/step-protocol.md.
         """
         if point not in POINTS and point not in POINTS.values():
             raise StoryProblem(f"there is no crash point {point!r}: there are {', '.join(POINTS)}")

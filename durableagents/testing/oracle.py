@@ -1,5 +1,6 @@
-"""The requests that were sent, in order, and their effects, as the upstream system saw them, independent of the run's
-record.
+"""The requests that were sent, in order, and their effects, as the upstream system saw them.
+
+They don't depend on the run's record.
 """
 
 from __future__ import annotations

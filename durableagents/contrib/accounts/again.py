@@ -1,4 +1,4 @@
-"""Ask for reauthentication before risky acts: by passkey or second factor, or by password if the account has neither."""
+"""Ask for reauthentication before risky acts: by passkey or second factor, else by password."""
 
 # The session remembers the last authentication. If that is too old, a page asks for a new one and keeps the form, which
 # is then sent to the same URL together with the proof. So no input is lost, and nothing is done before.
@@ -142,7 +142,10 @@ def with_retry(response: HttpResponse, refusal: DurableAgentsError | None) -> Ht
 
 
 def passkey_to_show(user: User, terms: dict[str, Any]) -> dict[str, Any]:
-    """Return the context of a page that asks for a factor: whether there is a device, and options for usable passkeys."""
+    """Return the context of a page that asks for a factor.
+
+    It says whether there is a device, and has options if passkeys are usable.
+    """
     told: dict[str, Any] = {"has_device": factors.has_device(user)}
     if passkeys.is_usable(user):
         told["passkey"] = passkeys.button_data(*passkeys.to_use(terms, user))
@@ -159,8 +162,10 @@ class WrongPassword(DurableAgentsError):
 
 
 def _check(request: HttpRequest, user: User, has_factor: bool, terms: dict[str, Any]) -> tuple[str, Signed | None]:
-    """Return how the user authenticated, and a passkey's signature. Raises WrongCode, WrongPassword, TooManyAttempts,
-    Busy, FactorUnreadable, and what `passkeys.check` raises."""
+    """Check the proof; return how the user authenticated, and a passkey's signature.
+
+    Raises WrongCode, WrongPassword, TooManyAttempts, Busy, FactorUnreadable, and what `passkeys.check` raises.
+    """
     if has_factor and request.POST.get(PASSKEY):
         signed = passkeys.check(user, request.POST.get(CHALLENGE, ""), request.POST[PASSKEY], terms)
         return passkeys.PASSKEY, signed

@@ -12,7 +12,7 @@ from typing import Any
 
 from runs.engine.canonical import canonical
 
-LIVES_SECONDS = 300  # of a challenge
+LIVES_SECONDS = 300  # bytes of a challenge
 # ES256, Ed25519 and RS256 (COSE), which devices support; weaker ones are refused.
 ALGORITHMS = (-7, -8, -257)
 # Exceptions of the parsers for foreign bytes.

@@ -41,9 +41,7 @@ class Caller:
 
 
 def ask(request: HttpRequest, user: User, strength: str, next_: str) -> str | None:
-    """Return the page that asks for the account's second factor, or that sets one up if its role needs it; None if
-    neither applies.
-    """
+    """Return the page that asks for a second factor, or sets one up if the role needs it; None if neither applies."""
     where = "sign_in_code" if factors.has_factor(user) else "sign_in_factor" if needs_factor(user) else ""
     if not where:
         return None

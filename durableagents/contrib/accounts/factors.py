@@ -84,7 +84,7 @@ class Draft:
 
     secret: str
     sealed: str
-    picture: str  # an SVG data: URL
+    picture: str  # the QR code, as a data: URL with an SVG
 
     @property
     def spelt(self) -> str:

@@ -1,7 +1,7 @@
-"""Create the first administrator through a link that only a shell on the machine prints, so that nobody else can take
-over the console first.
+"""Create the first administrator through a link.
 
-The link works once, for a day, while there is no administrator.
+Only a shell on the machine prints the link, so that nobody else can take over the console first. It works once, for a
+day, while there is no administrator.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Invitations: an administrator sets name, address and roles; the invited person opens a link and chooses the password."""
+"""Invitations to create an account.
+
+An administrator sets name, address and roles; the invited person opens a link and chooses the password.
+"""
 
 # Only the link contains the token. Each change is recorded as an act. Triggers record the account and its roles as
 # created by the invited person through the link.

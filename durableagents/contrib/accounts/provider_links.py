@@ -53,7 +53,7 @@ class AccountClosed(DurableAgentsError):
 
 
 class AddressNotPlain(DurableAgentsError):
-    """The e-mail address from the provider is not plain ASCII, so it finds no account."""
+    """The e-mail address from the provider is not plain ASCII, so no account is searched by it."""
 
     status, code, title = 403, "sign-in-address", "Not signed in"
 
@@ -126,11 +126,10 @@ def _linked(provider: OidcProvider, claims: dict[str, Any]) -> User | None:
 
 
 def _by_address(provider: OidcProvider, claims: dict[str, Any]) -> User | None:
-    """Return the only account with the address, if the issuer verified it and may speak for its domain. Raises
-    AddressNotPlain.
+    """Return the only account with the address that the issuer verified. Raises AddressNotPlain.
 
-    The database's upper() equates `ı` with `i` and `ſ` with `s`, so it only narrows the search: addresses are equal if
-    they are ASCII and the same in lower case.
+    The issuer must be allowed to speak for the address's domain. The database's upper() equates `ı` with `i` and `ſ`
+    with `s`, so it only narrows the search: addresses are equal if they are ASCII and the same in lower case.
     """
     address = claims.get("email")
     if claims.get("email_verified") is not True or not isinstance(address, str) or "\x00" in address:

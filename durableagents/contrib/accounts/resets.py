@@ -30,7 +30,7 @@ from ledger.errors import DurableAgentsError, NotFound
 # Every request counts, whether the account exists or not.
 by_name = throttle.Allowance("reset for a name", limit=3, window_seconds=3600)
 by_address = throttle.Allowance("reset from an address", limit=20, window_seconds=3600)
-_MAX_ACCOUNTS = 5  # of one e-mail address
+_MAX_ACCOUNTS = 5  # limit of accounts with one e-mail address
 _SUBJECT = "A new password"
 _BODY = """Someone, probably you, asked for a new password for the account {name}.
 

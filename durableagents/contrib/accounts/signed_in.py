@@ -154,8 +154,9 @@ def places(user: User, session_key: str | None = None) -> list[Place]:
 
 
 def _last_seen(since: datetime, ends: datetime) -> datetime | None:
-    """Return when the user was last active: half an hour before the session's end, unless the twelve-hour limit is
-    near.
+    """Return when the user was last active.
+
+    This is half an hour before the session's end, unless the twelve-hour limit is near.
     """
     return ends - IDLE if ends < since + MAX_LIFETIME - timedelta(minutes=1) else None
 

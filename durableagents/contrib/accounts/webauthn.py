@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fido2.webauthn import AuthenticationResponse
 
 NAME = "Durable Agents"
-MAX_TOKEN, MAX_ANSWER = 4096, 32_768  # characters
+MAX_TOKEN, MAX_ANSWER = 4096, 32_768  # limits in characters
 _SALT = "durableagents.contrib.accounts.webauthn/1"
 # Each challenge can be used once during its whole lifetime.
 _once = throttle.Allowance("challenge", limit=1, window_seconds=LIVES_SECONDS)

@@ -103,10 +103,10 @@ def _save_deputy(body: AbsenceBody, own: User | None, why: str, by: Actor) -> De
 
 @transaction.atomic
 def end_absence(absence_id: int, *, by: Actor, justification: str) -> Absence:
-    """End an absence now, as the person or an administrator. Raises NotFound, AbsenceOver, Forbidden,
-    JustificationRequired.
+    """End an absence now, as the person or an administrator.
 
-    The deputyship of a deputy named with it ends too, with a record of its own.
+    The deputyship of a deputy named with it ends too, with a record of its own. Raises NotFound, AbsenceOver,
+    Forbidden, JustificationRequired.
     """
     row = Absence.objects.select_for_update().filter(pk=absence_id).first()
     if row is None:

@@ -176,8 +176,9 @@ def _with_rest(fields: dict[str, Any], course: Course, due: list[str], now: date
 
 
 def _carry_on(following: Approval, wait_id: UUID, slot: str, known: Progress, now: datetime) -> list[e.Event]:
-    """Escalate the next revision to the queues that were already asked, with the same deadlines, so that a change takes
-    the question from nobody.
+    """Escalate the next revision to the queues that were already asked, with the same deadlines.
+
+    So no queue loses the question when the plan is changed.
     """
     steps = [each["to"] for each in (known.course.terms or {}).get("steps", [])]
     for n, to in enumerate(known.went, 1):

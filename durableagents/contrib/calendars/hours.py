@@ -71,8 +71,10 @@ class Calendar:
                 last = ends
 
     def _by_the_wall(self, since: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """Yield shifts by the local clock, each from the first moment with its start time to the last moment with its
-        end time. An end at midnight ends the day only once.
+        """Yield shifts by the local clock.
+
+        Each lasts from the first moment with its start time to the last moment with its end time. An end at midnight
+        ends the day only once.
         """
         zone = zone_of(self.zone)
         day = since.astimezone(zone).date()

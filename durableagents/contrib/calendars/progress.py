@@ -37,7 +37,7 @@ class Progress:
 
 
 def step(found: Progress, approval_id: str, event: e.Event) -> None:
-    """Apply one event."""
+    """Apply one event of the journal."""
     is_this, was = getattr(event, "approval_id", "") == approval_id, found.course
     match event:
         case e.ApprovalRequested() if is_this:

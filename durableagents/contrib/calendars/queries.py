@@ -109,7 +109,7 @@ class AbsenceRow(Shape):
 
     @property
     def is_now(self) -> bool:
-        return self.starts_at <= datetime.now(UTC)  # for display
+        return self.starts_at <= datetime.now(UTC)  # this host's clock is exact enough for display
 
 
 def overview() -> list[CalendarRow]:

@@ -146,8 +146,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Course(timing.Course):
-    """An approval's progress: its terms (None if there is only a deadline), and the numbers of escalations and
-    reminders.
+    """An approval's progress: its terms, and the numbers of escalations and reminders.
+
+    The terms are None if there is only a deadline.
     """
 
     terms: Mapping[str, Any] | None = None
@@ -215,11 +216,11 @@ class Moved:
 def stop_clock(
     course: Course, due: Sequence[str], calendar: Calendar | None, at: datetime, *, stood: timedelta
 ) -> Moved | None:
-    """Pause the clock; return None if that isn't allowed, the question has no deadline, the clock is already paused, or
-    no pause is left.
+    """Pause the clock; return None if that is impossible.
 
-    `stood` is how long the question was halted so far (in working time if a calendar counts). It also extends the
-    deadline.
+    It is impossible if the terms don't allow it, the question has no deadline, the clock is already paused, or no pause
+    is left. `stood` is how long the question was halted so far (in working time if a calendar counts). It also extends
+    the deadline.
     """
     left = course.pause_left
     if course.stop is not None or left <= timedelta() or course.is_endless:

@@ -74,8 +74,9 @@ def calendar_of(row: Calendar) -> hours.Calendar:
 
 
 def recorded_calendar(terms: Mapping[str, Any]) -> hours.Calendar | None:
-    """Return exactly the calendar version that the terms name; None if they count around the clock, or if it isn't
-    authentic.
+    """Return exactly the calendar version that the terms name.
+
+    None if they count around the clock, or if the version isn't authentic.
     """
     named = terms.get("calendar")
     if not named:

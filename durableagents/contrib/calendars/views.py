@@ -109,7 +109,7 @@ _MAX_HOURS = int(MAX_WORK.total_seconds() // 3600)
 
 
 class CalendarsPage(QueuePage):
-    """All calendars."""
+    """The page with all calendars."""
 
     template = "calendars/calendars.html"
 
@@ -122,7 +122,7 @@ class CalendarsPage(QueuePage):
 
 
 class OneCalendarPage(QueuePage):
-    """A calendar in full, with examples."""
+    """The page of one calendar, with examples."""
 
     template = "calendars/calendar.html"
 

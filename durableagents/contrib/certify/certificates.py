@@ -92,9 +92,7 @@ def read_results() -> list[ProbeResult]:
 
 
 def newest_result(results: Iterable[ProbeResult], agent: str, tool: Tool) -> ProbeResult | None:
-    """Return the newest result of exactly this tool; otherwise that of the agent's tool with this name before it was
-    changed.
-    """
+    """Return the newest result of exactly this tool, else of the agent's tool of this name before it was changed."""
     named = sorted((each for each in results if each.probe.tool == tool.name), key=lambda x: x.probe.at, reverse=True)
     digest = tool_digest(tool)
     same = [each for each in named if each.probe.made_of == digest]

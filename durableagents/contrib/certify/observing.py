@@ -140,7 +140,10 @@ def _answered(tool: Tool, answer: Any) -> CallResult:
 
 
 async def _in_thread(work: Callable[[], Any]) -> Any:
-    """Run a blocking function in a daemon thread, because it can't be interrupted and must not keep the process alive."""
+    """Run a blocking function in a daemon thread.
+
+    It can't be interrupted, and must not keep the process alive.
+    """
     result: Future[Any] = Future()
 
     def perform() -> None:
@@ -205,8 +208,9 @@ def _judge(plan: ProbePlan, observation: Observation) -> tuple[Verdict, str]:
 
 
 def _can_tell_apart(plan: ProbePlan, observation: Observation) -> bool:
-    """Return whether two effects could be told apart: by a name that only the upstream system assigns, or because the
-    call with another key got another answer.
+    """Return whether two effects could be told apart.
+
+    They can if only the upstream system assigns the name, or if the call with another key got another answer.
     """
     first, control = observation.calls["first"], observation.calls.get("control")
     if control is not None and control.is_answered:

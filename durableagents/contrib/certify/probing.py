@@ -1,4 +1,4 @@
-"""Probe tools: check the request, record the intent before anything is sent, make the calls, and record the result."""
+"""Probe tools: check, record the intent before anything is sent, make the calls, and record the result."""
 
 from __future__ import annotations
 

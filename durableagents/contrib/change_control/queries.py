@@ -149,8 +149,9 @@ def guards_row(ticked: Sequence[str] | None = None) -> GuardsRow:
 
 
 def trial_of(row: RuleChange) -> tuple[str, dict[str, Any]] | None:
-    """Return the address that previews a proposed change, with the fields a form would send (only ticked boxes); None
-    if there is none.
+    """Return the address that previews a proposed change, and the fields of its form; None if there is none.
+
+    As a browser would, the form has only ticked boxes.
     """
     if not row.is_authentic or row.act not in acts or not (address := acts[row.act].trial):
         return None

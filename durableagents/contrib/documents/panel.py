@@ -58,7 +58,7 @@ def _problem(document: Named, content: bytes | None, until: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PageView:
-    """A rendered page, in pixels."""
+    """A rendered page, with its size in pixels."""
 
     n: int
     width: int

@@ -1,4 +1,4 @@
-"""Find runs in the database and in archives by business key, tag or agent, as the first step of a request for erasure."""
+"""Find runs in the database and in archives by business key, tag or agent, for requests for erasure."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def is_read(key_id: str | None) -> bool:
 
 
 def forget() -> None:
-    """Forget all keys and failures, for tests."""
+    """Forget all cached keys and failures, for tests."""
     _keys.clear()
     _failures.clear()
 

@@ -15,8 +15,9 @@ from runs.models import Run
 
 
 class Erased:
-    """Checks that a run whose journal ends with an erasure has its entry, its act and no key, and that no other run has
-    an entry.
+    """Checks that entry, act and destroyed key agree for a run whose journal ends with an erasure.
+
+    No other run may have an entry.
     """
 
     NEEDS_NO_CONTENT = True

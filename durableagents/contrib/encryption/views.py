@@ -80,8 +80,9 @@ def _is_superuser(request: HttpRequest) -> bool:
 
 
 class FindingPage(Page):
-    """The page that finds runs in the database and in archives by business key, tag or agent, with a form that erases
-    those chosen.
+    """The page that finds runs by business key, tag or agent, with a form that erases those chosen.
+
+    It includes runs in archives.
     """
 
     template = "encryption/finding.html"

@@ -26,7 +26,7 @@ class Archive:
 
     def add(self, name: str, parts: Iterable[bytes]) -> None:
         """Write a file from its parts. Raises CannotWrite if the bundle becomes too large."""
-        info = zipfile.ZipInfo(name)  # dated 1 January 1980
+        info = zipfile.ZipInfo(name)  # the date is 1 January 1980
         info.create_system, info.external_attr = 3, 0o100644 << 16
         digest, size = hashlib.sha256(), 0
         with self._zip.open(info, "w") as member:

@@ -1,4 +1,7 @@
-"""Yield the files of one run in a bundle row by row: events with stored and readable content, and the run's tables."""
+"""Yield the files of one run in a bundle, row by row.
+
+These are events with stored and readable content, and the run's tables.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,10 @@ class RunContents:
         return line
 
     def _content(self, kind: str, stored: bytes) -> dict[str, Any]:
-        """Return an event's content, with its stored bytes if nothing is left out, or the reason why it can't be read."""
+        """Return an event's content, or the reason why it can't be read.
+
+        The stored bytes are included if nothing is left out on request.
+        """
         try:
             if self.key_problem and ENCRYPTED in (stored[:1], _codec_kept(stored)):
                 raise ValueError(self.key_problem)

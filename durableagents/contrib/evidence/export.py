@@ -1,5 +1,7 @@
-"""Export a bundle: seal events that aren't sealed yet, read the runs from one snapshot, sign the manifest, and record
-the export before anything is handed out.
+"""Export a bundle of runs.
+
+Events that aren't sealed yet are sealed, the runs are read from one snapshot, and the manifest is signed. The export is
+recorded before anything is handed out.
 """
 
 from __future__ import annotations
@@ -114,9 +116,10 @@ def export(run_ids: Sequence[UUID], file: BinaryIO, *, by: Actor, choice: Choice
 
 @contextmanager
 def _reading(run_ids: Sequence[UUID]) -> Iterator[None]:
-    """Read everything inside the `with` block from one snapshot. Raises DurableAgentsError if an archive can't be read.
+    """Read everything inside the `with` block from one snapshot.
 
-    The rows of archived runs are restored in its transaction, which is rolled back.
+    The rows of archived runs are restored in its transaction, which is rolled back. Raises DurableAgentsError if an
+    archive can't be read.
     """
     elsewhere = archived(run_ids)
     if not elsewhere:

@@ -21,10 +21,10 @@ ROLES = (AUDITOR, OPERATOR, APPROVER)
 
 
 def must_export(run_id: UUID) -> None:
-    """Check that the run exists, or is archived, and that the reader may read its payloads. Raises NotFound,
-    PayloadsHidden.
+    """Check that the reader may export the run. Raises NotFound, PayloadsHidden.
 
-    A reader who may read the payloads of every run may also export a run without content.
+    The run must exist or be archived, and the reader must have the right to read its payloads. A reader who may read
+    the payloads of every run may also export a run without content.
     """
     if not is_recorded(run_id) and not archived([run_id]):
         raise NotFound("run", run_id)

@@ -7,8 +7,8 @@ Exit code 0: everything is proven. 1: nothing was altered, but something is not 
 
 # Two kinds of statements are kept apart:
 #
-# - [hash]: follows from the sealed bytes. Each event's stored bytes are covered by the run's hash chain, whose head is a
-#   leaf of a signed seal. The content is what those bytes decrypt and decompress to, with the run's key in the bundle.
+# - [hash]: follows from the sealed bytes. The run's hash chain covers each event's stored bytes, and its head is a leaf
+#   of a signed seal. The content is what those bytes decrypt and decompress to, with the run's key in the bundle.
 # - [signed]: stated by the installation in the signed manifest of this bundle: tables outside the journal, and content
 #   whose stored bytes are not in the bundle.
 #
@@ -242,7 +242,7 @@ def is_signature(public: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def _aes_tables() -> tuple[list[int], list[list[int]]]:
-    """Return the S-box, and four tables that join it with the mixing of columns."""
+    """Return the S-box, and four tables that combine it with the mixing of columns."""
     powers, logs, value = [0] * 256, [0] * 256, 1
     for n in range(255):
         powers[n], logs[value] = value, n
@@ -409,9 +409,7 @@ class _Backward:
 
 
 class _Fse(NamedTuple):
-    """A decoding table: for each state the symbol, the number of bits to read, and what to add to them for the next
-    state.
-    """
+    """A decoding table: for each state the symbol, the bits to read, and the number to add for the next state."""
 
     accuracy: int
     rows: list[tuple[int, int, int]]

@@ -231,11 +231,10 @@ def _with_rows(run: Run, known: list[Evidence], events: Iterable[e.Event]) -> It
 def start_again(
     run_id: UUID, request: StartAgainRequest, *, by: Actor, justification: str, most: Budget | None = None
 ) -> Run:
-    """Start a new run from this one's input, and cancel this one if it hasn't ended. After an error nothing has
-    changed.
+    """Start a new run from this one's input, and cancel this one if it hasn't ended.
 
-    Raises NotFound, Forbidden, JustificationRequired, IllegalTransition, KeyTaken, VersionClosed, VersionChanged, and
-    InvalidInput, which names each effect without a verdict.
+    After an error nothing has changed. Raises NotFound, Forbidden, JustificationRequired, IllegalTransition, KeyTaken,
+    VersionClosed, VersionChanged, and InvalidInput, which names each effect without a verdict.
     """
     run = lifecycle.find(run_id)
     if run.goes_on_as is not None:

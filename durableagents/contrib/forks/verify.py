@@ -1,5 +1,6 @@
-"""Verify forks: journals and rows must agree, each repeated call must have been allowed, and reused results must be on
-record.
+"""Verify forks.
+
+Journals and rows must agree, each repeated call must have been allowed, and reused results must be on record.
 """
 
 from __future__ import annotations

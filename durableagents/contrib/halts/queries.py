@@ -264,8 +264,9 @@ def _row(
 
 
 def _read_reports(ids: Sequence[int]) -> dict[int, tuple[int, list[HearingRow], list[InFlightRow]]]:
-    """Return, by row of the record, the number of live workers, the workers that haven't confirmed it, and calls in
-    flight.
+    """Return the reports of workers by row of the record.
+
+    Each has the number of live workers, the workers that haven't confirmed the row, and the calls in flight.
     """
     with connection.cursor() as cursor:
         cursor.execute(_WORKERS, [FRESH_SECONDS, list(ids)])

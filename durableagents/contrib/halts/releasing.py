@@ -1,5 +1,6 @@
-"""Release what a halt held, soon after it was lifted: runs that were put aside, and deadlines that were deferred in
-advance.
+"""Release what a halt held, soon after it was lifted.
+
+This is runs that were put aside, and deadlines that were deferred in advance.
 """
 
 from __future__ import annotations

@@ -120,15 +120,16 @@ class IntentsUnderWay(DurableAgentsError):
 
 
 class HaltNotAuthentic(DurableAgentsError):
-    """The halt's rows were not written by this installation."""
+    """The halt's rows were not all written by this installation."""
 
     status, code, title = 409, "halt-not-authentic", "The halt is not authentic"
 
 
 def impose(reason: str, why: str, *, by: Actor) -> Halt:
-    """Halt everything for a reason of the system, which a code names; return the halt, also if it was already in force.
+    """Halt everything for a reason of the system's own; return the halt, also if it was already in force.
 
-    It is independent of people's halts, and operators lift it like any other. Raises IntentsUnderWay.
+    `reason` is a code. The halt is independent of people's halts, and operators lift it like any other. Raises
+    IntentsUnderWay.
     """
 
     def halt() -> Halt:

@@ -1,5 +1,6 @@
-"""Verify halts: their rows must be authentic, linked, and have their acts, and the halts in force must match the
-record.
+"""Verify halts.
+
+Their rows must be authentic, linked, and have their acts, and the halts in force must match the record.
 """
 
 from __future__ import annotations

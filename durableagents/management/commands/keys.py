@@ -97,10 +97,10 @@ def _create(account: str, name: str, expires: str, roles: Collection[str] | None
 
 @transaction.atomic
 def _rotate(key_id: int, expires: str | None, overlap: str) -> str:
-    """Issue a key that replaces this one, which ends now or after the overlap. Raises CommandError if it was rotated
-    before.
+    """Issue a key that replaces this one, which ends now or after the overlap.
 
-    The new key has the same name, account, budget and, unless given, end.
+    The new key has the same name, account, budget and, unless given, end. Raises CommandError if the key was rotated
+    before.
     """
     lives = None if expires is None else _duration(expires)
     longer = timedelta(0) if overlap == "0h" else _duration(overlap, "--overlap")

@@ -1,5 +1,6 @@
-"""Simulate the people of a crash test: they approve, answer, and settle unknown outcomes according to the outside
-effects.
+"""Simulate the people of a crash test.
+
+They approve, answer, and settle unknown outcomes according to the outside effects.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def _note(result: CaseResult, text: str, limit: int = 5) -> None:
 
 
 def _somebody(queue: str, role: str, n: int) -> Actor:
-    """Return the actor of one of several deciders."""
+    """Return an actor for one of several people who must decide."""
     user, _ = User.objects.get_or_create(username=f"crashtest-{queue}-{n}")
     user.groups.add(Group.objects.get_or_create(name=role)[0])
     return Actor("user", user.get_username(), role=role, auth="session", person=user.pk)

@@ -49,8 +49,9 @@ class CaseResult:
 def judge(
     result: CaseResult, entries: Sequence[Entry], effects: Iterable[Effect], *, ends: str, expected: Counter[str]
 ) -> None:
-    """Judge what a run doubled or lost, compared with an undisturbed run's end (`ends`) and its effects by tool
-    (`expected`).
+    """Judge what a run doubled or lost.
+
+    `ends` is the end of an undisturbed run, `expected` its effects by tool.
     """
     mine = effects_of_run(result.run, entries, effects)
     result.effects = dict(Counter(tool for tool, _ in mine))
@@ -87,8 +88,9 @@ def effects_of_run(run: str, entries: Sequence[Entry], effects: Iterable[Effect]
 
 
 def find_effect(slot: str, attempt: int, entries: Sequence[Entry], mine: Sequence[tuple[str, Effect]]) -> Effect | None:
-    """Return the effect of a call with unknown outcome: the one with its key, or without a key any effect that belongs
-    to no other call.
+    """Return the effect of a call with unknown outcome; None if there is none.
+
+    It has the call's key, or without a key it is any effect that belongs to no other call.
     """
     call = next(each for each in entries if (each.slot, each.attempt, each.fact) == (slot, attempt, "pending"))
     if call.key is not None:
@@ -103,8 +105,9 @@ def _is_done(entry: Entry) -> bool:
 
 
 def _by_call(entries: Sequence[Entry], mine: Sequence[tuple[str, Effect]]) -> tuple[list[str], list[str]]:
-    """Return calls with several effects, and recorded calls without any: by key, or counted by tool if there are no
-    keys.
+    """Return calls with several effects, and recorded calls without any.
+
+    Effects are matched by key, or counted by tool if there are no keys.
     """
     doubled, lost = [], []
     by_key = Counter(effect.key for _, effect in mine if effect.key is not None)
